@@ -14,6 +14,7 @@ __all__ = [
     "FormatError",
     "GraphError",
     "GraphIndexError",
+    "InternalError",
     "MissingFileError",
     "NoGraphError",
     "RankError",
@@ -81,6 +82,10 @@ class ClosedError(WeightsError, ValueError):
 
 class ArgumentError(WeightsError, ValueError):
     """An argument is not valid."""
+
+
+class InternalError(WeightsError, RuntimeError):
+    """A defect of this package: its compiled part panicked, and did not finish what it was asked for."""
 
 
 class RankError(WeightsError, RuntimeError):

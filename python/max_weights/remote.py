@@ -36,7 +36,7 @@ class Remote:
     AWS_ENDPOINT_URL, HF_ENDPOINT or the profile say."""
     region: str | None = None
     """The region of buckets of S3. Default: what AWS_REGION or the profile say, or us-east-1."""
-    credentials: Credentials | Literal["anonymous"] | None = field(default=None, repr=False)
+    credentials: Credentials | Literal["anonymous"] | None = field(default=None, repr=False, hash=False)
     """Who asks; "anonymous" for what everybody may read. Default: the environment, the profile in `~/.aws`, the token
     of `hf auth login`, the identity of the machine."""
     allow_http: bool = False
@@ -63,8 +63,10 @@ class Remote:
         """Make what opens URLs by these options.
 
         Raises:
-            ArgumentError: a number that is not above 0 (a ValueError).
+            ArgumentError: a number that is not above 0, or an endpoint that is not the URL of a server (a ValueError).
         """
+        if self.endpoint is not None:
+            _require_server(self.endpoint)
         if self.requests < 1 or self.retries < 0:
             raise ArgumentError("requests must be at least 1, and retries at least 0")
         most = self.request_bytes
@@ -91,6 +93,22 @@ class Remote:
     def __reduce__(self) -> str:
         """TypeError: it may know secrets."""
         raise TypeError("a Remote is not pickled, because of the credentials in it: make one where it is needed")
+
+
+def _require_server(endpoint: str) -> None:
+    from urllib.parse import urlsplit
+
+    try:
+        url = urlsplit(endpoint)
+        is_server = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is no number, or an address in brackets that is none
+        is_server = False
+    if not is_server:
+        raise ArgumentError(
+            f'endpoint must be the URL of a server, such as "https://minio.example", not {endpoint[:100]!r}'
+        )
+    if url.username is not None or url.query or url.fragment:
+        raise ArgumentError("endpoint has no user, password, query or fragment: give credentials= instead")
 
 
 def _function(credentials: object) -> Callable[[], Mapping[str, str | None]] | None:

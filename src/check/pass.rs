@@ -135,7 +135,7 @@ impl Pass {
         &mut self,
         dtype: DType,
         shape: &[u64],
-        read: &(dyn Fn(u64, &mut [u8]) -> Result<()> + Sync),
+        read: &(dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync),
         interrupt: Interrupt<'_>,
     ) -> Result<Contents> {
         let Some((unit, bytes)) = dtype.bytes().zip(checked_bytes(shape, dtype)) else {
@@ -145,8 +145,7 @@ impl Pass {
         let span = Span::within(u64::MAX, 0, bytes)?;
         let info = TensorInfo { name: "", element, shape, file: 0, span, view: None };
         let wanted = Wanted { hash: false, values: true, rows: true };
-        let read = |start: u64, out: &mut [u8], _: Interrupt<'_>| read(start, out);
-        self.read(&Scan::of_elements(&read, unit, bytes), &info, wanted, &|_| (), interrupt)
+        self.read(&Scan::of_elements(read, unit, bytes), &info, wanted, &|_| (), interrupt)
     }
 
     fn read(

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Diagnostic, Error, Result};
+use crate::format::delta::sparse;
 use crate::format::distributed;
 use crate::rules;
 use crate::source::Source;
@@ -124,18 +125,30 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
         let entries = listing.names.into_iter().map(|name| (OsString::from(&name), name));
         return of_names(&listing.folder, entries.collect());
     }
-    // Nothing is listed: the index, or else the file that most checkpoints are.
-    let usual = format!("{DEFAULT_STEM}{SUFFIX}");
-    let urls = [store::join(url, &format!("{usual}{INDEX_SUFFIX}")), store::join(url, &usual)];
-    let mut last = None;
-    for opened in store.open(&urls, interrupt) {
+    // Nothing is listed: what checkpoints are known by is asked for, all at the same time.
+    let urls = KNOWN_NAMES.map(|name| store::join(url, name));
+    for (name, opened) in KNOWN_NAMES.into_iter().zip(store.open(&urls, interrupt)) {
         match opened {
+            Ok(_) if name == distributed::METADATA => return Ok(Located::Distributed(store::join(url, name))),
+            Ok(source) if name == sparse::MANIFEST => return Err(super::delta::alone(source.path())),
             Ok(source) => return Ok(Located::Opened(source)),
-            Err(error @ Error::MissingFile { .. }) => last = Some(error),
+            Err(Error::MissingFile { .. }) => {}
+            // Many web servers refuse whatever begins with a point.
+            Err(Error::Io { source, .. })
+                if name == distributed::METADATA && source.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => return Err(error),
         }
     }
-    Err(last.unwrap_or_else(|| Error::MissingFile { path: url.to_path_buf(), near: Vec::new() }))
+    Err(not_served(url))
+}
+
+/// What a folder of a server that does not list is looked through for, in this order.
+pub const KNOWN_NAMES: [&str; 4] =
+    ["model.safetensors.index.json", "model.safetensors", distributed::METADATA, sparse::MANIFEST];
+
+/// The error for a folder in which none of these is served.
+pub fn not_served(folder: &Path) -> Error {
+    Error::NotServed { folder: store::redacted(folder), tried: KNOWN_NAMES.map(str::to_owned).to_vec() }
 }
 
 /// The name of the file, as it can be printed; endings and numbers are in it as they are.

@@ -28,7 +28,7 @@ pub use conversion::{ConversionRule, Step};
 pub use delta::{ChangedElements, Delta, Dialect};
 pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
 pub use hub::{ModelCache, find_in_cache};
-pub use locate::ShardName;
+pub use locate::{KNOWN_NAMES, ShardName, not_served};
 pub use near_paths::with_near_paths;
 pub use objects::FileObject;
 pub(crate) use packed::Unpacker;

@@ -60,6 +60,14 @@ pub enum Error {
         /// Up to three paths that are near it, as they can be printed, where they were looked for.
         near: Vec<String>,
     },
+    /// A folder of a server that does not list what is in it, and serves none of the names that checkpoints are known by.
+    #[error("{}: {}", text::path(folder), not_served(tried))]
+    NotServed {
+        /// The URL asked for.
+        folder: PathBuf,
+        /// The names that were tried in it.
+        tried: Vec<String>,
+    },
     /// The name of a model that is not in the local cache, or not in this revision.
     #[error("{}: {cause}; download it with `{command}`", text::shown(name))]
     NotInCache {
@@ -191,6 +199,14 @@ fn several(list: &[Diagnostic]) -> String {
 /// What a message about a path that does not exist says of those near it, as they can be printed.
 pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+/// What a message about a folder of a server says that serves none of these names.
+pub fn not_served(tried: &[String]) -> String {
+    format!(
+        "this server does not list what is in a folder, and has none of the files that were tried there: {}; give the URL of the checkpoint's file or index",
+        tried.join(", ")
+    )
 }
 
 /// What a message about a path that does not exist says to do.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use super::choice::{FROM_DISK, FROM_NETWORK};
@@ -14,7 +14,7 @@ use super::placement::Transform;
 use super::wanted::{Conversion, Wanted};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::memory::{Storage, available_memory};
+use crate::memory::{ForkMutex, Storage, available_memory};
 use crate::source::Filesystem;
 use crate::workers::{self, in_order};
 
@@ -43,7 +43,7 @@ struct Shared {
     /// The first job after the tensor that was taken last.
     from: AtomicUsize,
     /// The jobs of tensors that are going to be used, and that nobody else reads.
-    wanted: Mutex<Vec<usize>>,
+    wanted: ForkMutex<Vec<usize>>,
     /// Its part of [`HELD`].
     held: AtomicU64,
     /// Whether a thread is at it.
@@ -127,7 +127,7 @@ impl Prefetch {
             jobs,
             of_tensor,
             from: AtomicUsize::new(0),
-            wanted: Mutex::default(),
+            wanted: ForkMutex::new(),
             threads: workers::asked_threads().unwrap_or(if over_network { FROM_NETWORK } else { FROM_DISK }),
             held: AtomicU64::new(0),
             running: AtomicBool::new(false),
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     fn wanted(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wanted.lock()
     }
 
     /// Fetches until what is wanted is there and enough is ahead, or nobody wants it any more.

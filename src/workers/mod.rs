@@ -5,7 +5,7 @@
 mod in_order;
 mod team;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -24,6 +24,33 @@ pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
 /// How long work goes on between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
 pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(25);
+
+thread_local! {
+    /// What says that the work is to stop that this thread helps with.
+    static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// The question for what takes a function alone: whether the work is to stop that this thread of the pool helps with. The thread that asked for the work
+/// asks its own.
+pub fn stopped_here() -> Result<()> {
+    let stops = STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)));
+    if stops { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Has [`stopped_here`] answer by this, until it is dropped.
+struct Helping(Option<Arc<AtomicBool>>);
+
+impl Helping {
+    fn with(stop: &Arc<AtomicBool>) -> Self {
+        Self(STOP.replace(Some(stop.clone())))
+    }
+}
+
+impl Drop for Helping {
+    fn drop(&mut self) {
+        STOP.set(self.0.take());
+    }
+}
 
 /// The question for work that nobody interrupts.
 pub fn uninterrupted() -> Result<()> {
@@ -155,7 +182,7 @@ fn on_pool<T: Send>(
     work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
 ) -> Result<()> {
     let helpers = pool.current_num_threads().min(parts.len()) - 1;
-    let (queue, stop, team) = (Mutex::new(parts.into_iter()), AtomicBool::new(false), Team::new());
+    let (queue, stop, team) = (Mutex::new(parts.into_iter()), Arc::new(AtomicBool::new(false)), Team::new());
     let stopped = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let take_part = |go_on: Interrupt<'_>| {
         let _member = team.join();
@@ -169,7 +196,10 @@ fn on_pool<T: Send>(
             }
         }
     };
-    let help = || take_part(&stopped);
+    let help = || {
+        let _helping = Helping::with(&stop);
+        take_part(&stopped);
+    };
     let interrupted = pool.in_place_scope(|scope| {
         spawn(scope, helpers, &help);
         let interrupted = Cell::new(None);

@@ -18,6 +18,7 @@ BUILT_IN = {
     errors.MissingFileError: FileNotFoundError,
     errors.ClosedError: ValueError,
     errors.ArgumentError: ValueError,
+    errors.InternalError: RuntimeError,
     errors.RankError: RuntimeError,
     errors.VerificationError: ValueError,
     errors.GraphError: ValueError,

@@ -70,6 +70,12 @@ max_weights.load_weights(folder / "one.safetensors").save("s3://bucket/after.saf
 print(took, left)
 """
 
+VALIDATE = (
+    "def call():\n"
+    "    os.environ.update(AWS_ENDPOINT_URL=f'{{url}}/s3', AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b')\n"
+    "    max_weights.validate('s3://bucket/{}', level='{}')"
+)
+
 # The fault that has it wait, and what waits.
 STAGES: dict[str, tuple[str, str]] = {
     "opening a file": ("stall-before-head=60", "call = lambda: max_weights.load_weights(file, remote=there)"),
@@ -103,6 +109,11 @@ STAGES: dict[str, tuple[str, str]] = {
         "    os.environ.update(AWS_ENDPOINT_URL=f'{url}/s3', AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b')\n"
         "    max_weights.validate('s3://bucket/model')",
     ),
+    # On the thread that called where there is one file, and on those of the pool where there are several.
+    "validating a long header": ("stall=60 from=2", VALIDATE.format("long/0.safetensors", "structure")),
+    "validating several long headers": ("stall=60 from=5", VALIDATE.format("long", "structure")),
+    "validating the values of an array": ("stall=60 from=3", VALIDATE.format("arrays", "content")),
+    "validating values": ("stall=60 from=2", VALIDATE.format("one.safetensors", "content")),
     "digests": (
         "stall=60",
         "weights = max_weights.load_weights(file, remote=there)\ncall = lambda: max_weights.digests(weights)",
@@ -154,6 +165,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tensors = {f"layers.{number}.weight": np.full(MIB // 4, number, np.float32) for number in range(40)}
     save_file(tensors, folder / "bucket/one.safetensors")
     save_sharded(tensors, folder / "bucket/model", max_shard_size="12MB")
+    (folder / "bucket/long").mkdir()
+    for number in range(4):  # with headers longer than what is fetched when a file is opened
+        one = {f"layers.{number}.weight": np.zeros(4, np.float32)}
+        save_file(one, folder / f"bucket/long/{number}.safetensors", metadata={"note": "x" * MIB})
+    (folder / "bucket/arrays").mkdir()
+    np.save(folder / "bucket/arrays/a.npy", np.zeros(8 * MIB, np.float32))
     return folder
 
 

@@ -18,7 +18,7 @@ const LEAST_FETCHED: u64 = 4 << 10;
 const MOST_FETCHED: u64 = 16 << 20;
 
 /// Fills memory with the bytes from an offset on, as [`Bytes::read_at`] does.
-pub(crate) type ReadAt<'a> = Box<dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a>;
+pub(crate) type ReadAt<'a> = Box<dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a>;
 
 /// Bytes of a known number that can be read from any offset. Nothing is mapped: a file that shrinks is an error and not a signal.
 pub trait Bytes {
@@ -162,7 +162,7 @@ impl Bytes for OpenFile<'_> {
 
     fn on_threads(&self) -> ReadAt<'_> {
         let source = &self.source;
-        Box::new(move |offset, bytes| source.read(&mut [Part { offset, bytes }], &uninterrupted))
+        Box::new(move |offset, bytes, go_on| source.read(&mut [Part { offset, bytes }], go_on))
     }
 
     fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
@@ -202,7 +202,7 @@ impl Bytes for [u8] {
     }
 
     fn on_threads(&self) -> ReadAt<'_> {
-        Box::new(|offset, into| self.read_at(offset, into))
+        Box::new(|offset, into, _| self.read_at(offset, into))
     }
 }
 
@@ -216,7 +216,7 @@ impl Bytes for Vec<u8> {
     }
 
     fn on_threads(&self) -> ReadAt<'_> {
-        Box::new(|offset, into| self.read_at(offset, into))
+        Box::new(|offset, into, _| self.read_at(offset, into))
     }
 }
 
@@ -264,11 +264,11 @@ impl Bytes for Slice<'_> {
 
     fn on_threads(&self) -> ReadAt<'_> {
         let (read, start, len) = (self.bytes.on_threads(), self.start, self.len);
-        Box::new(move |offset, into| {
+        Box::new(move |offset, into, go_on| {
             if offset.checked_add(into.len() as u64).is_none_or(|end| end > len) {
                 return Err(ended());
             }
-            read(start + offset, into)
+            read(start + offset, into, go_on)
         })
     }
 
@@ -291,7 +291,7 @@ impl Bytes for Spooled {
     }
 
     fn on_threads(&self) -> ReadAt<'_> {
-        Box::new(|offset, into| self.read_at(offset, into))
+        Box::new(|offset, into, _| self.read_at(offset, into))
     }
 }
 

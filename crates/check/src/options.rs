@@ -4,7 +4,9 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use max_weights::rules::{self, Rule, Severity, Verdict};
+use max_weights::workers::stopped_here;
 use max_weights::write::Task;
+use max_weights::{OpenOptions, Result};
 
 use crate::words::named;
 
@@ -88,6 +90,8 @@ pub struct Options {
     pub nesting: usize,
     /// So many bytes are unpacked from one file, all its archives together.
     pub unpacked_bytes: u64,
+    /// What is asked while headers are read, on whatever thread that is; an error ends it.
+    pub interrupt: fn() -> Result<()>,
 }
 
 impl Default for Options {
@@ -103,6 +107,7 @@ impl Default for Options {
             task: None,
             nesting: 8,
             unpacked_bytes: 4 << 30,
+            interrupt: stopped_here,
         }
     }
 }
@@ -117,6 +122,13 @@ pub(crate) enum Asked {
 }
 
 impl Options {
+    /// How headers are read.
+    pub(crate) fn opening(&self) -> OpenOptions {
+        let mut options = OpenOptions::default();
+        options.format.interrupt = self.interrupt;
+        options
+    }
+
     /// Whether findings of this rule are asked for. What is about safety counts all the same, and so do warnings that are only not to be shown.
     pub(crate) fn asks_for(&self, rule: &Rule) -> Asked {
         if !self.selection.has(rule) {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use max_weights::checkpoint::with_near_paths;
+use max_weights::checkpoint::{KNOWN_NAMES, not_served, with_near_paths};
 use max_weights::source::Source;
 use max_weights::source::store::{self, Listing, Store};
 use max_weights::workers::Interrupt;
@@ -27,8 +27,6 @@ const MAX_INDEX: u64 = 256 << 20;
 pub(crate) const AT_A_TIME: usize = 256;
 /// What checkpoints end in: a URL that ends so is that of a file.
 const FILES: [&str; 6] = [".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt"];
-/// The file that most checkpoints are.
-const USUAL: &str = "model.safetensors";
 /// The longest path of a file that a server lists.
 const MAX_PATH: usize = 4096;
 
@@ -129,19 +127,26 @@ impl Walk {
         }
         if is_folder {
             // A folder of a server that lists nothing: the files that loaders ask for.
-            let [index, whole] = [format!("{USUAL}{INDEX}"), USUAL.to_owned()];
-            let mut opened = open_each(store, &[store::join(url, &index), store::join(url, &whole)], interrupt)?;
-            let (file, set) = (opened.pop(), opened.pop());
-            if let Some(Ok(set)) = set {
-                return self.index(&store::join(url, &index), index, set, store, interrupt);
-            }
-            if let Some(Ok(file)) = file {
-                self.url(store::join(url, &whole), whole, false, Some(Ok(file)));
-                return Ok(());
+            let urls = KNOWN_NAMES.map(|name| store::join(url, name));
+            let opened = open_each(store, &urls, interrupt)?;
+            for ((at, name), file) in urls.into_iter().zip(KNOWN_NAMES).zip(opened) {
+                match file {
+                    Ok(file) if name.ends_with(INDEX) => {
+                        return self.index(&at, name.to_owned(), file, store, interrupt);
+                    }
+                    Ok(file) => {
+                        self.url(at, name.to_owned(), false, Some(Ok(file)));
+                        return Ok(());
+                    }
+                    Err(_) => {}
+                }
             }
         }
         let missing = || Err(Error::MissingFile { path: store::redacted(url), near: Vec::new() });
-        let file = open_each(store, &[url.to_path_buf()], interrupt)?.pop().unwrap_or_else(missing)?;
+        let file = match open_each(store, &[url.to_path_buf()], interrupt)?.pop().unwrap_or_else(missing) {
+            Err(Error::MissingFile { .. }) if is_folder => return Err(not_served(url)),
+            file => file?,
+        };
         if name.ends_with(INDEX) {
             return self.index(url, name, file, store, interrupt);
         }

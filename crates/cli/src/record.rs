@@ -49,6 +49,9 @@ impl<'a> Message<'a> {
             Error::MissingFile { path, near } => {
                 Self { kind: "missing_file", file: Some(path.to_string_lossy()), near, ..new }
             }
+            Error::NotServed { folder, .. } => {
+                Self { kind: "missing_file", file: Some(folder.to_string_lossy()), ..new }
+            }
             Error::NotInCache { cause, command, .. } => {
                 Self { kind: "not_in_cache", cause: Some(cause), help: Some(command), ..new }
             }

@@ -1,9 +1,11 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
-use crate::ending::reattached;
-use max_weights::error::{Diagnostic, Error, instead_of};
+use crate::ending::{detached, reattached};
+use max_weights::error::{Diagnostic, Error, instead_of, not_served};
 use max_weights::text;
+use max_weights::workers::{Interrupt, WORKERS, uninterrupted};
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// The number of the operating system for what is not there.
@@ -17,11 +19,41 @@ pub(crate) mod classes {
     pyo3::import_exception!(max_weights.errors, DeviceError);
     pyo3::import_exception!(max_weights.errors, FileChangedError);
     pyo3::import_exception!(max_weights.errors, FormatError);
+    pyo3::import_exception!(max_weights.errors, InternalError);
     pyo3::import_exception!(max_weights.errors, MissingFileError);
     pyo3::import_exception!(max_weights.errors, UnsupportedError);
     pyo3::import_exception!(max_weights.errors, WeightAttributeError);
     pyo3::import_exception!(max_weights.errors, WeightNotFoundError);
     pyo3::import_exception!(max_weights.errors, WeightsError);
+}
+
+/// What PyO3 makes of a panic in any function or method of the binding: its `PanicException` is no `Exception`, so that programs that catch errors would
+/// end. Its class makes ours instead, which is the one place that all panics pass.
+#[pyfunction]
+#[pyo3(signature = (class, said=None))]
+fn panicked<'py>(class: &Bound<'py, PyAny>, said: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+    let ours = class.py().get_type::<classes::InternalError>();
+    let said = match said {
+        // Python 3.11 asks for the exception once more, with the one that it has.
+        Some(made) if made.is_instance(&ours)? => return Ok(made),
+        Some(said) => said.str()?.to_string(),
+        None => "a panic".to_owned(),
+    };
+    ours.call1((format!("{said}: this is a defect of max_weights, please report it with what led to it"),))
+}
+
+/// Panics as a defect would, without the GIL and on threads of the pool: for the test of what becomes of it.
+#[pyfunction]
+#[expect(clippy::panic, reason = "that is what it is for")]
+fn _panic(py: Python<'_>, message: String) -> Outcome<()> {
+    let panic = |number: usize, _: Interrupt<'_>| if number > 0 { panic!("{message}") } else { Ok(()) };
+    Ok(detached(py, || WORKERS.each(vec![0, 1, 2, 3], &uninterrupted, panic))?)
+}
+
+/// Has panics be exceptions of ours.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.py().get_type::<PanicException>().setattr("__new__", pyo3::wrap_pyfunction!(panicked, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(_panic, module)?)
 }
 
 /// What a function of the binding fails with: an error of the core, or one of Python's own.
@@ -65,6 +97,9 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::MissingFile { path, near } => {
             let message = format!("No such file or directory{}", instead_of(&path, &near));
             classes::MissingFileError::new_err((ENOENT, message, path.into_os_string()))
+        }
+        Error::NotServed { folder, tried } => {
+            classes::MissingFileError::new_err((ENOENT, not_served(&tried), folder.into_os_string()))
         }
         Error::NotInCache { name, cause, command } => {
             let message = format!("{cause}; download it with `{command}`");

@@ -60,9 +60,10 @@ use pyo3::wrap_pyfunction as function;
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer_protocol::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
+    error::register(module)?;
     max_weights::device::wait_by(dlpack::without_gil);
     #[cfg(feature = "remote")]
-    max_weights_remote::Remote::default().install();
+    remote::install();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
     module.add_class::<tensor::Buffer>()?;

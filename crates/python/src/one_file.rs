@@ -103,9 +103,14 @@ impl SafetensorsFile {
     fn is_cold(&self) -> bool {
         let len = self.source.len();
         let place = |i: u64| (len / PLACES * i, PLACE.min(len - len / PLACES * i));
-        *self.cold.get_or_init(|| {
+        let look = || {
             matches!(self.source.filesystem(), Some(Filesystem::Network(_) | Filesystem::Server(_)))
                 || (0..PLACES).map(place).any(|(at, len)| self.source.is_cached(at, len) == Some(false))
+        };
+        // Looked at before the lock of the cell is taken, which a child that is forked meanwhile would never get; and so below.
+        self.cold.get().copied().unwrap_or_else(|| {
+            let is_cold = look();
+            *self.cold.get_or_init(|| is_cold)
         })
     }
 
@@ -128,7 +133,11 @@ impl SafetensorsFile {
             Some(Prefetch::new(&self.checkpoint, &wanted.collect::<Result<Vec<_>, Error>>().ok()?, false))
         };
         detached(py, || {
-            if let Some(ahead) = self.ahead.get_or_init(prefetch) {
+            let ahead = self.ahead.get().unwrap_or_else(|| {
+                let made = prefetch();
+                self.ahead.get_or_init(|| made)
+            });
+            if let Some(ahead) = ahead {
                 ahead.want(first);
                 ahead.want(number);
             }

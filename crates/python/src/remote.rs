@@ -104,6 +104,7 @@ impl RemoteStore {
                 cache.warn = Some(Arc::new(warn));
                 cache
             });
+            options.warn = Some(Arc::new(warn));
             options.credentials = match credentials {
                 _ if anonymous => Credentials::Anonymous,
                 None => Credentials::Found,
@@ -149,6 +150,14 @@ impl RemoteStore {
     pub(crate) fn handle(&self) -> StoreHandle {
         StoreHandle(self.store.clone())
     }
+}
+
+/// Has URLs be opened where nothing else is said.
+#[cfg(feature = "remote")]
+pub(crate) fn install() {
+    let mut options = max_weights_remote::Options::default();
+    options.warn = Some(Arc::new(warn));
+    max_weights_remote::Remote::new(options).install();
 }
 
 /// Warns the user, from any thread.

@@ -1,6 +1,9 @@
 //! Objects of S3, Google Cloud Storage and Azure: `object_store` signs and finds credentials, and our service sends and judges. Writing is in `object`.
 
+use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +12,11 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
-use max_weights::memory::ForkMutex;
 use object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
 };
+use object_store::list::PaginatedListOptions;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, RetryConfig};
 
@@ -22,6 +25,7 @@ use crate::client::clients;
 use crate::credentials::{self, Client};
 use crate::failure::{Class, Failure, code, of_error, of_store};
 use crate::options::{Credentials, Options};
+use crate::process::PerProcess;
 use crate::url::{Kind, is_loopback, without_query};
 
 /// How long what a function gave as credentials is used.
@@ -30,6 +34,9 @@ const RENEWED: Duration = Duration::from_secs(300);
 const MACHINE: Duration = Duration::from_secs(1);
 /// The most names that a listing has: a folder with more is no checkpoint.
 const MOST_NAMES: usize = 10_000;
+/// The most pages of a listing, and the most bytes of one, or of any answer that is no range: stores list 1,000 names, of up to 1,024 bytes, on a page.
+const MOST_PAGES: usize = 1_000;
+const MOST_PAGE: usize = 16 << 20;
 /// The beginning of an answer that is looked at for why it is no success.
 const MOST_TEXT: usize = 4 << 10;
 /// The most bytes of what is answered to a request that writes.
@@ -41,7 +48,7 @@ pub(crate) struct Bucket {
     kind: Kind,
     name: String,
     options: Options,
-    store: ForkMutex<Option<Connected>>,
+    store: PerProcess<Connected>,
 }
 
 tokio::task_local! {
@@ -51,17 +58,16 @@ tokio::task_local! {
     static ADDRESS: Cell<String>;
 }
 
-/// The client of one process.
-#[derive(Debug)]
+/// The client, and since when it is used.
+#[derive(Debug, Clone)]
 struct Connected {
-    process: u32,
     at: Instant,
     store: Arc<dyn Client>,
 }
 
 impl Bucket {
     pub(crate) fn new(kind: Kind, name: String, options: Options) -> Self {
-        Self { kind, name, options, store: ForkMutex::new() }
+        Self { kind, name, options, store: PerProcess::new() }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -69,23 +75,17 @@ impl Bucket {
     }
 
     pub(crate) fn store(&self) -> Result<Arc<dyn Client>, Failure> {
-        let mut store = self.store.lock();
-        let process = std::process::id();
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
-        let is_fresh = |one: &Connected| one.process == process && !(renews && one.at.elapsed() > RENEWED);
-        if let Some(one) = store.as_ref().filter(|one| is_fresh(one)) {
-            return Ok(one.store.clone());
-        }
-        let new = self.connect()?;
-        *store = Some(Connected { process, at: Instant::now(), store: new.clone() });
-        Ok(new)
+        let is_fresh = |one: &Connected| !(renews && one.at.elapsed() > RENEWED);
+        let connect = || self.connect().map(|store| Connected { at: Instant::now(), store });
+        self.store.get(is_fresh, connect).map(|one| one.store)
     }
 
     /// Forgets who asks, so that a function that gives credentials is asked again; false if nothing can be renewed.
     pub(crate) fn renew(&self) -> bool {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         if renews {
-            *self.store.lock() = None;
+            self.store.forget();
         }
         renews
     }
@@ -138,29 +138,35 @@ impl Bucket {
     pub(crate) async fn list(&self, prefix: &str, below: bool) -> Result<Vec<String>, Failure> {
         let prefix = prefix.trim_matches('/');
         let key = if prefix.is_empty() { None } else { Some(key_of(prefix)?) };
+        let front = key.as_ref().map(|key| format!("{key}/"));
         let store = self.store()?;
         let mut names = Vec::new();
-        let mut add = |location: &Key| {
-            let name = location.as_ref().strip_prefix(prefix).unwrap_or_default().trim_start_matches('/');
-            if !name.is_empty() {
-                names.push(name.to_owned());
+        let (mut page_token, mut tokens) = (None, HashSet::new());
+        for _ in 0..MOST_PAGES {
+            let delimiter = (!below).then_some(Cow::Borrowed("/"));
+            let asked = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
+            let page = store.list_paginated(front.as_deref(), asked).await.map_err(of_store)?;
+            for object in &page.result.objects {
+                let name = object.location.as_ref().strip_prefix(prefix).unwrap_or_default().trim_start_matches('/');
+                if !name.is_empty() {
+                    names.push(name.to_owned());
+                }
             }
             if names.len() > MOST_NAMES {
                 let cause = format!("it has more than {MOST_NAMES} files: this is no folder of a checkpoint");
                 return Err(Failure::wrong(cause));
             }
-            Ok(())
-        };
-        if below {
-            let mut listed = store.list(key.as_ref());
-            while let Some(object) = listed.next().await {
-                add(&object.map_err(of_store)?.location)?;
+            let Some(next) = page.page_token else { return Ok(names) };
+            // Of a token that is as long as a page, the hash is kept.
+            let mut hash = DefaultHasher::new();
+            next.hash(&mut hash);
+            if !tokens.insert(hash.finish()) {
+                let cause = "the server gave the same continuation token twice, so that its list has no end";
+                return Err(Failure::wrong(cause));
             }
-        } else {
-            let listed = store.list_with_delimiter(key.as_ref()).await.map_err(of_store)?;
-            listed.objects.iter().try_for_each(|object| add(&object.location))?;
+            page_token = Some(next);
         }
-        Ok(names)
+        Err(Failure::wrong(format!("its list has more than {MOST_PAGES} pages: this is no folder of a checkpoint")))
     }
 }
 
@@ -259,7 +265,7 @@ impl HttpService for Service {
         let (mut parts, mut body) = response.into_parts();
         if writes && parts.status.is_success() {
             // Stores say there, too, that it went wrong.
-            let text = beginning(&mut body, MOST_ANSWER).await;
+            let (text, _) = beginning(&mut body, MOST_ANSWER).await;
             let said = String::from_utf8_lossy(&text);
             let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let failure = if kind.is_some_and(|kind| kind.starts_with("multipart/")) {
@@ -290,9 +296,20 @@ impl HttpService for Service {
                 }
                 Err(failure) => Some(failure),
             },
-            None => return Ok(HttpResponse::from_parts(parts, body)),
+            None => {
+                // One byte more is asked for, which tells that it goes on.
+                let (text, broken) = beginning(&mut body, MOST_PAGE + 1).await;
+                if let Some(error) = broken {
+                    return Err(error);
+                }
+                if text.len() > MOST_PAGE {
+                    let failure = Failure::wrong(format!("the server's answer has more than {MOST_PAGE} bytes"));
+                    return Err(HttpError::new(HttpErrorKind::Unknown, failure));
+                }
+                return Ok(HttpResponse::from_parts(parts, text.into()));
+            }
         };
-        let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await).into_owned();
+        let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await.0).into_owned();
         let failure = match failure {
             Some(failure) if code(&text).is_none() => failure,
             _ => Failure::of_answer(parts.status, &parts.headers, &text),
@@ -301,10 +318,14 @@ impl HttpService for Service {
     }
 }
 
-/// The first bytes of an answer.
-async fn beginning(body: &mut HttpResponseBody, most: usize) -> Vec<u8> {
+/// The first bytes of an answer, and why no more came where it broke.
+async fn beginning(body: &mut HttpResponseBody, most: usize) -> (Vec<u8>, Option<HttpError>) {
     let mut bytes: Vec<u8> = Vec::new();
-    while let Some(Ok(frame)) = body.frame().await {
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return (bytes, Some(error)),
+        };
         if let Ok(chunk) = frame.into_data() {
             bytes.extend_from_slice(&chunk[..chunk.len().min(most - bytes.len())]);
         }
@@ -312,7 +333,7 @@ async fn beginning(body: &mut HttpResponseBody, most: usize) -> Vec<u8> {
             break;
         }
     }
-    bytes
+    (bytes, None)
 }
 
 fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {

@@ -1,55 +1,54 @@
-//! The HTTP clients: one for servers that the user names, and one for those that servers name, which must not lead into the inner network.
+//! The HTTP clients: one for servers that the user names, and two for those that servers name, which must not lead to what only this machine can reach.
 
 use std::fs;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
-use max_weights::memory::ForkMutex;
 use max_weights::{Error, Result, text};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, redirect};
 
 use crate::failure::Failure;
-use crate::url::is_inner;
+use crate::process::PerProcess;
+use crate::url::{Refused, is_inner, is_link_local};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Environment variables that name a file of certificates, beside those of the system.
 const BUNDLES: [&str; 3] = ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
 
-/// The clients of one process: a forked child must not use the connections of its parent.
+/// The clients of one process.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     /// For URLs of the user's.
     pub(crate) named: Client,
     /// For URLs that an answer names.
     pub(crate) led_to: Client,
+    /// For URLs that an answer of an inner network names.
+    pub(crate) led_to_inside: Client,
 }
 
-static CLIENTS: ForkMutex<Option<(u32, Clients)>> = ForkMutex::new();
+static CLIENTS: PerProcess<Clients> = PerProcess::new();
 
 /// The clients of this process.
 pub(crate) fn clients() -> Result<Clients> {
-    let mut clients = CLIENTS.lock();
-    let process = std::process::id();
-    if let Some((of, clients)) = &*clients
-        && *of == process
-    {
-        return Ok(clients.clone());
-    }
-    let new = Clients { named: client(false)?, led_to: client(true)? };
-    *clients = Some((process, new.clone()));
-    Ok(new)
-}
-
-fn client(outside: bool) -> Result<Client> {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
+    let make = || {
         // Whoever set one before in this process has the same functions in another build.
         let _ = rustls::crypto::ring::default_provider().install_default();
-    });
+        Ok(Clients {
+            named: client(None)?,
+            // Not by a proxy, which looks names up itself.
+            led_to: client(Some((is_inner, Refused::Inner)))?,
+            led_to_inside: client(Some((is_link_local, Refused::LinkLocal)))?,
+        })
+    };
+    CLIENTS.get(|_| true, make)
+}
+
+/// A client that connects to no address of these, whatever name stands for it.
+fn client(refused: Option<(fn(IpAddr) -> bool, Refused)>) -> Result<Client> {
     let mut builder = Client::builder()
         .user_agent(concat!("max-weights/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::none())
@@ -58,8 +57,8 @@ fn client(outside: bool) -> Result<Client> {
         .tcp_nodelay(true)
         .pool_max_idle_per_host(64);
     builder = builder.tls_certs_merge(extra_certificates()?);
-    if outside {
-        builder = builder.no_proxy().dns_resolver(Arc::new(Outside));
+    if let Some((is_refused, why)) = refused {
+        builder = builder.no_proxy().dns_resolver(Arc::new(LookUp { is_refused, why }));
     }
     builder
         .build()
@@ -83,22 +82,25 @@ fn extra_certificates() -> Result<Vec<Certificate>> {
     Ok(certificates)
 }
 
-/// Looks names up, and gives no address of an inner network.
+/// Looks names up, and gives no address that is refused.
 #[derive(Debug)]
-struct Outside;
+struct LookUp {
+    is_refused: fn(IpAddr) -> bool,
+    why: Refused,
+}
 
-impl Resolve for Outside {
+impl Resolve for LookUp {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
+        let (is_refused, why) = (self.is_refused, self.why);
         Box::pin(async move {
             let look = tokio::task::spawn_blocking(move || -> std::io::Result<Vec<SocketAddr>> {
                 Ok((&*name, 0).to_socket_addrs()?.collect())
             });
             let found = look.await.map_err(std::io::Error::other)??;
-            let outer: Vec<SocketAddr> = found.into_iter().filter(|address| !is_inner(address.ip())).collect();
+            let outer: Vec<SocketAddr> = found.into_iter().filter(|address| !is_refused(address.ip())).collect();
             if outer.is_empty() {
-                let cause = Failure::wrong("the server leads to an address of an inner network, which is not followed");
-                return Err(cause.into());
+                return Err(why.failure().into());
             }
             Ok(Box::new(outer.into_iter()) as Addrs)
         })

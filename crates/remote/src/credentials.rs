@@ -9,6 +9,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::HttpConnector;
 use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
@@ -26,10 +27,10 @@ const KNOWN_TO_THE_ENVIRONMENT: [&str; 4] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// The client of a bucket, to read and to write.
-pub(crate) trait Client: ObjectStore + MultipartStore {}
+/// The client of a bucket, to list, to read and to write.
+pub(crate) trait Client: ObjectStore + MultipartStore + PaginatedListStore {}
 
-impl<T: ObjectStore + MultipartStore> Client for T {}
+impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
 /// The client of a bucket.
 pub(crate) fn store(

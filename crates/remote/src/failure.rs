@@ -1,14 +1,19 @@
 //! Why a request failed, whether another try may help, and what is said of it.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use max_weights::memory::changed_at;
 use max_weights::source::store;
 use max_weights::{Error, text};
+
+use crate::gate::LONGEST_WAIT;
 
 /// What may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +65,14 @@ impl Failure {
         Self::new(Class::Wrong, cause)
     }
 
+    /// What a panic says: a defect of this package, or of a library, which an answer of a server has shown.
+    fn defect(panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        let said = text::shown(said);
+        Self::wrong(format!("its answer cannot be taken, which is a defect of max_weights: please report it ({said})"))
+    }
+
     pub(crate) fn changed(cause: impl Into<String>) -> Self {
         Self::new(Class::Changed, cause)
     }
@@ -95,6 +108,10 @@ impl Failure {
         }
         if let Some(request) = ["x-amz-request-id", "x-request-id"].iter().find_map(|name| headers.get(*name)) {
             cause.push_str(&format!(" (request {})", text::cut(&text::shown(request.to_str().unwrap_or("?")), 60)));
+        }
+        if let Some(seconds) = asked_wait(headers).filter(|seconds| *seconds > LONGEST_WAIT.as_secs()) {
+            let most = LONGEST_WAIT.as_secs();
+            cause.push_str(&format!("; the server asks to wait {seconds} s, and no longer than {most} s is waited"));
         }
         if let Some(cure) = cure(status, known) {
             cause.push_str(&format!("; {cure}"));
@@ -159,6 +176,9 @@ impl From<reqwest::Error> for Failure {
 
 impl From<&reqwest::Error> for Failure {
     fn from(error: &reqwest::Error) -> Self {
+        if let Some(failure) = of_error(error) {
+            return failure;
+        }
         let what = if error.is_connect() {
             "cannot connect"
         } else if error.is_timeout() {
@@ -179,6 +199,14 @@ impl From<&reqwest::Error> for Failure {
             true => Self::new(Class::Unreachable, cause),
             false => Self::again(cause),
         }
+    }
+}
+
+/// What a request answers. A panic on the way is a failure: libraries take numbers of servers, such as how long a token is valid, as they come.
+pub(crate) async fn caught<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    match AssertUnwindSafe(request).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Err(Failure::defect(&*panic)),
     }
 }
 
@@ -209,10 +237,15 @@ pub(crate) fn of_store(error: object_store::Error) -> Failure {
     }
 }
 
-/// How long the server asks to wait, by `Retry-After` in seconds or the hub's `RateLimit: "…";r=0;t=87`.
+/// How long is waited because the server asks for it; not at all if it asks for longer than anybody would wait.
 fn wait(headers: &HeaderMap) -> Option<Duration> {
+    asked_wait(headers).map(Duration::from_secs).filter(|wait| *wait <= LONGEST_WAIT)
+}
+
+/// How many seconds the server asks to wait, by `Retry-After` in seconds or the hub's `RateLimit: "…";r=0;t=87`.
+fn asked_wait(headers: &HeaderMap) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let seconds = text("retry-after").and_then(|text| text.trim().parse::<u64>().ok()).or_else(|| {
+    text("retry-after").and_then(|text| text.trim().parse::<u64>().ok()).or_else(|| {
         let limit = text("ratelimit")?;
         let field = |name: &str| {
             limit
@@ -221,8 +254,7 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
                 .and_then(|value| value.parse::<u64>().ok())
         };
         (field("r=") == Some(0)).then(|| field("t=")).flatten()
-    })?;
-    Some(Duration::from_secs(seconds))
+    })
 }
 
 fn tag(body: &str, name: &str) -> Option<String> {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::{Answer, shown};
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure, code};
+use crate::failure::{Class, Failure, caught, code};
 use crate::gate::Gate;
 use crate::options::Options;
 use crate::ranges::{Lengths, Request, requests};
@@ -135,6 +135,11 @@ impl RemoteFile {
         (!self.address.is_empty()).then_some((&self.address, tag))
     }
 
+    /// Whether another content would be noticed: the server says something that differs where the content does, or all of it came at once.
+    pub(crate) fn is_told_apart(&self) -> bool {
+        self.tag.is_some() || self.first_len() == self.len()
+    }
+
     /// How many of the first bytes need no request.
     pub(crate) fn first_len(&self) -> u64 {
         self.first.len() as u64
@@ -238,7 +243,7 @@ pub(crate) async fn tried_or<T>(
 ) -> Result<T, (Failure, u32, Duration)> {
     let mut tries = Tries::default();
     loop {
-        match once(tries.number).await {
+        match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
             Err(failure) => tries.go_on(asking, failure).await?,
         }

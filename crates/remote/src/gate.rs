@@ -3,9 +3,10 @@
 //! Latency (to the first byte) and rate (of one stream) are measured as requests end. A hole between two ranges is read where that takes no longer
 //! than another request, and a request is so long that most of its time moves bytes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use max_weights::memory::ForkMutex;
 use tokio::sync::Notify;
 
 use crate::ranges::Lengths;
@@ -25,11 +26,16 @@ const LEAST_REQUEST: f64 = 4_194_304.0;
 const MOST_REQUEST: f64 = 33_554_432.0;
 /// Times latency times rate, so that four fifths of the time of a request move bytes.
 const LENGTHS: f64 = 4.0;
+/// The longest that a server is waited for when it asks for it: the hub's limits count for five minutes. Who asks for more is tried again as if it had not
+/// asked, and the error says for how long it did.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// From this latency on, in seconds, it matters whether requests wait at the same time.
 const FAR: f64 = 0.01;
 
 #[derive(Debug)]
 struct State {
+    /// Whose requests are under way: those of its parent never end in a forked child.
+    process: u32,
     under_way: usize,
     limit: usize,
     ended_well: usize,
@@ -37,57 +43,70 @@ struct State {
     has_answered: bool,
     latency: f64,
     rate: f64,
+    freed: Arc<Notify>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            process: 0,
+            under_way: 0,
+            limit: usize::MAX,
+            ended_well: 0,
+            not_before: None,
+            has_answered: false,
+            latency: LATENCY,
+            rate: RATE,
+            freed: Arc::default(),
+        }
+    }
 }
 
 /// One server's gate.
 #[derive(Debug)]
 pub(crate) struct Gate {
     most: usize,
-    state: Mutex<State>,
-    freed: Notify,
+    state: ForkMutex<State>,
 }
 
-/// A request under way.
-pub(crate) struct Pass<'a>(&'a Gate);
+/// A request under way, of this process.
+pub(crate) struct Pass<'a>(&'a Gate, u32);
 
 impl Gate {
     pub(crate) fn new(most: usize) -> Self {
-        let most = most.max(1);
-        let state = State {
-            under_way: 0,
-            limit: most,
-            ended_well: 0,
-            not_before: None,
-            has_answered: false,
-            latency: LATENCY,
-            rate: RATE,
-        };
-        Self { most, state: Mutex::new(state), freed: Notify::new() }
+        Self { most: most.max(1), state: ForkMutex::new() }
     }
 
+    /// What is known of the server; in a forked child, what was known when it was forked, without the requests of its parent.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock();
+        let process = std::process::id();
+        if state.process != process {
+            (state.process, state.under_way, state.freed) = (process, 0, Arc::default());
+            state.limit = state.limit.min(self.most);
+        }
+        state
     }
 
     /// Waits until a request may begin.
     pub(crate) async fn enter(&self) -> Pass<'_> {
         loop {
-            let freed = self.freed.notified();
-            let wait = {
+            let (wait, freed) = {
                 let mut state = self.state();
                 let now = Instant::now();
+                let freed = state.freed.clone();
                 match state.not_before.filter(|until| *until > now) {
-                    Some(until) => Some(until - now),
+                    Some(until) => (Some(until - now), freed),
                     None if state.under_way < state.limit => {
                         state.under_way += 1;
-                        return Pass(self);
+                        return Pass(self, state.process);
                     }
-                    None => None,
+                    None => (None, freed),
                 }
             };
             match wait {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => freed.await,
+                None => freed.notified().await,
             }
         }
     }
@@ -111,7 +130,7 @@ impl Gate {
         state.ended_well += 1;
         if state.ended_well >= GROWTH && state.limit < self.most {
             (state.ended_well, state.limit) = (0, state.limit + 1);
-            self.freed.notify_one();
+            state.freed.notify_one();
         }
     }
 
@@ -127,7 +146,7 @@ impl Gate {
             (state.limit, state.ended_well) = ((state.limit / 2).max(FEWEST.min(self.most)), 0);
         }
         if let Some(wait) = wait {
-            let until = Instant::now() + wait;
+            let until = Instant::now() + wait.min(LONGEST_WAIT);
             state.not_before = Some(state.not_before.map_or(until, |before| before.max(until)));
         }
     }
@@ -148,8 +167,11 @@ impl Gate {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.0.state().under_way -= 1;
-        self.0.freed.notify_one();
+        let mut state = self.0.state();
+        if state.process == self.1 {
+            state.under_way -= 1;
+            state.freed.notify_one();
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use serde::Deserialize;
 use url::Url;
 
 use crate::client::clients;
@@ -84,20 +85,34 @@ impl Hub {
                 return Err(Failure::wrong(format!("the list of its files has more than {MOST_LIST} bytes")));
             }
         }
-        files_of(&bytes).ok_or_else(|| Failure::wrong("the hub's answer names no commit and no files"))
+        let (commit, files) =
+            files_of(&bytes).ok_or_else(|| Failure::wrong("the hub's answer names no commit and no files"))?;
+        if files.len() > MOST_FILES {
+            return Err(Failure::wrong(format!("the model has more than {MOST_FILES} files")));
+        }
+        Ok((commit, files))
     }
+}
+
+/// What is taken of an answer: the rest of it takes no memory.
+#[derive(Deserialize)]
+struct Listed {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: Option<String>,
 }
 
 /// The commit and the files in an answer.
 fn files_of(bytes: &[u8]) -> Option<(String, Vec<String>)> {
-    let answer: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-    let commit = answer.get("sha")?.as_str()?;
+    let Listed { sha: commit, siblings } = serde_json::from_slice(bytes).ok()?;
     if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
-    let siblings = answer.get("siblings")?.as_array()?;
-    let name = |one: &serde_json::Value| Some(one.get("rfilename")?.as_str()?.to_owned());
-    Some((commit.to_owned(), siblings.iter().take(MOST_FILES).filter_map(name).collect()))
+    Some((commit, siblings.into_iter().filter_map(|one| one.rfilename).collect()))
 }
 
 /// The text as a part of the path of a URL.

@@ -22,6 +22,7 @@ mod hub_cache;
 mod object;
 mod options;
 mod parts;
+mod process;
 mod ranges;
 mod runtime;
 mod same;
@@ -29,7 +30,7 @@ mod upload;
 mod url;
 mod web;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +63,8 @@ pub struct Remote {
     /// By what is before the path of a URL: requests to one server pass one gate.
     gates: ForkMutex<HashMap<String, Arc<Gate>>>,
     cache: Option<Arc<Cache>>,
+    /// Servers of which it was said that they do not say when a file is replaced.
+    told: ForkMutex<HashSet<String>>,
 }
 
 impl Remote {
@@ -81,9 +84,24 @@ impl Remote {
         self.buckets.lock().entry((kind, name.to_owned())).or_insert_with(make).clone()
     }
 
+    /// Says, once for each server, that it does not say when a file is replaced.
+    fn warn_of(&self, file: &RemoteFile) {
+        if file.is_told_apart() {
+            return;
+        }
+        let server = server_of(file.path());
+        if let Some(warn) = &self.options.warn
+            && self.told.lock().insert(server.clone())
+        {
+            warn(&format!(
+                "{server} gives neither ETag nor Last-Modified: that a file is replaced by one of the same length while it is read cannot be noticed (first seen of {})",
+                max_weights::text::path(file.path())
+            ));
+        }
+    }
+
     fn asking(&self, url: &Path) -> Asking {
-        let text = url.to_string_lossy();
-        let server: String = text.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+        let server = server_of(url);
         let gate =
             self.gates.lock().entry(server).or_insert_with(|| Arc::new(Gate::new(self.options.requests))).clone();
         Asking { gate, options: self.options.clone() }
@@ -154,6 +172,11 @@ impl Remote {
     }
 }
 
+/// The server of a URL: what is before its path.
+fn server_of(url: &Path) -> String {
+    url.to_string_lossy().splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
+}
+
 /// A file that was opened.
 enum Opened {
     Remote(Box<RemoteFile>),
@@ -211,6 +234,9 @@ impl Store for Remote {
                 let mut files = Vec::new();
                 let mut sources = Vec::new();
                 for (number, opened) in opened {
+                    if let Ok(Opened::Remote(file)) = &opened {
+                        self.warn_of(file);
+                    }
                     match opened {
                         Ok(Opened::Remote(file)) => files.push((number, *file)),
                         Ok(Opened::Local(file)) => sources.push((number, Ok(Arc::new(file) as Arc<dyn Source>))),

@@ -86,7 +86,7 @@ impl fmt::Debug for CacheOptions {
 }
 
 /// How files are fetched.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
     /// The server of a store that is not its vendor's, or of a hub that is not huggingface.co.
@@ -109,6 +109,17 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Where files are kept that were read; nowhere if it is left out.
     pub cache: Option<CacheOptions>,
+    /// What is told of a server that does not say when a file is replaced.
+    pub warn: Option<Warn>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { endpoint, region, credentials, requests, retries, .. } = self;
+        let mut shown = f.debug_struct("Options");
+        shown.field("endpoint", endpoint).field("region", region).field("credentials", credentials);
+        shown.field("requests", requests).field("retries", retries).field("cache", &self.cache).finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
@@ -124,6 +135,7 @@ impl Default for Options {
             stall: Duration::from_secs(10),
             timeout: None,
             cache: None,
+            warn: None,
         }
     }
 }

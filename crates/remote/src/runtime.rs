@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use max_weights::source::store;
@@ -11,34 +10,27 @@ use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::process::PerProcess;
+
 /// Threads that serve connections; the bytes are copied by those who wait for them.
 const THREADS: usize = 2;
 /// How often a waiting caller asks whether to go on.
 const TICK: Duration = Duration::from_millis(25);
 
-/// The runtime of the process with this number.
-static RUNTIME: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
+static RUNTIME: PerProcess<Handle> = PerProcess::new();
 
 /// Where tasks of this process run.
 pub(crate) fn handle() -> Result<Handle> {
-    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if let Some((of, handle)) = &*runtime
-        && *of == process
-    {
-        return Ok(handle.clone());
-    }
-    let built: Runtime = Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .thread_name("max-weights-net")
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Argument(format!("the threads of network connections cannot be started: {error}")))?;
-    let handle = built.handle().clone();
-    // Its threads live as long as the process: to wait for connections at its end would only take time.
-    std::mem::forget(built);
-    *runtime = Some((process, handle.clone()));
-    Ok(handle)
+    let start = || -> std::io::Result<Handle> {
+        let built: Runtime =
+            Builder::new_multi_thread().worker_threads(THREADS).thread_name("max-weights-net").enable_all().build()?;
+        let handle = built.handle().clone();
+        // Its threads live as long as the process: to wait for connections at its end would only take time.
+        std::mem::forget(built);
+        Ok(handle)
+    };
+    let failed = |error| Error::Argument(format!("the threads of network connections cannot be started: {error}"));
+    RUNTIME.get(|_| true, start).map_err(failed)
 }
 
 /// Waits for a future on this thread, which does this with that URL, and asks now and then whether to go on.
@@ -51,13 +43,23 @@ pub(crate) fn wait<T>(
     (action, url): (&str, &Path),
     future: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let began = Instant::now();
-    handle()?.block_on(async {
+    let (began, process) = (Instant::now(), std::process::id());
+    let runtime = handle()?;
+    // A signal handler, or a function that gives credentials: the runtime cannot wait on a thread that waits in it.
+    if Handle::try_current().is_ok() {
+        let cause = "this thread waits for a server already: files of servers cannot be read by a signal handler, or by a function that gives credentials";
+        return Err(Error::io(&store::redacted(url), action, io::Error::new(io::ErrorKind::Deadlock, cause)));
+    }
+    runtime.block_on(async {
         let mut future = std::pin::pin!(future);
         loop {
             match tokio::time::timeout(TICK, &mut future).await {
                 Ok(result) => return result,
                 Err(_) => interrupt()?,
+            }
+            // A signal handler forked, and its child came back here: the threads that would serve it are its parent's.
+            if std::process::id() != process {
+                return Err(Error::Interrupted);
             }
             if timeout.is_some_and(|timeout| began.elapsed() > timeout) {
                 let cause = format!("it was not done within timeout={:.1} s", began.elapsed().as_secs_f64());

@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Failure, caught};
 use crate::file::{Asking, Place, RemoteFile, Tries, tried_or};
 use crate::object::There;
 use crate::parts::{Part, State, is_taken, part_size};
@@ -148,6 +148,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A forked child has the state of the upload as a thread of its parent may have left it half way, and none of the threads that send.
+    fn require_own(&self) -> Result<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        let path = shown(&self.url);
+        Err(Error::Argument(format!(
+            "{path}: it is uploaded by the process that began to, and not by one forked from it"
+        )))
+    }
+
     fn is_whole(&self) -> bool {
         self.len <= self.part
     }
@@ -244,7 +255,7 @@ impl Shared {
     /// The time that a try has to send so many bytes.
     fn patience(&self, bytes: u64, number: u32) -> Duration {
         let slow = Duration::from_secs_f64(bytes as f64 / SLOWEST * f64::from(1 << number.min(10).saturating_sub(1)));
-        self.asking.options.stall + slow
+        self.asking.options.stall.saturating_add(slow)
     }
 
     /// Makes room for one more part, and finds the one of this number.
@@ -305,7 +316,7 @@ impl Shared {
     async fn send_part(&self, number: usize, bytes: Bytes) -> Result<PartId> {
         let mut tries = Tries::default();
         loop {
-            let failure = match self.send_once(number, bytes.clone(), tries.number).await {
+            let failure = match caught(self.send_once(number, bytes.clone(), tries.number)).await {
                 Ok(part) => return Ok(part),
                 Err(failure) => failure,
             };
@@ -330,7 +341,7 @@ impl Shared {
     async fn abort(&self, upload: &MultipartId) -> Result<()> {
         let mut tries = Tries::default();
         loop {
-            let failure = match within(ABORTED_WITHIN, self.bucket.abort(&self.key, upload)).await {
+            let failure = match caught(within(ABORTED_WITHIN, self.bucket.abort(&self.key, upload))).await {
                 Ok(()) => return Ok(()),
                 Err(failure) if failure.class == Class::Missing => return Ok(()),
                 Err(failure) => failure,
@@ -396,6 +407,7 @@ async fn within<T>(time: Duration, future: impl Future<Output = Result<T, Failur
 impl Upload for ObjectUpload {
     fn write_at(&self, mut offset: u64, mut bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let shared = &self.0;
+        shared.require_own()?;
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > shared.len) {
             let (len, path) = (shared.len, shown(&shared.url));
             return Err(Error::Argument(format!("{path}: bytes beyond its {len} were written")));
@@ -426,6 +438,7 @@ impl Upload for ObjectUpload {
 
     fn flush(&self, interrupt: Interrupt<'_>) -> Result<()> {
         let shared = &self.0;
+        shared.require_own()?;
         let is_shared = shared.has_others.load(Ordering::Relaxed);
         // Parts of which nobody writes a byte.
         if !shared.is_whole() && !is_shared {
@@ -501,6 +514,7 @@ impl Upload for ObjectUpload {
 
     fn share(&self, interrupt: Interrupt<'_>) -> Result<(u64, Option<String>)> {
         let shared = self.0.clone();
+        shared.require_own()?;
         if shared.is_whole() {
             return Ok((shared.part, None));
         }
@@ -528,9 +542,12 @@ impl Upload for ObjectUpload {
 
     fn abort(&mut self, in_haste: bool) -> Option<String> {
         let shared = self.0.clone();
+        if shared.require_own().is_err() {
+            return None; // it is the parent's
+        }
         let tasks = {
             let mut state = shared.state();
-            if std::mem::replace(&mut state.is_over, true) || shared.process != std::process::id() {
+            if std::mem::replace(&mut state.is_over, true) {
                 return None;
             }
             state.open.clear();
@@ -583,6 +600,9 @@ fn noted(error: Error, note: &str) -> Error {
 
 impl Drop for ObjectUpload {
     fn drop(&mut self) {
+        if self.0.require_own().is_err() {
+            std::mem::forget(self.0.clone()); // what it holds is the parent's
+        }
         self.abort(true);
     }
 }

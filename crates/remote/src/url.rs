@@ -8,6 +8,8 @@ use max_weights::text;
 use max_weights::{Error, Result};
 use url::{Host, Url};
 
+use crate::failure::Failure;
+
 /// What a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
@@ -125,33 +127,104 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
 pub(crate) fn is_inner(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_inner_v4(address),
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(mapped) => is_inner_v4(mapped),
-            None => is_inner_v6(address),
-        },
+        IpAddr::V6(address) => is_inner_v6(address) || embedded(address).is_some_and(is_inner_v4),
+    }
+}
+
+/// Whether an address is of the one link of this machine, or one at which a cloud tells its machine secrets.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    let is_v4 = |address: Ipv4Addr| address.is_link_local() || METADATA_V4.contains(&address);
+    match address {
+        IpAddr::V4(address) => is_v4(address),
+        IpAddr::V6(address) => {
+            address.segments()[0] & 0xFFC0 == 0xFE80
+                || METADATA_V6.contains(&address)
+                || embedded(address).is_some_and(is_v4)
+        }
+    }
+}
+
+/// The addresses of metadata that are not link-local: of Azure, Alibaba and Oracle, and of Amazon and Google.
+const METADATA_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+const METADATA_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xFD00, 0xEC2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xFD20, 0xCE, 0, 0, 0, 0, 0, 0x254)];
+
+/// The address of version 4 that one of version 6 stands for: a gateway sends what is sent to this to that.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let parts = address.segments();
+    let v4 = |high: u16, low: u16| Some(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
+    match parts {
+        // 6to4
+        [0x2002, high, low, ..] => v4(high, low),
+        // Teredo
+        [0x2001, 0, .., high, low] => v4(!high, !low),
+        // compatible, mapped, translated; NAT64, of the world and of a network
+        [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low]
+        | [0, 0, 0, 0, 0xFFFF, 0, high, low]
+        | [0x64, 0xFF9B, 0 | 1, .., high, low]
+        // ISATAP
+        | [_, _, _, _, 0 | 0x200, 0x5EFE, high, low] => v4(high, low),
+        _ => None,
     }
 }
 
 fn is_inner_v4(address: Ipv4Addr) -> bool {
-    let [first, second, ..] = address.octets();
+    let [first, second, third, _] = address.octets();
     let is_shared = first == 100 && (64..128).contains(&second);
+    let is_for_protocols = (first, second, third) == (192, 0, 0);
+    let is_for_benches = first == 198 && second & 0xFE == 18;
+    let is_reserved = first >= 240;
     address.is_loopback()
         || address.is_private()
         || address.is_link_local()
         || address.is_unspecified()
-        || address.is_broadcast()
         || address.is_multicast()
         || is_shared
+        || is_for_protocols
+        || is_for_benches
+        || is_reserved
         || first == 0
+        || METADATA_V4.contains(&address)
 }
 
 fn is_inner_v6(address: Ipv6Addr) -> bool {
-    let first = address.segments()[0];
+    let [first, second, third, ..] = address.segments();
     address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
         || first & 0xFE00 == 0xFC00
-        || first & 0xFFC0 == 0xFE80
+        // Of a link (fe80::/10), and of a site (fec0::/10).
+        || first & 0xFF80 == 0xFE80
+        // A network's own NAT64.
+        || (first, second, third) == (0x64, 0xFF9B, 1)
+}
+
+/// Why a server may not lead to an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Refused {
+    Inner,
+    LinkLocal,
+}
+
+impl Refused {
+    pub(crate) fn failure(self) -> Failure {
+        Failure::wrong(match self {
+            Self::Inner => "the server leads to an address of an inner network, which is not followed",
+            Self::LinkLocal => {
+                "the server leads to a link-local address, at which clouds keep the secrets of their machines, which is not followed"
+            }
+        })
+    }
+}
+
+/// Whether the host of a URL is a link-local address; of a name, only the look-up tells.
+pub(crate) fn names_link_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => is_link_local(address.into()),
+        Some(Host::Ipv6(address)) => is_link_local(address.into()),
+        Some(Host::Domain(_)) | None => false,
+    }
 }
 
 /// Whether the host of a URL is an address of an inner network; of a name, only the look-up tells.
@@ -222,9 +295,65 @@ mod tests {
         {
             assert!(inner(address), "{address}");
         }
-        assert!(inner("::ffff:10.0.0.1"));
-        assert!(inner("100.100.0.1"));
-        assert!(!inner("8.8.8.8"));
-        assert!(!inner("2001:4860::1"));
+        for address in [
+            "::ffff:10.0.0.1",
+            "::10.0.0.1",
+            "::ffff:0:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::808:808",
+            "2002:a00:1::1",
+            "2002:c0a8:1::",
+            "2001:0:808:808::f5ff:fffe",
+            "2001:db8::5efe:10.0.0.1",
+            "fec0::1",
+            "feff::1",
+            "100.100.0.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "192.0.0.1",
+        ] {
+            assert!(inner(address), "{address}");
+        }
+        for address in [
+            "8.8.8.8",
+            "2001:4860::1",
+            "64:ff9b::808:808",
+            "2002:808:808::1",
+            "::ffff:8.8.8.8",
+            "198.17.0.1",
+            "198.20.0.1",
+            "192.0.1.1",
+            "223.255.255.255",
+        ] {
+            assert!(!inner(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn addresses_at_which_machines_are_told_secrets() {
+        let link_local = |text: &str| is_link_local(text.parse().expect("an address"));
+        for address in [
+            "169.254.169.254",
+            "169.254.0.1",
+            "::ffff:169.254.169.254",
+            "::169.254.169.254",
+            "64:ff9b::169.254.169.254",
+            "2002:a9fe:a9fe::1",
+            "fe80::1",
+            "febf::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+        ] {
+            assert!(link_local(address) && is_inner(address.parse().expect("an address")), "{address}");
+        }
+        for address in ["127.0.0.1", "10.0.0.1", "::1", "fd00::1", "fec0::1", "8.8.8.8", "64:ff9b::808:808"] {
+            assert!(!link_local(address), "{address}");
+        }
     }
 }

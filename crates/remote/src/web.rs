@@ -1,11 +1,11 @@
 //! Files of web servers and of the hub: requests for ranges, and the redirects that lead to them.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use http::{StatusCode, header};
+use max_weights::memory::ForkMutex;
 use reqwest::{RequestBuilder, Response};
 use url::Url;
 
@@ -13,10 +13,18 @@ use crate::answer::{Answer, Head, shown};
 use crate::client::clients;
 use crate::failure::{Class, Failure};
 use crate::options::Secret;
-use crate::url::{is_loopback, names_inner, without_query};
+use crate::url::{Refused, is_loopback, names_inner, names_link_local, without_query};
 
 /// Redirects that are followed for one request.
-const MOST_REDIRECTS: usize = 5;
+const MOST_REDIRECTS: usize = 10;
+/// What leads elsewhere. Of the other answers from 300 on, one with a place in it is no redirect: 304 says that nothing changed.
+const REDIRECTS: [StatusCode; 5] = [
+    StatusCode::MOVED_PERMANENTLY,
+    StatusCode::FOUND,
+    StatusCode::SEE_OTHER,
+    StatusCode::TEMPORARY_REDIRECT,
+    StatusCode::PERMANENT_REDIRECT,
+];
 /// The beginning of an answer that is looked at for why it is no success.
 const MOST_TEXT: usize = 4 << 10;
 
@@ -26,20 +34,20 @@ pub(crate) struct WebFile {
     url: Url,
     token: Option<Secret>,
     /// Where the server led to the last time: a link that is valid for some time, and is asked for again when it is not.
-    led_to: Mutex<Option<Url>>,
+    led_to: ForkMutex<Option<Url>>,
 }
 
 impl WebFile {
     pub(crate) fn new(url: Url, token: Option<Secret>) -> Self {
-        Self { url, token, led_to: Mutex::new(None) }
+        Self { url, token, led_to: ForkMutex::new() }
     }
 
     fn led_to(&self) -> Option<Url> {
-        self.led_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.led_to.lock().clone()
     }
 
     fn set_led_to(&self, url: Option<Url>) {
-        *self.led_to.lock().unwrap_or_else(PoisonError::into_inner) = url;
+        *self.led_to.lock() = url;
     }
 
     /// Asks for bytes of it.
@@ -60,7 +68,7 @@ impl WebFile {
         for _ in 0..=MOST_REDIRECTS {
             let response = self.request(&url, range, tag)?.send().await?;
             let status = response.status();
-            if !status.is_redirection() {
+            if !REDIRECTS.contains(&status) {
                 if url != self.url {
                     self.set_led_to(Some(url));
                 }
@@ -68,15 +76,17 @@ impl WebFile {
             }
             let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
             let Some(target) = location.and_then(|location| url.join(location).ok()) else {
-                return Err(Failure::wrong(format!("{} without a place that it leads to", status.as_u16())));
+                let status = status.as_u16();
+                return Err(Failure::wrong(format!("a redirect ({status}) without a Location to follow")));
             };
             self.require_allowed(&target)?;
             url = target;
         }
-        Err(Failure::wrong(format!("it leads on and on: more than {MOST_REDIRECTS} redirects")))
+        Err(Failure::wrong(format!("too many redirects (limit {MOST_REDIRECTS})")))
     }
 
-    /// What a server may lead to: never from encryption to none, and never into an inner network that the user did not name.
+    /// What a server may lead to: never from encryption to none, never into an inner network where the user named none, and never to a link-local
+    /// address that the user did not name.
     fn require_allowed(&self, target: &Url) -> Result<(), Failure> {
         let refuse = |cause: &str| Err(Failure::wrong(format!("the server leads to {cause}, which is not followed")));
         match target.scheme() {
@@ -86,7 +96,10 @@ impl WebFile {
             _ => return refuse("something that is no URL of the web"),
         }
         if names_inner(target) && !self.is_inner() {
-            return refuse("an address of an inner network");
+            return Err(Refused::Inner.failure());
+        }
+        if names_link_local(target) && target.host() != self.url.host() {
+            return Err(Refused::LinkLocal.failure());
         }
         Ok(())
     }
@@ -99,7 +112,11 @@ impl WebFile {
     fn request(&self, url: &Url, range: &Range<u64>, tag: Option<&str>) -> Result<RequestBuilder, Failure> {
         let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
         let is_own = url.host() == self.url.host() && url.port_or_known_default() == self.url.port_or_known_default();
-        let client = if is_own || self.is_inner() { clients.named } else { clients.led_to };
+        let client = match self.is_inner() {
+            _ if is_own => clients.named,
+            true => clients.led_to_inside,
+            false => clients.led_to,
+        };
         let mut request = client
             .get(url.clone())
             .header(header::RANGE, format!("bytes={}", shown(range)))

@@ -33,6 +33,8 @@ _BEAT = 0.25
 """Seconds between two signs of life."""
 _SILENT = 1.2
 """A rank that gave none for so many seconds, while a connection broke, is gone."""
+_LONGEST = 1_000_000_000
+"""The longest timeout in seconds: 31 years, which no clock of torch overflows with."""
 _sessions: dict[str, int] = {}
 
 
@@ -73,6 +75,8 @@ class Session:
             raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()")
         if not timeout > 0:
             raise ArgumentError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+        if timeout > _LONGEST:
+            raise ArgumentError(f"timeout must be at most {_LONGEST:,} seconds, not {timeout!r}")
         self.what = what
         self.timeout = timeout
         self.host = host_name()

@@ -123,7 +123,7 @@ fn candidates_of_store(store: &dyn Store, folder: &Path, options: &OpenOptions) 
     let Some(mut listing) = store.list_below(folder, &options.format.interrupt)? else {
         let path = text::path(folder);
         return Err(Error::Argument(format!(
-            "{path}: this server does not list what is in a folder: give the URL of each delta"
+            "{path}: this server does not list what is in a folder, and has neither {INDEX} nor {MANIFEST} there: give the URL of each delta"
         )));
     };
     listing.names.sort_unstable();

@@ -4,7 +4,7 @@
 //! A name on no row needs trust: the rows that say what runs code make that sharper, and are not what keeps the rest out.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use super::python2::{LAST_PROTOCOL, renamed};
 
@@ -56,7 +56,17 @@ struct Table {
     attributes: HashSet<&'static str>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
+static TABLE: OnceLock<Table> = OnceLock::new();
+
+/// The table. It is made before the lock of the cell is taken, which a child that is forked meanwhile would never get.
+fn table() -> &'static Table {
+    TABLE.get().unwrap_or_else(|| {
+        let made = made();
+        TABLE.get_or_init(|| made)
+    })
+}
+
+fn made() -> Table {
     // Room for all at once: every scan of a pickle begins with this.
     let mut table = Table { exact: HashMap::with_capacity(ROWS.len() / 8), ..Table::default() };
     for (module, entry, names) in rows() {
@@ -69,7 +79,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         }
     }
     table
-});
+}
 
 fn rows() -> impl Iterator<Item = (&'static str, Entry, &'static str)> {
     ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
@@ -84,7 +94,7 @@ fn rows() -> impl Iterator<Item = (&'static str, Entry, &'static str)> {
 /// What a row says of exactly this name of exactly this module.
 pub fn exact(module: &str, name: &str) -> Option<Entry> {
     // The keys live as long as the program, and those of a look-up need not.
-    TABLE.exact.get(&(module, name)).copied()
+    table().exact.get(&(module, name)).copied()
 }
 
 /// What the list says of a name: of exactly this one, or of a module that it is in or below, of which one that runs code comes first.
@@ -97,13 +107,13 @@ pub fn look_up(module: &str, name: &str) -> Option<Entry> {
 /// The rows of the modules that a dotted name is, or is below.
 fn tops(full: &str) -> impl Iterator<Item = Entry> {
     let ends = full.match_indices('.').map(|(at, _)| at).chain([full.len()]);
-    ends.filter_map(|end| TABLE.below.get(full.get(..end)?).copied())
+    ends.filter_map(|end| table().below.get(full.get(..end)?).copied())
 }
 
 /// Whether an attribute of this name of anything leads to what runs code.
 pub fn is_attribute(name: &str) -> bool {
-    let is_module = || TABLE.below.get(name).is_some_and(|entry| entry.danger == Danger::RunsCode);
-    TABLE.attributes.contains(name) || is_module() && !HARMLESS_AS_NAMES.contains(&name)
+    let is_module = || table().below.get(name).is_some_and(|entry| entry.danger == Danger::RunsCode);
+    table().attributes.contains(name) || is_module() && !HARMLESS_AS_NAMES.contains(&name)
 }
 
 /// Modules whose names other things have as well, as attributes.

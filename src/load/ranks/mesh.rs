@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::text;
 
 /// What one dimension of a mesh does to a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,16 +56,22 @@ impl Mesh {
     /// # Errors
     /// Ranks that are not there, or twice; sizes that are not theirs.
     pub fn new(world: u32, ranks: Vec<u32>, dims: Vec<u32>, splits: Vec<Split>) -> Result<Self> {
-        let refused = |cause: String| Err(Error::Argument(format!("a mesh of the sizes {dims:?} {cause}")));
+        let refused = |cause: String| Err(Error::Argument(format!("mesh shape {dims:?} {cause}")));
         let size = dims.iter().try_fold(1u32, |product, &dim| product.checked_mul(dim));
         if size.map(|size| size as usize) != Some(ranks.len()) || ranks.is_empty() {
-            return refused(format!("has not {} ranks", ranks.len()));
+            let needed = match size {
+                Some(0) => return refused("has an axis without ranks".to_owned()),
+                Some(size) => text::plural(size.into(), "rank"),
+                None => "more ranks than 32 bits count".to_owned(),
+            };
+            return refused(format!("needs {needed}, got {}", ranks.len()));
         }
         if splits.len() != dims.len() {
-            return refused(format!("has not {} placements", splits.len()));
+            let needed = text::plural(dims.len() as u64, "placement");
+            return refused(format!("needs {needed}, one for each axis, got {}", splits.len()));
         }
         if splits.iter().any(|split| matches!(split, Split::Strided { factor: 0, .. })) {
-            return refused("cannot split an axis that is in 0 chunks".to_owned());
+            return refused("has a placement that splits an axis into 0 chunks".to_owned());
         }
         let mut places: Vec<Option<u32>> = vec![None; world as usize];
         for (place, &rank) in (0u32..).zip(&ranks) {
@@ -72,7 +79,7 @@ impl Mesh {
                 _ if rank == ABSENT => {}
                 Some(slot @ None) => *slot = Some(place),
                 Some(_) => return refused(format!("has rank {rank} twice")),
-                None => return refused(format!("has rank {rank}, of {world}")),
+                None => return refused(format!("has rank {rank}, but the group has only {world} ranks")),
             }
         }
         Ok(Self { ranks, dims, splits, places })
@@ -81,9 +88,7 @@ impl Mesh {
     /// An error if the axes that it splits are not those of a tensor of this shape.
     pub fn require_axes(&self, shape: &[u64]) -> Result<()> {
         match self.splits.iter().filter_map(|split| split.axis()).find(|&axis| axis >= shape.len()) {
-            Some(axis) => {
-                Err(Error::Argument(format!("a tensor of the shape {shape:?} has no axis {axis} to be split")))
-            }
+            Some(axis) => Err(Error::Argument(format!("a tensor of shape {shape:?} has no axis {axis} to split"))),
             None => Ok(()),
         }
     }
@@ -209,7 +214,8 @@ impl Mesh {
             Split::Shard { axis } => [1, axis as u64, 0],
             Split::Strided { axis, factor } => [2, axis as u64, factor],
         });
-        self.ranks.iter().chain(&self.dims).map(|&number| u64::from(number)).chain(splits)
+        let lengths = [self.ranks.len() as u64, self.dims.len() as u64];
+        lengths.into_iter().chain(self.ranks.iter().chain(&self.dims).map(|&number| u64::from(number))).chain(splits)
     }
 }
 
@@ -286,9 +292,14 @@ mod tests {
             let splits = vec![Split::Replicate];
             Mesh::new(world, ranks, dims, splits).expect_err("refused").to_string()
         };
-        assert_eq!(refused(2, vec![0, 0], vec![2]), "a mesh of the sizes [2] has rank 0 twice");
-        assert_eq!(refused(2, vec![0, 2], vec![2]), "a mesh of the sizes [2] has rank 2, of 2");
-        assert_eq!(refused(2, vec![0], vec![2]), "a mesh of the sizes [2] has not 1 ranks");
-        assert_eq!(refused(2, vec![0, 1], vec![2, 1]), "a mesh of the sizes [2, 1] has not 1 placements");
+        assert_eq!(refused(2, vec![0, 0], vec![2]), "mesh shape [2] has rank 0 twice");
+        assert_eq!(refused(2, vec![0, 2], vec![2]), "mesh shape [2] has rank 2, but the group has only 2 ranks");
+        assert_eq!(refused(2, vec![0], vec![2]), "mesh shape [2] needs 2 ranks, got 1");
+        assert_eq!(refused(2, vec![0, 1], vec![1]), "mesh shape [1] needs 1 rank, got 2");
+        assert_eq!(refused(2, vec![0], vec![0]), "mesh shape [0] has an axis without ranks");
+        assert_eq!(
+            refused(2, vec![0, 1], vec![2, 1]),
+            "mesh shape [2, 1] needs 2 placements, one for each axis, got 1"
+        );
     }
 }

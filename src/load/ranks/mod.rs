@@ -160,7 +160,7 @@ impl Plan {
         sizes: Sizes,
     ) -> Result<Self> {
         if nodes.is_empty() || u32::try_from(nodes.len()).is_err() {
-            return Err(Error::Argument(format!("{} ranks load nothing", nodes.len())));
+            return Err(Error::Argument(format!("a plan is for at least one rank, not for {}", nodes.len())));
         }
         for member in &members {
             match &member.sharing {
@@ -172,8 +172,9 @@ impl Plan {
                 Sharing::Parts(parts) => {
                     if part_of.len() != nodes.len() || part_of.iter().any(|&part| part as usize >= parts.len()) {
                         return Err(Error::Argument(format!(
-                            "there are {} parts, and not one for each rank",
-                            parts.len()
+                            "each of the {} ranks needs one of the parts 0 to {}",
+                            nodes.len(),
+                            parts.len().saturating_sub(1)
                         )));
                     }
                 }
@@ -286,8 +287,13 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         }
         hash.update(count.to_le_bytes());
     };
-    add(&mut [2, sizes.unit.unwrap_or(0), sizes.round.unwrap_or(0)].into_iter()); // 2: the version of how plans are made
-    add(&mut part_of.iter().chain(nodes).map(|&number| u64::from(number)));
+    // Each list is followed by its length, and what may be left out has a number that says whether it is: no two plans are the same numbers.
+    let of_size = |size: Option<u64>| [u64::from(size.is_some()), size.unwrap_or(0)];
+    let version = 3; // of how plans are made
+    add(&mut [version, meshes.len() as u64, members.len() as u64].into_iter());
+    add(&mut [of_size(sizes.unit), of_size(sizes.round)].into_iter().flatten());
+    add(&mut part_of.iter().map(|&number| u64::from(number)));
+    add(&mut nodes.iter().map(|&number| u64::from(number)));
     for mesh in meshes {
         add(&mut mesh.numbers());
     }
@@ -298,10 +304,14 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
             Sharing::Everyone => add(&mut [0].into_iter()),
             Sharing::Mesh(mesh) => add(&mut [1, *mesh as u64].into_iter()),
             Sharing::Parts(parts) => {
+                add(&mut [2, parts.len() as u64].into_iter());
                 for part in parts {
-                    let axes = part.iter().flatten();
-                    let ranges = axes.flat_map(|(axis, ranges)| ranges.iter().map(move |range| (*axis, range)));
-                    add(&mut ranges.flat_map(|(axis, range)| [axis as u64, range.start, range.end]));
+                    // All of a tensor, which is none, and nothing of it, which is an axis without ranges, are not the same.
+                    add(&mut part.iter().map(|axes| axes.len() as u64));
+                    for (axis, ranges) in part.iter().flatten() {
+                        add(&mut [*axis as u64].into_iter());
+                        add(&mut ranges.iter().flat_map(|range| [range.start, range.end]));
+                    }
                 }
             }
         }
@@ -563,6 +573,43 @@ mod tests {
     }
 
     #[test]
+    fn plans_that_differ_in_who_has_what_differ_in_their_hashes() {
+        let parts = |parts: &[Option<Region>]| Sharing::Parts(parts.to_vec());
+        let (one, two): (Region, Region) = (vec![(0, vec![0..1])], vec![(0, vec![1..2])]);
+        let (nothing, whole): (Region, Region) = (vec![(0, vec![])], vec![(0, vec![0..2])]);
+        let sharings = [
+            Sharing::Everyone,
+            Sharing::Mesh(0),
+            parts(&[None, None]),
+            parts(&[None, Some(nothing.clone())]),
+            parts(&[Some(nothing.clone()), None]),
+            parts(&[Some(nothing.clone()), Some(nothing)]),
+            parts(&[Some(Vec::new()), None]),
+            parts(&[None, Some(Vec::new())]),
+            parts(&[Some(whole.clone()), None]),
+            parts(&[None, Some(whole)]),
+            parts(&[Some(one.clone()), Some(two.clone())]),
+            parts(&[Some(two.clone()), Some(one.clone())]),
+            parts(&[Some([one.clone(), two.clone()].concat()), None]),
+            parts(&[Some(vec![(0, vec![0..1, 1..2])]), None]),
+            parts(&[Some(vec![(1, vec![0..1])]), None]),
+            parts(&[Some(one), None]),
+            parts(&[Some(two), None]),
+        ];
+        let mesh = || Mesh::new(2, vec![0, 1], vec![2], vec![Split::Replicate]).expect("a mesh");
+        let hash = |sharing: &Sharing, sizes| {
+            let member = Member::new(vec![2, 2], (1, 4), Some((0, 64)), sharing.clone()).expect("a tensor");
+            let part_of = if matches!(sharing, Sharing::Parts(_)) { vec![0, 1] } else { Vec::new() };
+            hash_of(&[member], &[mesh()], &part_of, &[0, 0], sizes)
+        };
+        let mut hashes: Vec<[u8; 32]> = sharings.iter().map(|sharing| hash(sharing, Sizes::default())).collect();
+        hashes.push(hash(&sharings[0], Sizes { unit: Some(0), round: None }));
+        hashes.push(hash(&sharings[0], Sizes { unit: None, round: Some(0) }));
+        let distinct: std::collections::BTreeSet<&[u8; 32]> = hashes.iter().collect();
+        assert_eq!(distinct.len(), hashes.len());
+    }
+
+    #[test]
     fn what_cannot_be_planned_is_refused() {
         let plan = |member: Result<Member>, meshes, part_of| {
             let plan = member.and_then(|member| Plan::new(vec![member], meshes, part_of, vec![0, 0], Sizes::default()));
@@ -572,12 +619,12 @@ mod tests {
         assert_eq!(plan(member(vec![2], Sharing::Mesh(0)), Vec::new(), Vec::new()), "there is no mesh 0");
         assert_eq!(
             plan(member(vec![2], Sharing::Parts(vec![None])), Vec::new(), vec![0, 1]),
-            "there are 1 parts, and not one for each rank"
+            "each of the 2 ranks needs one of the parts 0 to 0"
         );
         let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![Split::Shard { axis: 1 }]).expect("a mesh");
         assert_eq!(
             plan(member(vec![2], Sharing::Mesh(0)), vec![mesh], Vec::new()),
-            "a tensor of the shape [2] has no axis 1 to be split"
+            "a tensor of shape [2] has no axis 1 to split"
         );
         let huge = plan(member(vec![u64::MAX, 2], Sharing::Everyone), Vec::new(), Vec::new());
         assert_eq!(huge, format!("a tensor of the shape [{}, 2] is too large", u64::MAX));

@@ -1,6 +1,6 @@
 //! Folders of torch.distributed.checkpoint: what `.metadata` says of the pieces of tensors, and whether the files of the ranks have them.
 
-use max_weights::checkpoint::{self, OpenOptions};
+use max_weights::checkpoint;
 use max_weights::format::distributed::{METADATA, SUFFIX};
 use max_weights::{Diagnostic, Error, Result, rules};
 
@@ -17,7 +17,7 @@ pub(super) fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<
     }
     for entry in metadata.filter(|entry| entry.kind == Kind::Pickle) {
         context.go_on(&entry.path)?;
-        let options = OpenOptions::default();
+        let options = context.options.opening();
         let look = if context.options.level > Level::Header { checkpoint::check_items } else { checkpoint::check };
         let findings = match look(&[&entry.path], &options) {
             Ok(findings) => findings,

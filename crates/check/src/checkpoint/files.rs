@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use max_weights::checkpoint::{Delta, OpenOptions, inspect};
+use max_weights::checkpoint::{Delta, inspect};
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::rules::{self, Rule, Verdict};
 use max_weights::source::Source;
@@ -64,7 +64,7 @@ fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Res
 
 fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let Some(file) = context.source.clone() else { return Ok(()) };
-    let (catalog, faults) = inspect(file.clone(), &OpenOptions::default())?;
+    let (catalog, faults) = inspect(file.clone(), &context.options.opening())?;
     context.go_on()?;
     let is_other = is_other_archive(kind, piece.name, &faults);
     let is_scanned = context.file.reported > Verdict::Faulty;
@@ -107,7 +107,7 @@ fn known_dtypes(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>)
 
 /// Looks at what a delta says of the tensors that it changes.
 fn check_delta(piece: &Piece<'_>, file: Arc<dyn Source>, context: &mut Context<'_>) -> Result<()> {
-    let faults = match Delta::of_source(file, &OpenOptions::default()) {
+    let faults = match Delta::of_source(file, &context.options.opening()) {
         Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.go_on())),
         Err(Error::Format(fault) | Error::Unsupported(fault)) => Ok(vec![*fault]),
         Err(error) => Err(error),

@@ -81,8 +81,11 @@ pub(super) fn check<'f>(
 fn read(entry: &Entry, interrupt: Interrupt<'_>) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
     let options = Options { policy: Policy::CollectAll, ..Options::default() };
     // That it cannot be opened is said by the check of the file itself.
-    let file = entry.open(interrupt).map_err(|_| Ok(Vec::new()))?;
-    let read = drive(Parser::new(entry.bytes, &options), &**file.source(), &options.interrupt);
+    let file = entry.open(interrupt).map_err(|error| match error {
+        Error::Interrupted => Err(error),
+        _ => Ok(Vec::new()),
+    })?;
+    let read = drive(Parser::new(entry.bytes, &options), &**file.source(), interrupt);
     read.map_err(|error| match error {
         Error::Diagnostics(faults) => Ok(faults),
         Error::Format(fault) | Error::Unsupported(fault) => Ok(vec![*fault]),

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::check::Wanted;
 use max_weights::tensor::Element;
-use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, rules};
+use max_weights::{Checkpoint, Diagnostic, Error, Result, rules};
 
 use crate::context::in_time;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
+use crate::options::Options;
 use crate::report::{Depth, TensorSummary};
 use crate::values::{BINS, judge};
 use duplicates::Duplicates;
@@ -37,7 +38,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
             }
             continue;
         }
-        let Some(checkpoint) = open(entry) else { continue };
+        let Some(checkpoint) = open(entry, context.options)? else { continue };
         match check_file(entry, is_alone, &checkpoint, &mut duplicates, context) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => context.report(&entry.path, Diagnostic::from(&error)),
@@ -51,13 +52,19 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
 }
 
 /// A file of weights; `None` if it is something else, or cannot be opened, which is not said here but where its structure is looked at.
-pub(crate) fn open(entry: &Entry) -> Option<Checkpoint> {
-    let options = OpenOptions::default().strict(false);
+pub(crate) fn open(entry: &Entry, options: &Options) -> Result<Option<Checkpoint>> {
+    if !holds_weights(entry) {
+        return Ok(None);
+    }
+    let options = options.opening().strict(false);
     let open = || match &entry.opened {
         Some(source) => Checkpoint::open_sources(vec![source.clone()], &options),
         None => Checkpoint::open(&[&entry.at], &options),
     };
-    holds_weights(entry).then(|| open().ok()).flatten()
+    match open() {
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        opened => Ok(opened.ok()),
+    }
 }
 
 fn holds_weights(entry: &Entry) -> bool {

@@ -2,7 +2,7 @@
 //! programs run others. What a program does with it is not looked at, as that is for who reads it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use crate::words;
 
@@ -125,10 +125,21 @@ enum Class {
     Other,
 }
 
-static CLASSES: LazyLock<HashMap<&str, Class>> = LazyLock::new(|| {
+static CLASSES: OnceLock<HashMap<&str, Class>> = OnceLock::new();
+
+/// The class of a word. The table is made before the lock of its cell is taken, which a child that is forked meanwhile would never get.
+fn class_of(word: &str) -> Option<Class> {
+    let classes = CLASSES.get().unwrap_or_else(|| {
+        let made = classes();
+        CLASSES.get_or_init(|| made)
+    });
+    classes.get(word).copied()
+}
+
+fn classes() -> HashMap<&'static str, Class> {
     let lists = [(RUNS, Class::Runs), (HANDED_ON, Class::HandedOn), (NETWORK, Class::Network), (OTHERS, Class::Other)];
     lists.iter().flat_map(|(list, class)| words::each(list).map(|word| (word, *class))).collect()
-});
+}
 
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
@@ -136,7 +147,7 @@ fn is_part(c: char) -> bool {
 
 /// Whether a word is one by which a program runs something else. `before` is the word before it, `gap` what is between, `behind` what follows.
 fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is_import: bool) -> bool {
-    let class = CLASSES.get(word).copied();
+    let class = class_of(word);
     if class.is_none() && word.is_ascii() {
         return false;
     }

@@ -2,6 +2,7 @@
 
 use max_weights::check::Pass;
 use max_weights::tensor::{Element, Span, TensorInfo, checked_bytes};
+use max_weights::workers::Interrupt;
 use max_weights::{DType, Result};
 
 use super::BINS;
@@ -44,8 +45,8 @@ pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, con
         let mut pass = Pass::default();
         pass.bins = if context.options.histograms { BINS } else { 0 };
         let values = values.on_threads();
-        let read = |offset: u64, into: &mut [u8]| {
-            values(offset, into)?;
+        let read = |offset: u64, into: &mut [u8], go_on: Interrupt<'_>| {
+            values(offset, into, go_on)?;
             if array.is_swapped && item > 1 {
                 into.chunks_exact_mut(item).for_each(<[u8]>::reverse);
             }

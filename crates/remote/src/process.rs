@@ -1,0 +1,52 @@
+//! What belongs to one process: connections, and the threads that serve them. A forked child has the memory of its parent's, and makes its own.
+
+use max_weights::memory::ForkMutex;
+
+/// A value that is made at the first use in each process.
+///
+/// What a child has of its parent is neither used nor dropped: to drop it would take locks that threads of the parent may hold, who are not there to
+/// give them back, and would take the parent's sockets from its own poll.
+pub(crate) struct PerProcess<T>(ForkMutex<Option<Owned<T>>>);
+
+struct Owned<T> {
+    process: u32,
+    value: Option<T>,
+}
+
+impl<T: Clone> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(ForkMutex::new())
+    }
+
+    /// The value of this process, if it is fresh, or else a new one.
+    pub(crate) fn get<E>(&self, is_fresh: impl Fn(&T) -> bool, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let process = std::process::id();
+        let mut owned = self.0.lock();
+        let own = owned.as_ref().filter(|owned| owned.process == process).and_then(|owned| owned.value.as_ref());
+        if let Some(value) = own.filter(|value| is_fresh(value)) {
+            return Ok(value.clone());
+        }
+        let value = make()?;
+        *owned = Some(Owned { process, value: Some(value.clone()) });
+        Ok(value)
+    }
+
+    /// Has the next use make a new one.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for PerProcess<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PerProcess")
+    }
+}
