@@ -16,6 +16,7 @@ from max_weights import _core
 from max_weights._core import shown
 from max_weights._html import bad, count, details, table, view
 from max_weights._progress import progress_of
+from max_weights._saved_paths import place_text
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
@@ -131,7 +132,8 @@ class Report:
     def write(self, path: StrPath, format: Format | None = None) -> None:
         """Write the report to a file.
 
-        Without a format, the suffix decides: .txt, .json, .xml (JUnit), .sarif, .html.
+        Without a format, the suffix decides: .txt, .json, .xml (JUnit), .sarif, .html. A file that was checked, or that
+        is no text, is not replaced.
         """
         path = Path(path)
         if format is None:
@@ -140,7 +142,7 @@ class Report:
             raise ValueError(
                 f"the suffix of {path} does not name a format: give format=, or one of {', '.join(_SUFFIXES)}"
             )
-        path.write_text(self.render(format), encoding="utf-8")
+        place_text(path, self.render(format), (file.path for file in self.files))
 
     def __str__(self) -> str:
         return self.render("text")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from max_weights._core import shown
+from max_weights._saved_paths import place_text
 from max_weights.errors import FormatError
 
 if TYPE_CHECKING:
@@ -246,8 +247,8 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         return cls({name: _tensor(source, name, record) for name, record in tensors.items()})
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json` to a file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write `to_json` to a file. One that is no text, such as a checkpoint, is not replaced."""
+        place_text(path, self.to_json())
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fingerprint:

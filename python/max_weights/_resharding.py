@@ -1,7 +1,7 @@
 """A checkpoint as one folder for each rank of tensor parallelism, with that rank's part of each weight.
 
-    max-weights reshard PATH OUT --tp N [--dtype DTYPE] [--max-shard-size SIZE] [--no-sync] [--verify] [--dry-run]
-        [--json]
+    max-weights reshard PATH OUT --tp N [--select GLOB] [--rename FROM=TO] [--dtype DTYPE] [--max-shard-size SIZE]
+        [--no-sync] [--verify] [--dry-run] [--json]
 
 runs this module. The tables of `max_weights.sharding` define the part of each rank, as for `load(shard=...)`.
 """
@@ -17,12 +17,12 @@ import re
 import signal
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from max_weights._command_errors import report_error
-from max_weights._core import GGUFWeights, infos, place_file, printable, shown, warnings
+from max_weights._core import GGUFWeights, check_apart, infos, place_file, printable, shown, warnings
 from max_weights._html import count, details, paragraph, table, view
 from max_weights._load_request import LoadRequest
 from max_weights._renaming import renamed
@@ -34,10 +34,11 @@ from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from max_weights._load_request import DTypeOption, ResolvedRequest
+    from max_weights._load_request import DTypeOption, Rename, ResolvedRequest
     from max_weights._progress import Progress
+    from max_weights._selection import Select
     from max_weights._weights import WeightInfo, WeightsNode
 
 __all__ = ["Part", "RankPlan", "ReshardPlan", "reshard", "reshard_plan"]
@@ -158,6 +159,8 @@ def reshard_plan(
     tp: int,
     *,
     strategies: Strategies = "auto",
+    select: Select | None = None,
+    rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
 ) -> ReshardPlan:
     """Return what `reshard` with these arguments would write; only the headers of the files are read.
@@ -167,7 +170,7 @@ def reshard_plan(
         UnsupportedError: as for `reshard`.
     """
     with load_weights(path) as node:
-        return _plan(node, path, Path(folder), tp, strategies, dtype)[1]
+        return _plan(node, path, Path(folder), tp, strategies, LoadRequest(select, rename, dtype))[1]
 
 
 def reshard(
@@ -176,6 +179,8 @@ def reshard(
     tp: int,
     *,
     strategies: Strategies = "auto",
+    select: Select | None = None,
+    rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
     max_shard_size: int | str = "5GB",
     sync: bool = True,
@@ -194,6 +199,9 @@ def reshard(
         tp: The number of ranks.
         strategies: How weights are split, as for `load(shard=Shard(rank, tp, strategies))`. "auto" uses the
             table of the model that the configuration names.
+        select: Which weights, as for `save`; of a checkpoint of a training, `"model.*"` leaves the optimizer out.
+        rename: New names, as for `save`; or a layout, such as `"transformers5"` or `"vllm"`. A table of strategies goes
+            by the names before a mapping, and by those of a layout.
         dtype: As for `save`.
         max_shard_size: As for `save_sharded`.
         sync: As for `save_file`.
@@ -210,7 +218,8 @@ def reshard(
     """
     folder = Path(folder)
     with load_weights(path) as node:
-        node, plan, beside = _plan(node, path, folder, tp, strategies, dtype)
+        asked = LoadRequest(select, rename, dtype)
+        node, plan, beside = _plan(node, path, folder, tp, strategies, asked)
         beside = _made_of(node, plan.ranks[0].folder, dtype, sync) if beside is None else beside
         for one in plan.ranks:
             one.folder.mkdir(parents=True, exist_ok=True)
@@ -218,6 +227,8 @@ def reshard(
                 node,
                 one.folder,
                 dtype=dtype,
+                select=select,
+                rename=None if isinstance(rename, str) else rename,  # the tree has the names of a layout
                 shard=Shard(one.rank, tp, strategies),
                 metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
                 max_shard_size=max_shard_size,
@@ -251,11 +262,14 @@ def _plan(
     folder: Path,
     tp: int,
     strategies: Strategies,
-    dtype: DTypeOption | None,
+    asked: LoadRequest,
 ) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
     """Return the tree that is split, the plan, and the files to copy; `None` if they are made from metadata."""
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
         raise ArgumentError(f"tp must be the number of ranks, at least 1, not {tp!r}")
+    read = [path] if isinstance(path, str | os.PathLike) else list(path)
+    own = {info.file for info in infos(node)}
+    check_apart([folder / f"rank-{rank}" for rank in range(tp)], [*read, *own])
     old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
     old = [name for name in old if int(name.removeprefix("rank-")) >= tp]
     if old:
@@ -272,13 +286,16 @@ def _plan(
         node = renamed(node, "hf")
     else:
         beside = _beside(node, path)
+    if isinstance(asked.rename, str):
+        node, asked = renamed(node, asked.rename), replace(asked, rename=None)
     ranks: list[RankPlan] = []
     requests: list[ResolvedRequest] = []
     for rank in range(tp):
         try:
-            request = LoadRequest(dtype=dtype, shard=Shard(rank, tp, strategies)).resolve(node, unpack=_UNPACK)
+            request = replace(asked, shard=Shard(rank, tp, strategies)).resolve(node, unpack=_UNPACK)
         except ArgumentError as error:
-            raise _all_of(node, Shard(rank, tp, strategies), error) from error
+            chosen = replace(asked, dtype=None, packed=True).resolve(node).infos
+            raise _all_of(node, chosen, Shard(rank, tp, strategies), error) from error
         requests.append(request)
         size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))
         ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(request.names), size))
@@ -286,9 +303,11 @@ def _plan(
     return node, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
 
 
-def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentError:
+def _all_of(
+    node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError
+) -> ArgumentError:
     """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
-    kinds = {_kind(info.name): info for info in reversed(list(infos(node)))}
+    kinds = {_kind(info.name): info for info in reversed(chosen)}
     names_by_reason: dict[str, list[str]] = {}
     for info in reversed(kinds.values()):
         try:
@@ -296,8 +315,7 @@ def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentEr
         except ArgumentError as one:
             if one.tensor is None:  # the fault is not that of a weight
                 return error
-            reason = re.sub(r".* cannot be sharded as .*\): ", "", str(one))
-            names_by_reason.setdefault(reason, []).append(f"'{shown(info.name)}'")
+            names_by_reason.setdefault(_reason(one), []).append(f"'{shown(info.name)}'")
     number = sum(map(len, names_by_reason.values()))
     if number < 2:
         return error
@@ -310,6 +328,15 @@ def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentEr
         f"{number} kinds of weights cannot be divided among {shard.world_size} ranks: "
         f"{'; '.join(reasons[:_NAMED])}{more}"
     )
+
+
+def _reason(error: ArgumentError) -> str:
+    """Return why a weight cannot be divided, without its name, so that those with one reason are named together."""
+    text = re.sub(r".* cannot be sharded as .*\): ", "", str(error))
+    text = re.sub(r"^weight '.*?' of shape \[.*?\] (?=is|belongs)", "", text).partition(". Your own rows come first")[0]
+    if text.startswith("is "):
+        return f"no {text.removeprefix('is not a ')}: leave them out with select, or give them rows in strategies"
+    return text
 
 
 def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
@@ -325,11 +352,12 @@ def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
 
 
 def _parts(ranks: list[ResolvedRequest]) -> Iterable[Part]:
-    for info, *parts in zip(ranks[0].infos, *(request.parts for request in ranks), strict=True):
+    first = ranks[0]
+    for name, info, *parts in zip(first.new_names, first.infos, *(request.parts for request in ranks), strict=True):
         axis = next((part[0][0] for part in parts if part is not None), None)
         whole = info.logical_shape
         sizes = () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts)
-        yield Part(info.name, tuple(whole), axis, sizes)
+        yield Part(name, tuple(whole), axis, sizes)
 
 
 def _beside(node: WeightsNode, path: StrPath | Iterable[StrPath]) -> list[Path]:
@@ -370,6 +398,15 @@ def _of_dtype(content: bytes, dtype: object) -> bytes:
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+def _rename(given: list[str]) -> dict[str, str] | str | None:
+    """Return what the options of the shell say: one layout, or pairs of names."""
+    pairs = dict(one.partition("=")[::2] for one in given if "=" in one)
+    layouts = [one for one in given if "=" not in one]
+    if len(layouts) + bool(pairs) > 1:
+        raise ArgumentError(f"--rename: {shown(layouts[0])} is a layout, which stands alone; convert takes more")
+    return layouts[0] if layouts else pairs or None
+
+
 class _Ended(BaseException):
     """A signal that ends the process."""
 
@@ -385,6 +422,8 @@ def main() -> int:
     parser.add_argument("out")
     parser.add_argument("--tp", type=int, required=True, help="how many ranks there are")
     parser.add_argument("--table", default="auto", help="how weights are split; auto: by the model's type")
+    parser.add_argument("--select", action="append", help="only weights whose names match; repeatable")
+    parser.add_argument("--rename", action="append", default=[], help="a layout, or FROM=TO; repeatable")
     parser.add_argument("--dtype")
     parser.add_argument("--max-shard-size", default="5GB", type=lambda text: int(text) if text.isdecimal() else text)
     parser.add_argument("--no-sync", dest="sync", action="store_false")
@@ -397,9 +436,16 @@ def main() -> int:
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
     try:
+        rename = _rename(arguments.rename)
         if arguments.dry_run:
             plan = reshard_plan(
-                arguments.path, arguments.out, arguments.tp, strategies=arguments.table, dtype=arguments.dtype
+                arguments.path,
+                arguments.out,
+                arguments.tp,
+                strategies=arguments.table,
+                select=arguments.select,
+                rename=rename,
+                dtype=arguments.dtype,
             )
         else:
             plan = reshard(
@@ -407,6 +453,8 @@ def main() -> int:
                 arguments.out,
                 arguments.tp,
                 strategies=arguments.table,
+                select=arguments.select,
+                rename=rename,
                 dtype=arguments.dtype,
                 max_shard_size=arguments.max_shard_size,
                 sync=arguments.sync,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path, PosixPath, WindowsPath
 
-from max_weights._core import shown
+from max_weights._core import check_apart, check_safetensors_name, place_file, shown
 from max_weights.errors import ArgumentError
 
-__all__ = ["paths_of", "safetensors_path"]
+__all__ = ["folder_path", "paths_of", "place_text", "safetensors_path"]
+
+# What single files end with.
+_SUFFIXES = {"safetensors", "gguf", "pt", "pth", "bin", "ckpt"}
 
 
 class _URLPath(WindowsPath if sys.platform == "win32" else PosixPath):  # type: ignore[misc]
@@ -33,9 +37,35 @@ def paths_of(files: list[Path]) -> list[Path]:
 def safetensors_path(path: str | os.PathLike[str]) -> str:
     """Return the path of a safetensors file; an error if its suffix belongs to another format."""
     text = os.fsdecode(path)
-    if text.lower().endswith(".gguf"):
-        raise ArgumentError(
-            f"'{shown(text)}': a file with this name is a GGUF file, but this writes safetensors; call save_gguf, or "
-            "name the file .safetensors"
-        )
+    check_safetensors_name(text)
+    return text
+
+
+def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Write a text that takes its place when it is complete; one that is there may be no file that was read, nor data.
+
+    As with all that is saved, a symbolic link is replaced. A pipe or a device is written to.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    if target.is_file():
+        check_apart([target], [file for file in read if os.path.isfile(file)])
+        with target.open("rb") as there:
+            if b"\0" in there.read(4096):
+                raise ArgumentError(
+                    f"'{shown(os.fsdecode(path))}': the file that is there is no text, and would be lost: write to "
+                    "another path"
+                )
+    place_file(target, text.encode(), sync=False)
+
+
+def folder_path(path: str | os.PathLike[str], name: str) -> str:
+    """Return the folder of several files that begin with a name; an error if one of both is that of a file."""
+    text = os.fsdecode(path)
+    for given, whose in ((text, "the folder of several files"), (name, "what the names of the files begin with")):
+        suffix = given.lower().rpartition(".")[2] if "." in given else ""
+        if suffix in _SUFFIXES and not (given is text and os.path.isdir(text)):
+            raise ArgumentError(f"'{shown(given)}': this is {whose}: give it without .{suffix}")
     return text

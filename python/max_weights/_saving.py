@@ -15,7 +15,7 @@ from max_weights._core import infos, printable, shown
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
 from max_weights._renaming import left_out, renamed
-from max_weights._saved_paths import paths_of, safetensors_path
+from max_weights._saved_paths import folder_path, paths_of, safetensors_path
 from max_weights._sizes import bytes_of
 from max_weights._weight_data import WeightData
 from max_weights.dtype import DType
@@ -208,7 +208,7 @@ def save_sharded(
         refused = {"tied": tied != "copy", "strided": strided != "copy", "verify": verify}
         refused["if_exists"] = if_exists != "replace"
         size, store = bytes_of(max_shard_size), None if remote is None else remote._store
-        to = Files(os.fsdecode(folder), metadata_of(metadata), size, name, alignment, sync, store)
+        to = Files(folder_path(folder, name), metadata_of(metadata), size, name, alignment, sync, store)
         return _save_in_group(tensors, to, refused, group, timeout, progress)
     if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
         return save_weights(
@@ -228,7 +228,7 @@ def save_sharded(
     report, finish = progress_of(progress)
     try:
         files = _core.save_tensors(
-            os.fsdecode(folder),
+            folder_path(folder, name),
             list(named),
             list(named.values()),
             noted,
@@ -304,7 +304,7 @@ def save_weights(
     if_exists: IfExists = "replace",
 ) -> list[Path]:
     """Save the weights of a tree as safetensors; see `WeightsNode.save`."""
-    target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
+    target = safetensors_path(path) if max_shard_size is None else folder_path(path, name)
     if isinstance(rename, str):  # before it is said what is left out of the new names
         node, rename = renamed(node, rename), None
     computed = _computed(node)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 from max_weights._core import (
     WeightsNode,
     apply_deltas_to,
+    check_apart,
     delta_header,
     identity_of,
     shown,
@@ -173,6 +174,7 @@ def create(
 
     Raises:
         UnsupportedError: elements that are packed in blocks, or that only PyTorch has.
+        ValueError: `path` is a file or folder of `base` or of `new`, or lies in such a folder.
         ArgumentError: a tree is a part of a tree, or one that was renamed or converted.
     """
     versions = _version(base), _version(new)
@@ -315,6 +317,7 @@ def fold(base: _Checkpoint, *deltas: _Path, path: _Path, sync: bool = True) -> D
     if isinstance(base, WeightsNode):
         raise ArgumentError("give the paths of the base, with which the deltas can be opened")
     paths = [base] if isinstance(base, str | os.PathLike) else base
+    check_apart([path], deltas)  # in a folder of the deltas that it joins, it would be one of them
     return create(paths, load_weights([*paths, *deltas]), path, sync=sync)
 
 

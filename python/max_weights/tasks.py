@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from max_weights._saved_paths import place_text
 from max_weights.errors import ArgumentError
 
 __all__ = ["Engine", "HasMap", "TaskError", "TasksResult", "run_tasks"]
@@ -170,7 +171,7 @@ def main(arguments: list[str]) -> int:
     if options.output is None:
         sys.stdout.write(text)
     else:
-        options.output.write_text(text, encoding="utf-8")
+        place_text(options.output, text)
     return done.status
 
 

@@ -26,6 +26,21 @@ impl FileMappings {
         Self(text.lines().filter_map(Mapping::parse).filter(|mapping| mapping.inode != 0).collect())
     }
 
+    /// The device and the inode of the file that the first byte of a storage is mapped from, as the file's metadata have them.
+    #[cfg(target_os = "linux")]
+    pub fn file_of(&self, storage: &Storage) -> Option<(u64, u64)> {
+        let address = storage.base();
+        let mapping = self.0.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))?;
+        let (major, minor) = mapping.device;
+        Some((rustix::fs::makedev(major, minor), mapping.inode))
+    }
+
+    /// Elsewhere that is not known.
+    #[cfg(not(target_os = "linux"))]
+    pub fn file_of(&self, _: &Storage) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Whether `len` bytes of a storage, from `start` on, are those of a file from `offset` on, because they are its pages.
     pub fn are_of_file(&self, storage: &Storage, start: usize, len: usize, origin: &Origin, offset: u64) -> bool {
         let Some((device, inode)) = place(origin) else { return false };

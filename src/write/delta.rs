@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use super::layout::{Declared, Stored};
 use super::output::Output;
 use super::version::{Elements, Version, VersionTensor};
 use super::writer::Writer;
-use super::{MAX_HEADER, Options};
+use super::{MAX_HEADER, Options, check_safetensors_name};
 use crate::checkpoint::{Identity, hash_of_block};
 use crate::delta::{Scratch, changes, differing};
 use crate::dtype::DType;
@@ -163,20 +163,22 @@ enum Change {
     },
 }
 
-/// Writes what changed from `base` to the new version as a delta; `done` counts the bytes of the new version that were compared.
+/// Writes what changed from `base` to the new version as a delta, one safetensors file; `done` counts the bytes of the new version that were compared.
 ///
 /// Both are read once, in blocks. What changed waits in memory until all of it is known, and beyond 64 MiB in a temporary file. In the end nothing has
 /// changed, or all of the delta is there.
 ///
 /// # Errors
-/// Names that would be those of a changed tensor; what reading and writing say.
+/// A path that is one of what is read, or lies in it; names that would be those of a changed tensor; what reading and writing say.
 pub fn delta(
     base: &Version<'_>,
     new: &Version<'_>,
-    output: impl FnOnce(BTreeMap<String, String>) -> Output,
+    (path, options): (&Path, Options),
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
+    check_safetensors_name(path)?;
+    base.check_target(path).and_then(|()| new.check_target(path))?;
     let pairs = new.tensors.iter().map(|(name, new)| Pair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
     let mut jobs: Vec<(&Pair<'_>, Range<u64>)> = Vec::new();
     for pair in &pairs {
@@ -191,7 +193,7 @@ pub fn delta(
         Ok(())
     })?;
     pairs.iter().try_for_each(Pair::check_unchanged)?;
-    write(base, pairs, &aside, output, interrupt)
+    write(base, pairs, &aside, (path, options), interrupt)
 }
 
 /// Writes what changed of all tensors, which are in the order of their names.
@@ -199,7 +201,7 @@ fn write(
     base: &Version<'_>,
     pairs: Vec<Pair<'_>>,
     aside: &Aside,
-    output: impl FnOnce(BTreeMap<String, String>) -> Output,
+    (path, options): (&Path, Options),
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
     let (mut summary, mut declared) = (DeltaSummary::default(), Vec::new());
@@ -259,7 +261,8 @@ fn write(
     if json.len() > MAX_HEADER {
         return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
     }
-    let output = output(BTreeMap::from([(delta::KEY.to_owned(), json)]));
+    let metadata = Some(BTreeMap::from([(delta::KEY.to_owned(), json)]));
+    let output = Output::Safetensors { path: path.to_path_buf(), metadata, options };
     summary.files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
         changes.iter().try_for_each(|(name, (pair, change))| match change {
             Change::Nothing => Ok(()),
@@ -285,9 +288,4 @@ fn write_whole(writer: &Writer, pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Re
         writer.write_bytes(pair.name, start, &bytes, interrupt)?;
     }
     writer.write_bytes(pair.name, pair.bytes, &[], interrupt)
-}
-
-/// One safetensors file of this path, as a delta is written.
-pub fn delta_file(path: PathBuf, options: Options) -> impl FnOnce(BTreeMap<String, String>) -> Output {
-    move |metadata| Output::Safetensors { path, metadata: Some(metadata), options }
 }

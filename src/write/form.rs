@@ -49,7 +49,7 @@ impl Form {
     /// Writes what changed from `base` to the new version in this form; `done` counts the bytes of the new version that were compared.
     ///
     /// # Errors
-    /// Tensors that are new, are no more or have another dtype or shape, for which other libraries have no place; what reading and writing say.
+    /// A path that is one of what is read, or lies in it; tensors that are new, are no more or have another dtype or shape, for which other libraries have no place; what reading and writing say.
     pub fn write(
         &self,
         base: &Version<'_>,
@@ -59,6 +59,7 @@ impl Form {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<DeltaSummary> {
+        base.check_target(path).and_then(|()| new.check_target(path))?;
         match self {
             Self::Folder(form) => publish(base, new, path, form, options, done, interrupt),
             Self::Sparse(form) => sparse(base, new, path, *form, options, done, interrupt),

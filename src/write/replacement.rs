@@ -301,6 +301,7 @@ pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
     let refused = |kind, why: &str| Err(Error::io(target, format!("replace {why}"), as_the_system_says(kind)));
     match fs::metadata(target) {
         Ok(old) if old.is_dir() => refused(io::ErrorKind::IsADirectory, "a directory"),
+        Ok(_) if is_open_file(target) => refused(io::ErrorKind::InvalidInput, "what is open already"),
         Ok(old) if !old.is_file() => refused(io::ErrorKind::InvalidInput, "a device, pipe or socket"),
         // A new file in its place needs no right to write to it, but whoever made it read-only did so for a reason.
         Ok(_) if !may_write(target) => refused(io::ErrorKind::PermissionDenied, "a read-only file"),
@@ -308,6 +309,12 @@ pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io(target, "write", error)),
     }
+}
+
+/// Whether a path stands for what a process has open, as `/dev/stdout` does: there is nothing that could be replaced.
+pub fn is_open_file(path: &Path) -> bool {
+    let is_one = |path: &Path| ["/proc", "/dev/fd"].iter().any(|of| path.starts_with(of));
+    is_one(path) || fs::read_link(path).is_ok_and(|leads_to| is_one(&leads_to))
 }
 
 /// The error of that kind with the number that systems have for it, by which Python tells its classes apart.

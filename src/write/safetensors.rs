@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 use super::Options;
 use super::layout::{Declared, Layout, MOST_BYTES, Stored};
@@ -16,6 +17,23 @@ pub const MAX_HEADER: usize = 100_000_000;
 const METADATA: &str = "__metadata__";
 /// The bytes of the length before the header.
 const LENGTH: usize = 8;
+
+/// An error if the suffix of a file says another format, by which programs would read it.
+///
+/// # Errors
+/// It does; names the way to write that format.
+pub fn check_safetensors_name(path: &Path) -> Result<()> {
+    let suffix = path.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
+    let (format, instead) = match suffix.as_deref() {
+        Some("gguf") => ("a GGUF file", "call save_gguf"),
+        Some("pt" | "pth" | "bin" | "ckpt") => ("a PyTorch file", "call torch.save"),
+        _ => return Ok(()),
+    };
+    Err(Error::Argument(format!(
+        "'{}': a file with this name is {format}, but this writes safetensors; {instead}, or name the file .safetensors",
+        text::path(path)
+    )))
+}
 
 impl Layout {
     /// Tensors whose size is a multiple of the alignment come first, where one is asked for that is more than the format's own; then the larger

@@ -10,7 +10,7 @@ use super::delta::{DeltaSummary, Pair, compared};
 use super::layout::{Declared, Stored};
 use super::publish::pairs;
 use super::version::Version;
-use super::{Options, Output};
+use super::{Options, Output, check_safetensors_name};
 use crate::delta::{BLOCK, Scratch};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -53,6 +53,7 @@ pub(super) fn sparse(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
+    check_safetensors_name(path)?;
     let pairs = pairs(base, new)?;
     let (all, aside): (Mutex<BTreeMap<&str, Changed>>, _) = (Mutex::default(), Aside::new());
     in_order(threads(), pairs.iter().collect(), interrupt, |pair: &Pair<'_>, room: &mut Room, go_on| {

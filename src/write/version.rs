@@ -1,10 +1,11 @@
 //! The two versions of a checkpoint that a delta is between: tensors of files, or in memory.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::inputs::Inputs;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
 use crate::delta::BLOCK;
@@ -12,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta;
 use crate::load::Pieces;
+use crate::memory::FileMappings;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, checked_bytes};
 use crate::text;
@@ -23,6 +25,7 @@ pub struct Version<'a> {
     pub(super) tensors: BTreeMap<String, VersionTensor<'a>>,
     /// The paths that are read, and not written over.
     pub(super) opened: &'a [PathBuf],
+    inputs: Inputs,
 }
 
 /// A tensor of a version.
@@ -54,7 +57,7 @@ impl<'a> Version<'a> {
             Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements }))
         };
         let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
-        Ok(Self { tensors, opened: checkpoint.opened() })
+        Ok(Self { tensors, opened: checkpoint.opened(), inputs: Inputs::of_checkpoint(checkpoint) })
     }
 
     /// Tensors in memory; what is not contiguous is read in C order.
@@ -73,6 +76,20 @@ impl<'a> Version<'a> {
             version.tensors.insert(name, tensor);
         }
         Ok(version)
+    }
+
+    /// An error if a delta at this path would be one of the files that the version is in, or in one of its folders: of tensors in memory, one of the
+    /// files that they are views of.
+    ///
+    /// # Errors
+    /// It would.
+    pub fn check_target(&self, target: &Path) -> Result<()> {
+        let mappings = FileMappings::now();
+        let mapped = self.tensors.values().filter_map(|tensor| match &tensor.elements {
+            Elements::Memory(buffer) => mappings.file_of(buffer.storage()),
+            Elements::File(_) => None,
+        });
+        self.inputs.clone().and_mapped(mapped).check(target)
     }
 
     /// The bytes of all tensors that have no more than can be counted.

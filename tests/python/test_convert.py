@@ -65,7 +65,8 @@ def test_merged_and_split_again_all_bytes_are_the_same(llama: Path, tmp_path: Pa
     source = transformers.AutoModelForCausalLM.from_pretrained(llama).state_dict()
     assert whole.keys() == parts.keys() == source.keys()
     assert all(torch.equal(whole[name], tensor) and torch.equal(parts[name], tensor) for name, tensor in source.items())
-    run("convert", tmp_path / "whole.safetensors", tmp_path / "whole.safetensors", "--dtype", "fp16")  # over itself
+    itself = [tmp_path / "whole.safetensors"] * 2
+    run("convert", *itself, "--dtype", "fp16", "--if-exists", "replace")
     again = safetensors.torch.load_file(tmp_path / "whole.safetensors")
     assert all(torch.equal(again[name], tensor.half()) for name, tensor in source.items())
 

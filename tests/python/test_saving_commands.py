@@ -14,7 +14,9 @@ COMMANDS = {
     "meta set, in place": "meta set {}/model.safetensors note=short",
     "meta set, with a longer header": f"meta set {{}}/model.safetensors note={'long' * 2000}",
     "meta unset": "meta unset {}/model.safetensors note",
-    "convert, over its source": "convert {}/model.safetensors {}/model.safetensors --dtype float16",
+    "convert, over its source": (
+        "convert {}/model.safetensors {}/model.safetensors --dtype float16 --if-exists replace"
+    ),
     "convert, read back": "convert {}/model.safetensors {}/out.safetensors --dtype bfloat16 --verify",
     "convert to GGUF": "convert {}/model.safetensors {}/out.gguf",
     "merge": "merge {}/../shards {}/out.safetensors",

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::Delta as File;
-use max_weights::write::{DeltaSummary, Form, Options, Version, delta, delta_file, update};
+use max_weights::write::{DeltaSummary, Form, Inputs, Options, Version, delta, update};
 use max_weights::{Checkpoint, Error, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
@@ -191,6 +191,8 @@ pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
         Action::Fold(Fold { base, deltas, out, no_sync, json }) => {
             let chain: Vec<PathBuf> = std::iter::once(base).chain(deltas).cloned().collect();
             let new = open(&chain, &Reading::default())?;
+            // In a folder of the deltas that it joins, it would be one of them.
+            Inputs::new(deltas.iter().cloned()).check(out)?;
             write(&open(&chain[..1], &Reading::default())?, &new, out, None, (*no_sync, *json), screen)
         }
         Action::Apply(options) => apply(options, screen),
@@ -215,7 +217,7 @@ fn write(
         let options = Options { sync: !no_sync, ..Options::default() };
         match form {
             Some(form) => form.write(&base, &new, out, options, &done, &uninterrupted)?,
-            None => delta(&base, &new, delta_file(out.to_path_buf(), options), &done, &uninterrupted)?,
+            None => delta(&base, &new, (out, options), &done, &uninterrupted)?,
         }
     };
     let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = &written;

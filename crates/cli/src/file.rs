@@ -1,23 +1,33 @@
 //! Files that commands write.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 
-use max_weights::Error;
-use max_weights::write::Replacement;
+use max_weights::write::{Inputs, Replacement, is_open_file};
+use max_weights::{Error, text};
 
 use crate::failure::Failure;
 
 /// What is done to them, in messages.
 const WRITE: &str = "write it";
 
-/// Makes sure that there is a place for a file before the work begins whose result it gets.
-pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
+/// What the reports of this program have in their first bytes, as others have it in none.
+const OWN: [&str; 2] = ["max-weights", "max_weights"];
+/// So many of them are looked at.
+const LOOKED_AT: u64 = 4096;
+/// What reports of people end with, which say nothing of this program.
+const TEXTS: [&str; 5] = ["txt", "md", "html", "xml", "sarif"];
+/// Files of a model that end so, too.
+const OF_MODELS: [&str; 3] = ["vocab.txt", "merges.txt", "README.md"];
+
+/// Makes sure that there is a place for a report of what is read, before the work begins whose result it gets.
+pub(crate) fn prepare(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
     let failed = |error| Failure::Checkpoint(Error::io(path, WRITE, error));
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
+    check_replaced(path, read)?;
     let folder = folder(path);
     match fs::metadata(folder) {
         Ok(meta) if meta.is_dir() => Ok(()),
@@ -27,20 +37,51 @@ pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
 }
 
 /// As `prepare`, for a report: the folders of it that lack are made.
-pub(crate) fn prepare_with_folders(path: &Path) -> Result<(), Failure> {
+pub(crate) fn prepare_with_folders(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
     fs::create_dir_all(folder(path)).map_err(|error| Error::io(path, WRITE, error))?;
-    prepare(path)
+    prepare(path, read)
 }
 
-/// Writes a file whole or not at all: one that is half there may be taken for a whole one. A link stays a link, and what is not a regular file,
-/// such as a pipe or `/dev/null`, is written to and not replaced.
+/// An error if a report would take the place of what it is about: of one of these files, of a file of a model in one of these folders, or of anything
+/// that is no text.
+fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
+    let usage = |error: Error| Failure::Usage(error.to_string());
+    let inputs = Inputs::new(read.iter().cloned());
+    inputs.check_file(path).map_err(usage)?;
+    if !fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        return Ok(());
+    }
+    let mut start = Vec::new();
+    let opened = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));
+    opened.map_err(|error| Error::io(path, WRITE, error))?;
+    let refused = |why: &str| {
+        let path = text::path(path);
+        Err(Failure::Usage(format!("{path}: {why}, which would be lost: write to another path")))
+    };
+    if start.contains(&0) {
+        return refused("the file that is there is no report");
+    }
+    let text = String::from_utf8_lossy(&start);
+    let suffix = path.extension().unwrap_or_default();
+    let is_report = OWN.iter().any(|own| text.contains(own))
+        || text.trim_start().starts_with('[')
+        || TEXTS.iter().any(|known| suffix.eq_ignore_ascii_case(known))
+            && !OF_MODELS.iter().any(|name| path.ends_with(name));
+    if !is_report && inputs.hold(path) {
+        return refused("this is one of the files of the model that is read");
+    }
+    Ok(())
+}
+
+/// Writes a file whole or not at all: one that is half there may be taken for a whole one. A symbolic link is replaced, as by everything that writes;
+/// what is not a regular file, such as a pipe or `/dev/null`, and what is open already, such as `/dev/stdout`, is written to.
 pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let written = match fs::metadata(path) {
-        Ok(there) if !there.is_file() => {
-            let written = File::options().write(true).open(path).and_then(|mut file| buffered(&mut file, make));
+        Ok(there) if !there.is_file() || is_open_file(path) => {
+            let written = File::options().append(true).open(path).and_then(|mut file| buffered(&mut file, make));
             written.map_err(|error| Error::io(path, WRITE, error))
         }
-        _ => replace(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()), make),
+        _ => replace(path, make),
     };
     Ok(written?)
 }

@@ -127,7 +127,8 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
     match &options.action {
         Action::Create(options) => {
             let path = resolved(&options.path)?;
-            options.output.as_deref().map_or(Ok(()), file::prepare)?;
+            let read = [options.path.clone(), path.clone()];
+            options.output.as_deref().map_or(Ok(()), |out| file::prepare(out, &read))?;
             // It may lie in the folder already.
             let leave_out: Vec<PathBuf> = options.output.iter().cloned().collect();
             let made = with_bar(|progress| {
@@ -158,7 +159,8 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
 
 pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, Failure> {
     let path = resolved(&options.path)?;
-    options.output.as_deref().map_or(Ok(()), file::prepare)?;
+    let read = [options.path.clone(), path.clone()];
+    options.output.as_deref().map_or(Ok(()), |out| file::prepare(out, &read))?;
     let made = with_bar(|progress| bill(&path, progress, &uninterrupted))?;
     write(&made, options.output.as_deref(), screen)?;
     Ok(CLEAN)

@@ -39,7 +39,7 @@ struct Merge {
 
 pub(crate) fn run(options: &Report, screen: &mut Screen) -> Result<u8, Failure> {
     let Action::Merge(Merge { reports, output }) = &options.action;
-    output.as_deref().map_or(Ok(()), file::prepare)?;
+    output.as_deref().map_or(Ok(()), |path| file::prepare(path, reports))?;
     let merged = merge::merge(reports)?;
     if let Some(path) = output {
         file::write(path, |out| {

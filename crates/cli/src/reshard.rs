@@ -25,6 +25,12 @@ pub(crate) struct Reshard {
     /// How many ranks there are.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     tp: u32,
+    /// Only names that match (*, ?, [ab]); repeatable.
+    #[arg(long, value_name = "GLOB")]
+    select: Vec<String>,
+    /// New names, as for convert: of one weight, with a dot at the end of all that begin so, or with *; or one layout, such as vllm. Repeatable.
+    #[arg(long, value_name = "FROM=TO")]
+    rename: Vec<String>,
     /// Convert all floats to this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = dtype)]
     dtype: Option<max_weights::DType>,
@@ -51,6 +57,9 @@ pub(crate) struct Reshard {
 pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
     let mut command = host.module("max_weights._resharding")?;
     command.arg(format!("--tp={}", options.tp));
+    for (option, given) in [("select", &options.select), ("rename", &options.rename)] {
+        command.args(given.iter().map(|given| format!("--{option}={given}")));
+    }
     if let Some(dtype) = options.dtype {
         command.arg(format!("--dtype={}", dtype.name()));
     }

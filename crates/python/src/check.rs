@@ -59,7 +59,7 @@ pub(crate) fn validate_files(
     select: Vec<String>,
     ignore: Vec<String>,
     severity: &str,
-    jobs: Option<NonZero<usize>>,
+    #[pyo3(from_py_with = crate::numbers::jobs)] jobs: Option<NonZero<usize>>,
     max_memory: Option<u64>,
     timeout: Option<f64>,
     progress: Option<&Bound<'_, PyAny>>,

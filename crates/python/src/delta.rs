@@ -10,7 +10,7 @@ use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
 use max_weights::error::Error;
 use max_weights::load::apply_deltas;
 use max_weights::workers::now_and_then;
-use max_weights::write::{DeltaSummary, Form, Options, Version, delta, delta_file, update};
+use max_weights::write::{DeltaSummary, Form, Options, Version, delta, update};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -92,7 +92,7 @@ pub(crate) fn write_delta(
         let go_on = now_and_then(&go_on);
         let written = match &form {
             Some(form) => form.write(&base, &new, &path, options, &done, &go_on)?,
-            None => delta(&base, &new, delta_file(path, options), &done, &go_on)?,
+            None => delta(&base, &new, (&path, options), &done, &go_on)?,
         };
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(written)

@@ -33,7 +33,7 @@ pub(crate) fn fingerprints_of<'py>(
     node: &Bound<'py, WeightsNode>,
     names: Vec<String>,
     column_blocks: u64,
-    threads: Option<NonZero<usize>>,
+    #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Vec<Record<'py>>> {
     let found = over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
@@ -64,7 +64,7 @@ pub(crate) fn weights_are_held(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
     tensors: Vec<PyRef<'_, Buffer>>,
-    threads: Option<NonZero<usize>>,
+    #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
 ) -> Outcome<Vec<bool>> {
     let tensors: Vec<_> = tensors.iter().map(|tensor| tensor.tensor().clone()).collect();
     over_weights(node, &names, None, |checkpoint, numbers, done, go_on| {

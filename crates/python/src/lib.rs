@@ -23,6 +23,7 @@ mod keys;
 mod load;
 mod metadata;
 mod node;
+mod numbers;
 mod objects;
 mod one_file;
 mod open;
@@ -116,6 +117,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
+    module.add_function(function!(save::check_apart, module)?)?;
+    module.add_function(function!(save::check_safetensors_name, module)?)?;
     module.add_function(function!(save::place_file, module)?)?;
     module.add_function(function!(save::save_converted, module)?)?;
     module.add_function(function!(save::save_tensors, module)?)?;

@@ -154,7 +154,7 @@ pub(crate) fn load_tensors(
     own: Option<bool>,
     outs: HashMap<usize, Bound<'_, PyAny>>,
     backend: &str,
-    threads: Option<NonZero<usize>>,
+    #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     drop_cache: bool,
     per_tensor: bool,
     max_host_bytes: Option<u64>,
@@ -232,7 +232,7 @@ pub(crate) fn require_views(layout: &Layout, own: Option<bool>, names: &[String]
 pub(crate) fn digests_of(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
-    threads: Option<NonZero<usize>>,
+    #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Vec<String>> {
     over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
@@ -275,7 +275,7 @@ pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Resul
 
 /// Sets how many threads everything uses; None for as many as the process may use.
 #[pyfunction]
-pub(crate) fn set_threads(threads: Option<NonZero<usize>>) {
+pub(crate) fn set_threads(#[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>) {
     workers::set_threads(threads);
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn plan_tensors(
     own: Option<bool>,
     outs: HashSet<usize>,
     backend: &str,
-    threads: Option<NonZero<usize>>,
+    #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     drop_cache: bool,
     per_tensor: bool,
     max_host_bytes: Option<u64>,

@@ -162,7 +162,7 @@ impl RankPlan {
         number: usize,
         rank: u32,
         backend: &str,
-        threads: Option<NonZero<usize>>,
+        #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
         drop_cache: bool,
     ) -> Outcome<Vec<Vec<Buffer>>> {
         let (backend, _) = crate::open::load_backend(backend)?;

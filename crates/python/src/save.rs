@@ -14,13 +14,16 @@ use max_weights::source::store::{IfExists, is_url};
 use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use max_weights::workers::{Interrupt, now_and_then};
-use max_weights::write::{self, Declared, Destination, Item, Layout, Options, Output, Replacement, Stored, Writer};
+use max_weights::write::{
+    self, Declared, Destination, Inputs, Item, Layout, Options, Output, Replacement, Stored, Writer,
+};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::convert::dtype_from_python;
 use crate::ending::detached;
+use crate::error::classes::ArgumentError;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::load::{PythonCut, tell};
 use crate::node::WeightsNode;
@@ -37,7 +40,7 @@ pub(crate) fn save_tensors(
     names: Vec<String>,
     tensors: Vec<Bound<'_, Buffer>>,
     metadata: Option<BTreeMap<String, String>>,
-    alignment: u64,
+    #[pyo3(from_py_with = crate::numbers::alignment)] alignment: u64,
     sync: bool,
     verify: bool,
     stem: Option<String>,
@@ -111,7 +114,7 @@ pub(crate) fn serialize_tensors<'py>(
     names: Vec<String>,
     tensors: Vec<Bound<'_, Buffer>>,
     metadata: Option<BTreeMap<String, String>>,
-    alignment: u64,
+    #[pyo3(from_py_with = crate::numbers::alignment)] alignment: u64,
 ) -> Outcome<Bound<'py, PyBytes>> {
     let tensors = named(names, &tensors);
     let layout = write::laid_out(&tensors, metadata.as_ref(), &Options { alignment, sync: false })?;
@@ -119,6 +122,23 @@ pub(crate) fn serialize_tensors<'py>(
     Ok(PyBytes::new_with(py, len, |out| {
         detached(py, || write::write_to_memory(&layout, &tensors, out, &now_and_then(&interrupt))).map_err(to_python)
     })?)
+}
+
+/// Refuses files and folders that would be written if they are some that are read, or lie in them.
+#[pyfunction]
+pub(crate) fn check_apart(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
+    let inputs = Inputs::new(inputs);
+    targets.iter().try_for_each(|target| inputs.check(target)).map_err(|error| invalid(&error))
+}
+
+/// Refuses the name of a file whose suffix says another format.
+#[pyfunction]
+pub(crate) fn check_safetensors_name(path: PathBuf) -> PyResult<()> {
+    write::check_safetensors_name(&path).map_err(|error| invalid(&error))
+}
+
+fn invalid(error: &Error) -> PyErr {
+    ArgumentError::new_err(error.to_string())
 }
 
 /// Writes a small file that is in memory, which takes its place when it is complete.
@@ -153,7 +173,7 @@ pub(crate) fn save_converted(
     path: PathBuf,
     metadata: BTreeMap<String, String>,
     cuts: Option<Vec<Option<PythonCut>>>,
-    alignment: u64,
+    #[pyo3(from_py_with = crate::numbers::alignment)] alignment: u64,
     sync: bool,
     verify: bool,
     stem: Option<String>,
@@ -224,7 +244,7 @@ impl FileWriter {
         path: PathBuf,
         tensors: Vec<(String, Bound<'_, PyAny>, Vec<u64>)>,
         metadata: BTreeMap<String, String>,
-        alignment: u64,
+        #[pyo3(from_py_with = crate::numbers::alignment)] alignment: u64,
         sync: bool,
         verify: bool,
         store: Option<StoreHandle>,

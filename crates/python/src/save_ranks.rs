@@ -66,7 +66,7 @@ impl RankSave {
         sharings: Vec<Option<usize>>,
         meshes: Vec<PythonMesh>,
         boxes: Option<Vec<Vec<PythonBox>>>,
-        alignment: u64,
+        #[pyo3(from_py_with = crate::numbers::alignment)] alignment: u64,
         sync: bool,
         stem: String,
         max_shard_size: u64,

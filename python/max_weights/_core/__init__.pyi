@@ -47,7 +47,8 @@ __all__ = [
     "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
     "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
     "_convert_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count",
-    "aliases", "apply_deltas_to", "buffers", "command_line", "data_of_all", "delta_header", "dequantize",
+    "aliases", "apply_deltas_to", "buffers", "check_apart", "check_safetensors_name", "command_line", "data_of_all",
+    "delta_header", "dequantize",
     "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities",
     "files", "fingerprint_of", "fingerprints_of", "fingerprints_of_rows", "get_threads", "identity_of", "infos",
     "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
@@ -273,6 +274,12 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
                  store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
+def check_apart(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
+    """Refuses files and folders that would be written if they are some that are read, lie in them, or hold one."""
+
+def check_safetensors_name(path: str | PathLike[str]) -> None:
+    """Refuses a file name whose suffix says another format."""
+
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
     """Writes a small file from memory, which takes its place only when it is complete; until then, what was there
     remains. A link is itself replaced; a replaced file keeps its permissions."""

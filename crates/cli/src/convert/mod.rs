@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueEnum, ValueHint};
 use max_weights::source::store::IfExists;
-use max_weights::write::{self, Declared, Destination, Task};
-use max_weights::{Catalog, DType, Encoding, text, uninterrupted};
+use max_weights::write::{self, Declared, Destination, Inputs, Task};
+use max_weights::{Catalog, Checkpoint, DType, Encoding, text, uninterrupted};
 
 use crate::CLEAN;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ use tied::Tied;
 #[command(after_help = "\
 OUT is FILE.safetensors, FILE.gguf, or a folder of safetensors files with an
 index; or the URL of one in an object store (s3://, gs://, az://). It is written
-completely or not at all, and may be the input itself.")]
+completely or not at all. To replace the input itself, give --if-exists replace.")]
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
@@ -104,9 +104,9 @@ struct Writing {
     /// Read back what was written, and compare it.
     #[arg(long)]
     verify: bool,
-    /// A file that is there: replace it, fail, or keep it if it is the same.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_possible_values = true)]
-    if_exists: IfThere,
+    /// A file that is there: replace it, the default, fail, or keep it if it is the same. An input is replaced only if this says so.
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
+    if_exists: Option<IfThere>,
     /// Write only this task's files of a folder, as 3/16.
     #[arg(long, value_name = "I/N", conflicts_with = "if_exists")]
     task: Option<Task>,
@@ -118,9 +118,8 @@ struct Writing {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IfThere {
-    #[default]
     Replace,
     Fail,
     Same,
@@ -130,9 +129,9 @@ impl Writing {
     /// Where files go.
     fn destination(self) -> Destination {
         let if_exists = match self.if_exists {
-            IfThere::Replace => IfExists::Replace,
-            IfThere::Fail => IfExists::Fail,
-            IfThere::Same => IfExists::Same,
+            None | Some(IfThere::Replace) => IfExists::Replace,
+            Some(IfThere::Fail) => IfExists::Fail,
+            Some(IfThere::Same) => IfExists::Same,
         };
         // Of tasks, one that is run again finds what it wrote.
         let if_exists = if self.task.is_some() { IfExists::Same } else { if_exists };
@@ -186,6 +185,17 @@ impl<'a> Wanted<'a> {
         }
     }
 
+    /// An error if a file that is written would be one of those that are read, or beside them in their folder, where that is not asked for by name.
+    fn check_apart(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), Failure> {
+        if self.writing.if_exists == Some(IfThere::Replace) {
+            return Ok(());
+        }
+        let inputs = [Inputs::of_checkpoint(checkpoint), Inputs::new(self.places.paths.iter().cloned())];
+        let targets = std::iter::once(&self.places.out).chain(files.iter().map(|(path, _)| path));
+        let mut checks = targets.flat_map(|target| inputs.iter().map(move |inputs| inputs.check(target)));
+        checks.try_for_each(|check| check.map_err(|error| Failure::Usage(format!("{error}, {REPLACE}"))))
+    }
+
     fn run(&self, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
         let checkpoint = open(&self.places.paths, &self.places.reading)?;
         let catalog = checkpoint.catalog();
@@ -205,6 +215,7 @@ impl<'a> Wanted<'a> {
         let output = target.output(self, &checkpoint, tied)?;
         let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
         let files = output.files(&declared)?;
+        self.check_apart(&checkpoint, &files)?;
         let beside = beside::files(self, &checkpoint, &target, host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
@@ -228,6 +239,9 @@ impl<'a> Wanted<'a> {
         Ok(CLEAN)
     }
 }
+
+/// What replaces an input that is named so, and nothing else does.
+const REPLACE: &str = "or give --if-exists replace, if it is to be replaced";
 
 pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
     let Convert { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing } = options;

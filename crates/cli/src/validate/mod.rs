@@ -89,10 +89,10 @@ fn validate(
         ..Settings::default()
     };
     let mut written = outputs.iter().filter_map(|output| output.file.as_ref()).chain(&checking.write_baseline);
-    written.try_for_each(|path| files::prepare_with_folders(path))?;
     let known = checking.baseline.as_ref().or(file.baseline.as_ref());
     let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
     let inputs = Inputs::new(&checking.paths)?;
+    written.try_for_each(|path| files::prepare_with_folders(path, &inputs.paths))?;
     if checking.task.is_some() && (expectations.read.is_some() || file.expect.is_some() || expectations.write.is_some())
     {
         return Err(Failure::Usage("--task: what a checkpoint is expected to be is for one run without --task".into()));
@@ -100,6 +100,7 @@ fn validate(
     let expected =
         expectations.read.or(file.expect.as_deref()).map(|path| expect::read(path, host, screen)).transpose()?;
     if let Some(path) = expectations.write {
+        files::prepare(path, &inputs.paths)?;
         let checkpoint = expect::open(&inputs.paths)?;
         files::write(path, |out| expectation::write(checkpoint.catalog(), out))?;
     }
