@@ -212,10 +212,14 @@ impl Catalog {
 
     /// How many of the files are deltas, and how many weights are other ones than in the base by them; `None` without deltas.
     pub fn changed_by_deltas(&self) -> Option<(usize, usize)> {
-        let is_of = |file: &FileFacts| matches!(file.more, More::Delta | More::Deltas);
         let deltas = self.files.iter().filter(|file| matches!(file.more, More::Delta)).count();
-        let weights = || self.table.iter().filter(|info| self.files.get(info.file as usize).is_some_and(is_of)).count();
+        let weights = || self.table.iter().filter(|info| self.is_of_deltas(info.file)).count();
         (deltas > 0).then(|| (deltas, weights()))
+    }
+
+    /// Whether the tensors of a file are those that deltas changed.
+    pub(crate) fn is_of_deltas(&self, file: u32) -> bool {
+        self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas))
     }
 
     /// The tensors, in file order.

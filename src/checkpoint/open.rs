@@ -10,6 +10,7 @@ use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed};
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
+use crate::format::delta::PREFIX;
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::{drive, index};
 use crate::names::NameIndex;
@@ -181,7 +182,7 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
                 return open_files(files, paths, options, findings);
             }
             let (base, sources) = read(base, options, findings)?;
-            let (added, table, sources) = delta::compose(&base, sources, &deltas)?;
+            let (added, table, sources) = delta::compose(&base, sources, &deltas, &options.format.interrupt)?;
             let files = base.files.iter().cloned().chain(added).collect();
             Contents { sources, files, table, values: Vec::new() }.finish(None, None, options)
         }
@@ -202,9 +203,7 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
 
 /// What concerns all files that are not under an index.
 fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
-    if let Some(delta) = contents.files.iter().find(|file| delta::is_delta(file.metadata.as_deref())) {
-        return Err(delta::alone(&delta.path));
-    }
+    check_no_delta(&contents)?;
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
         contents.check_split_set(findings)?;
@@ -215,6 +214,20 @@ fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Dia
         findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Diagnostic::new(rule, note.clone()).path(path));
     }
     contents.finish(None, note, options)
+}
+
+/// An error if a file is a delta, or was one before it was damaged: its tensors are no weights.
+fn check_no_delta(contents: &Contents) -> Result<()> {
+    let is_sparse =
+        |file: &FileFacts| delta::is_delta(file.metadata.as_deref().unwrap_or_default(), &TensorTable::default());
+    let own = contents.table.iter().find(|info| info.name.starts_with(PREFIX)).map(|info| info.file as usize);
+    match own
+        .and_then(|number| contents.files.get(number))
+        .or_else(|| contents.files.iter().find(|file| is_sparse(file)))
+    {
+        Some(file) => Err(delta::alone(&file.path)),
+        None => Ok(()),
+    }
 }
 
 /// Says so if the files are shards of a set of more files.
@@ -257,6 +270,7 @@ fn open_index(
             Err(error) => return Err(error),
         }
     }
+    check_no_delta(&contents)?;
     disagreements.missing_shards(&paths, &index, &absent);
     // What is broken, too, where errors are collected.
     let missing: Vec<bool> = contents.sources.iter().map(Option::is_none).collect();

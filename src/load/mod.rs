@@ -31,6 +31,7 @@ mod slice;
 mod stream;
 mod tensor;
 mod through;
+mod tied;
 mod trial;
 mod undo;
 mod upload;
@@ -38,7 +39,7 @@ mod wanted;
 
 pub use choice::{Choice, LoadOptions, TensorMemory};
 pub use cut::{Cut, Region, region_shape};
-pub use delta::{AppliedDeltas, apply_deltas};
+pub use delta::{AppliedDeltas, OtherNames, apply_deltas};
 pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
 pub use layout::Layout;
@@ -48,6 +49,7 @@ pub use prefetch::Prefetch;
 pub use recipe::Recipe;
 pub(crate) use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
+pub use undo::UndoLog;
 pub use wanted::{Conversion, Wanted};
 
 use std::sync::atomic::AtomicU64;

@@ -1,7 +1,11 @@
 //! What was replaced in tensors in memory, until it is known that nothing of it is needed again.
 
-use crate::delta::{self, Lists, apply};
+use std::collections::HashMap;
+
+use crate::buffer::Buffer;
+use crate::delta::{self, Lists, Scratch, apply, changes};
 use crate::error::{Error, Result};
+use crate::memory::Exclusive;
 use crate::source::Spooled;
 
 /// What was replaced is in memory up to so many bytes, and in a temporary file beyond.
@@ -27,11 +31,13 @@ pub(super) struct Replacements {
     all: Vec<Replacement>,
 }
 
-/// What all threads replaced.
+/// What deltas replaced in tensors in memory, of one call or of several, so that all of them can be undone together.
 #[derive(Debug)]
-pub(super) struct Undo {
+pub struct UndoLog {
     bytes: Spooled,
     all: Vec<Replacement>,
+    /// The names of the targets.
+    names: Vec<String>,
 }
 
 impl Replacements {
@@ -49,16 +55,72 @@ impl Replacements {
         self.all.push(Replacement { target, start, len: block.len(), width, lists, record });
         Ok(())
     }
+
+    /// Makes a block of elements of `width` bytes, which begins at byte `start` of a target, another one, and keeps what is replaced. Returns whether
+    /// anything was.
+    pub(super) fn replace(
+        &mut self,
+        (target, start): (usize, u64),
+        block: &mut [u8],
+        new: &[u8],
+        width: usize,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        let before = self.bytes.len();
+        let lists = changes(new, block, width, scratch, &mut self.bytes);
+        let Some(lists) = lists.map_err(|error| Error::Argument(error.to_string()))? else { return Ok(false) };
+        let record = (before as u64, self.bytes.len() - before);
+        self.all.push(Replacement { target, start, len: block.len(), width, lists, record });
+        block.copy_from_slice(new);
+        Ok(true)
+    }
 }
 
-impl Undo {
+impl Default for UndoLog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl UndoLog {
     /// Nothing was replaced yet.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self::within(IN_MEMORY)
     }
 
     fn within(most: usize) -> Self {
-        Self { bytes: Spooled::within(most), all: Vec::new() }
+        Self { bytes: Spooled::within(most), all: Vec::new(), names: Vec::new() }
+    }
+
+    /// Adds targets of these names: the number of the first of them, and how much was replaced before.
+    pub(super) fn begin<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> (usize, usize) {
+        let first = self.names.len();
+        self.names.extend(names.map(str::to_owned));
+        (first, self.all.len())
+    }
+
+    /// Makes tensors, by their names, what they were before all that is in the log. Those that nothing was replaced in stay as they are.
+    ///
+    /// # Errors
+    /// What was replaced cannot be read again; a tensor that is smaller than it was.
+    pub fn undo(&self, tensors: &mut [(String, Exclusive<Buffer>)]) -> Result<()> {
+        let numbers: HashMap<String, usize> =
+            tensors.iter().enumerate().map(|(number, (name, _))| (name.clone(), number)).collect();
+        let mut record = Vec::new();
+        for one in self.all.iter().rev() {
+            let Some((_, tensor)) = numbers.get(&self.names[one.target]).map(|number| &mut tensors[*number]) else {
+                continue;
+            };
+            let bytes = tensor.bytes_mut(|tensor| (tensor.storage(), tensor.offset(), tensor.size()))?;
+            self.put_back(one, &mut record, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn put_back(&self, one: &Replacement, record: &mut Vec<u8>, bytes: &mut [u8]) -> Result<()> {
+        record.resize(one.record.1, 0);
+        self.bytes.read_at(one.record.0, record)?;
+        one.put_back(record, 0, bytes)
     }
 
     /// Takes what a thread replaced in `bytes`, which begin at byte `start` of a target. If there is no place for it, they are what they were before.
@@ -79,15 +141,11 @@ impl Undo {
         taken
     }
 
-    /// Makes targets what they were before.
-    pub(super) fn undo(&self, targets: &mut [&mut [u8]]) -> Result<()> {
+    /// Makes targets, of which the first has the number `first`, what they were before what follows `mark`, and forgets that.
+    pub(super) fn undo_since(&mut self, (first, mark): (usize, usize), targets: &mut [&mut [u8]]) -> Result<()> {
         let mut record = Vec::new();
-        for one in self.all.iter().rev() {
-            record.resize(one.record.1, 0);
-            self.bytes.read_at(one.record.0, &mut record)?;
-            one.put_back(&record, 0, targets[one.target])?;
-        }
-        Ok(())
+        let replaced = self.all.split_off(mark);
+        replaced.iter().rev().try_for_each(|one| self.put_back(one, &mut record, targets[one.target - first]))
     }
 }
 
@@ -111,7 +169,8 @@ mod tests {
         for most in [0, 100, 1 << 20] {
             let before: [Vec<u8>; 2] = [vec![3; 2 * BLOCK], (0..4 * BLOCK).map(|byte| byte as u8).collect()];
             let mut targets = before.clone();
-            let mut undo = Undo::within(most);
+            let mut undo = UndoLog::within(most);
+            let mark = undo.begin(["a", "b"].into_iter());
             for (target, start, step) in [(0, 0, 7), (0, 0, 11), (1, 2 * BLOCK, 3), (0, 0, 7), (1, 0, 5)] {
                 let part = &mut targets[target][start..start + 2 * BLOCK];
                 let mut new = part.to_vec();
@@ -124,8 +183,12 @@ mod tests {
                 assert!(*part == new);
                 undo.take(&mut own, start as u64, part).expect("there is room");
             }
+            let (new, mut own, block) = (vec![9; BLOCK], Replacements::default(), &mut targets[0][..BLOCK]);
+            assert!(own.replace((0, 0), block, &new, 1, &mut Scratch::default()).expect("a block"));
+            assert!(!own.replace((0, 0), block, &new, 1, &mut Scratch::default()).expect("a block"));
+            undo.take(&mut own, 0, block).expect("there is room");
             let [one, other] = &mut targets;
-            undo.undo(&mut [&mut one[..], &mut other[..]]).expect("it is there");
+            undo.undo_since(mark, &mut [&mut one[..], &mut other[..]]).expect("it is there");
             assert!(targets == before);
         }
     }

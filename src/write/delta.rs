@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::aside::{Aside, Pieces};
-use super::layout::{Declared, Stored};
+use super::layout::{Declared, Layout, Place, Stored};
 use super::output::Output;
 use super::version::{Elements, Version, VersionTensor};
 use super::writer::Writer;
@@ -17,6 +17,7 @@ use crate::delta::{Scratch, changes, differing};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::format::delta::{self, Block, COLUMNS, Header};
+use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
 /// Blocks that a thread compares before it takes others.
@@ -118,7 +119,8 @@ impl<'a> Pair<'a> {
             let target = if lists.is_some() { hash_of_block(new) } else { base };
             of_base.push(base);
             of_target.push(target);
-            blocks.extend(lists.map(|lists| Block { number, start, lists, base, target }));
+            let record = hash_of_block(records.get(start as usize..).unwrap_or_default());
+            blocks.extend(lists.map(|lists| Block { number, start, lists, base, target, record }));
         }
         self.size.fetch_add(records.len() as u64, Ordering::Relaxed);
         if self.is_whole() {
@@ -155,7 +157,8 @@ struct Memory {
 /// What is written of a tensor.
 enum Change {
     Nothing,
-    Whole,
+    /// The hashes of all blocks.
+    Whole(Vec<u64>),
     /// The blocks that changed, and their records.
     Part {
         blocks: Vec<Block>,
@@ -165,7 +168,7 @@ enum Change {
 
 /// Writes what changed from `base` to the new version as a delta, one safetensors file; `done` counts the bytes of the new version that were compared.
 ///
-/// Both are read once, in blocks. What changed waits in memory until all of it is known, and beyond 64 MiB in a temporary file. In the end nothing has
+/// `folded`: the versions between both, where the delta replaces a chain. Both are read once, in blocks. What changed waits in memory until all of it is known, and beyond 64 MiB in a temporary file. In the end nothing has
 /// changed, or all of the delta is there.
 ///
 /// # Errors
@@ -173,12 +176,21 @@ enum Change {
 pub fn delta(
     base: &Version<'_>,
     new: &Version<'_>,
+    folded: Vec<String>,
     (path, options): (&Path, Options),
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
     check_safetensors_name(path)?;
     base.check_target(path).and_then(|()| new.check_target(path))?;
+    let names = base.tensors.keys().chain(new.tensors.keys());
+    if let Some(name) = names.into_iter().find(|name| name.starts_with(delta::PREFIX)) {
+        let name = text::shown(name);
+        return Err(Error::Argument(format!(
+            "tensor '{name}': names under '{}' are those of deltas; rename it",
+            delta::PREFIX
+        )));
+    }
     let pairs = new.tensors.iter().map(|(name, new)| Pair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
     let mut jobs: Vec<(&Pair<'_>, Range<u64>)> = Vec::new();
     for pair in &pairs {
@@ -193,7 +205,7 @@ pub fn delta(
         Ok(())
     })?;
     pairs.iter().try_for_each(Pair::check_unchanged)?;
-    write(base, pairs, &aside, (path, options), interrupt)
+    write(base, pairs, &aside, folded, (path, options), interrupt)
 }
 
 /// Writes what changed of all tensors, which are in the order of their names.
@@ -201,6 +213,7 @@ fn write(
     base: &Version<'_>,
     pairs: Vec<Pair<'_>>,
     aside: &Aside,
+    folded: Vec<String>,
     (path, options): (&Path, Options),
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
@@ -219,7 +232,7 @@ fn write(
         let change = if is_same {
             Change::Nothing
         } else if pair.is_whole() {
-            Change::Whole
+            Change::Whole(comparison.iter().flat_map(|some| some.target.iter().copied()).collect())
         } else {
             let (mut blocks, mut records) = (Vec::new(), Pieces::default());
             for some in &mut comparison {
@@ -234,58 +247,93 @@ fn write(
         }
         changes.insert(name, (pair, change));
     }
-    header.base = base.identity_with(|name| hashes.remove(name), interrupt)?;
+    let (identity, samples) = base.identity_and_samples(|name| hashes.remove(name), interrupt)?;
+    (header.base, header.samples, header.folded) = (identity, samples, folded);
     header.target = target.finish();
     header.removed = base.tensors.keys().filter(|name| !changes.contains_key(&***name)).cloned().collect();
+    header.base_tensors = base.tensors_digest().digits();
+    let is_same = |(_, change): &(Pair<'_>, Change)| matches!(change, Change::Nothing);
+    let unchanged = changes.iter().filter(|(_, change)| is_same(change)).map(|(name, _)| *name);
+    let unchanged = delta::unchanged_names(unchanged);
+    header.unchanged = delta::digest_of(&unchanged);
+    let mut rows_of: BTreeMap<String, Vec<u8>> = BTreeMap::from([(delta::UNCHANGED.to_owned(), unchanged)]);
     for (name, (pair, change)) in &changes {
         let plain = |name: String, dtype, shape| Declared { name, stored: Stored::Plain(dtype), shape };
         match change {
             Change::Nothing => summary.unchanged += 1,
-            Change::Whole => {
+            Change::Whole(hashes) => {
                 summary.whole += 1;
-                declared.push(plain((*name).to_owned(), pair.new.dtype, pair.new.shape.clone()));
+                declared.push(plain(delta::values_of(name), pair.new.dtype, pair.new.shape.clone()));
+                let blocks = hashes.iter().enumerate().map(|(number, hash)| Block::of_values(number as u64, *hash));
+                let rows: Vec<u8> = blocks.flat_map(|block| block.row()).flat_map(u64::to_le_bytes).collect();
+                header.whole.insert((*name).to_owned(), delta::digest_of(&rows));
+                rows_of.insert(delta::blocks_of(name), rows);
             }
             Change::Part { blocks, records } => {
                 summary.changed += 1;
                 let counts = blocks.iter().map(|block| block.lists.low.count + block.lists.whole.count);
                 summary.elements += counts.map(u64::from).sum::<u64>();
                 declared.push(plain(delta::changes_of(name), DType::UInt8, vec![records.len()]));
-                declared.push(plain(delta::blocks_of(name), DType::UInt64, vec![blocks.len() as u64, COLUMNS as u64]));
-                let what = (pair.new.dtype.safetensors_name().to_owned(), pair.new.shape.clone());
-                header.changed.insert((*name).to_owned(), what);
+                let rows: Vec<u8> = blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect();
+                let dtype = pair.new.dtype.safetensors_name().to_owned();
+                header.changed.insert((*name).to_owned(), (dtype, pair.new.shape.clone(), delta::digest_of(&rows)));
+                rows_of.insert(delta::blocks_of(name), rows);
             }
         }
     }
-    summary.removed = header.removed.len();
-    let json = header.to_json();
-    if json.len() > MAX_HEADER {
-        return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
+    for (name, rows) in &rows_of {
+        let count = rows.len() as u64 / 8;
+        let is_rows = name != delta::UNCHANGED;
+        let shape = if is_rows { vec![count / COLUMNS as u64, COLUMNS as u64] } else { vec![count] };
+        declared.push(Declared { name: name.clone(), stored: Stored::Plain(DType::UInt64), shape });
     }
-    let metadata = Some(BTreeMap::from([(delta::KEY.to_owned(), json)]));
+    summary.removed = header.removed.len();
+    let metadata = Some(metadata(&header, &declared, &options)?);
     let output = Output::Safetensors { path: path.to_path_buf(), metadata, options };
     summary.files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
         changes.iter().try_for_each(|(name, (pair, change))| match change {
             Change::Nothing => Ok(()),
-            Change::Whole => write_whole(writer, pair, interrupt),
-            Change::Part { blocks, records } => {
-                aside.write(records, writer, &delta::changes_of(name), |_, bytes| bytes, interrupt)?;
-                let rows: Vec<u8> = blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect();
-                writer.write_bytes(&delta::blocks_of(name), 0, &rows, interrupt)
+            Change::Whole(hashes) => write_whole(writer, pair, hashes, interrupt),
+            Change::Part { records, .. } => {
+                aside.write(records, writer, &delta::changes_of(name), |_, bytes| bytes, interrupt)
             }
-        })
+        })?;
+        rows_of.iter().try_for_each(|(name, rows)| writer.write_bytes(name, 0, rows, interrupt))
     })?;
     (summary.base, summary.target) = (header.base, header.target);
     Ok(summary)
 }
 
-fn write_whole(writer: &Writer, pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Result<()> {
-    let mut bytes = Vec::new();
-    let size = pair.block_bytes() * AT_A_TIME;
-    for start in (0..pair.bytes).step_by(size as usize) {
-        interrupt()?;
-        bytes.resize(size.min(pair.bytes - start) as usize, 0);
-        pair.new.elements.read(start, &mut bytes, interrupt)?;
-        writer.write_bytes(pair.name, start, &bytes, interrupt)?;
+/// The metadata of a delta of these tensors: its description, and the digest of all of the header.
+fn metadata(header: &Header, declared: &[Declared], options: &Options) -> Result<BTreeMap<String, String>> {
+    let json = header.to_json();
+    if json.len() > MAX_HEADER {
+        return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
     }
-    writer.write_bytes(pair.name, pair.bytes, &[], interrupt)
+    // The digest is of the places of tensors, too, which depend on its length alone.
+    let mut metadata =
+        BTreeMap::from([(delta::KEY.to_owned(), json.clone()), (delta::DIGEST.to_owned(), "0".repeat(32))]);
+    let layout = Layout::safetensors(declared.iter().cloned(), Some(&metadata), options)?;
+    let tensors = layout.places().iter().map(|Place { tensor, bytes }| {
+        let Stored::Plain(dtype) = tensor.stored else { return (&*tensor.name, String::new(), &*tensor.shape, 0, 0) };
+        (&*tensor.name, dtype.safetensors_name().to_owned(), &*tensor.shape, bytes.start, bytes.end)
+    });
+    let digest = delta::digest_of_header(&json, tensors);
+    metadata.insert(delta::DIGEST.to_owned(), digest);
+    Ok(metadata)
+}
+
+fn write_whole(writer: &Writer, pair: &Pair<'_>, hashes: &[u64], interrupt: Interrupt<'_>) -> Result<()> {
+    let (mut bytes, name) = (Vec::new(), delta::values_of(pair.name));
+    for (start, hash) in (0..pair.bytes).step_by(pair.block_bytes() as usize).zip(hashes) {
+        interrupt()?;
+        bytes.resize(pair.block_bytes().min(pair.bytes - start) as usize, 0);
+        pair.new.elements.read(start, &mut bytes, interrupt)?;
+        if hash_of_block(&bytes) != *hash {
+            let name = text::shown(pair.name);
+            return Err(Error::Argument(format!("tensor '{name}' was written to while the delta of it was made")));
+        }
+        writer.write_bytes(&name, start, &bytes, interrupt)?;
+    }
+    writer.write_bytes(&name, pair.bytes, &[], interrupt)
 }

@@ -8,6 +8,7 @@ mod aside;
 mod convert;
 mod delta;
 mod exchange;
+mod fold;
 mod form;
 mod gguf;
 mod gguf_set;
@@ -40,6 +41,7 @@ mod writer;
 
 pub use convert::{Item, convert};
 pub use delta::{DeltaSummary, delta};
+pub use fold::{FoldInto, fold};
 pub use form::Form;
 pub use gguf::MetadataValue;
 pub use in_store::place_file;

@@ -1,5 +1,6 @@
 //! Deltas applied to the files of a checkpoint: each is replaced as a whole, so that whoever is killed leaves the version before or the new one.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -22,6 +23,8 @@ use crate::workers::{Interrupt, in_order, threads};
 pub struct Update {
     /// The identity of what is there now; after deltas of other libraries, what those call that version.
     pub identity: String,
+    /// How many deltas there are, those of folders each.
+    pub deltas: usize,
     /// How many of the deltas were in it before.
     pub applied: usize,
     /// The files that were written; none if there was nothing to do.
@@ -57,24 +60,30 @@ pub fn update(
     let (Some(first), Some(last)) = (all.first(), all.last()) else {
         return Err(Error::Argument("no deltas were given".to_owned()));
     };
-    let applied = match first.dialect() {
+    let (applied, hashes) = match first.dialect() {
         Dialect::MaxWeights => applied_by_identity(&base, target, &all, first, done, interrupt)?,
-        _ => applied_by_checksums(&base, &all, done, interrupt)?,
+        _ => (applied_by_checksums(&base, &all, done, interrupt)?, BTreeMap::new()),
     };
     if applied == all.len() {
-        return Ok(Update { identity: last.header().target.clone(), applied, files: Vec::new() });
+        return Ok(Update { identity: last.header().target.clone(), deltas: all.len(), applied, files: Vec::new() });
     }
     let output = output(&base, target, options)?;
     let rest = all.iter().skip(applied).map(|delta| delta.source().path().to_path_buf());
     let chain: Vec<PathBuf> = std::iter::once(target.to_path_buf()).chain(rest).collect();
     let new = Checkpoint::open(&chain, open)?;
+    if first.dialect() == Dialect::MaxWeights {
+        check_outcome(&new, last, hashes, interrupt)?;
+    }
     let items = new.catalog().table().iter().enumerate().map(|(number, info)| item(&new, number, &info));
     let items = items.collect::<Result<Vec<_>>>()?;
     let files = write_items(&new, &items, &output, verify, done, interrupt)?;
-    Ok(Update { identity: last.header().target.clone(), applied, files })
+    Ok(Update { identity: last.header().target.clone(), deltas: all.len(), applied, files })
 }
 
-/// How many of the deltas are in a checkpoint; an error if it is no version of their chain.
+/// The hashes of the blocks of tensors, by their names.
+type Hashes = BTreeMap<String, Vec<u64>>;
+
+/// How many of the deltas are in a checkpoint, and the hashes of its blocks; an error if it is no version of their chain.
 fn applied_by_identity(
     base: &Checkpoint,
     target: &Path,
@@ -82,11 +91,14 @@ fn applied_by_identity(
     first: &Delta,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
-) -> Result<usize> {
-    let identity = Version::of_checkpoint(base)?.identity(done, interrupt)?;
+) -> Result<(usize, Hashes)> {
+    check_chain(all)?;
+    let version = Version::of_checkpoint(base)?;
+    let hashes: Hashes = version.hashes(|_| true, done, interrupt)?;
+    let identity = version.identity_of_hashes(&hashes)?;
     match all.iter().rposition(|delta| delta.header().target == identity) {
-        Some(position) => Ok(position + 1),
-        None if first.header().base == identity => Ok(0),
+        Some(position) => Ok((position + 1, hashes)),
+        None if first.header().base == identity => Ok((0, hashes)),
         None => {
             let cause = format!(
                 "this is the version {identity}, but the first delta, '{}', changes {}",
@@ -96,6 +108,21 @@ fn applied_by_identity(
             Err(Diagnostic::new(rules::DELTA_BASE, cause).path(target).format())
         }
     }
+}
+
+/// An error if a checkpoint is not the version that the last delta leads to. The hashes of the blocks of what deltas do not change are known.
+fn check_outcome(new: &Checkpoint, last: &Delta, mut hashes: Hashes, interrupt: Interrupt<'_>) -> Result<()> {
+    let catalog = new.catalog();
+    let changed: HashSet<&str> =
+        catalog.table().iter().filter(|info| catalog.is_of_deltas(info.file)).map(|info| info.name).collect();
+    let version = Version::of_checkpoint(new)?;
+    hashes.extend(version.hashes(|name| changed.contains(name), &AtomicU64::new(0), interrupt)?);
+    let (identity, expected) = (version.identity_of_hashes(&hashes)?, &last.header().target);
+    if identity == *expected {
+        return Ok(());
+    }
+    let cause = format!("with it, the checkpoint would be the version {identity}, not {expected}: nothing was changed");
+    Err(Diagnostic::new(rules::DELTA_CHANGES, cause).path(last.source().path()).format())
 }
 
 /// How many of the deltas, which are of another library, are in all tensors of a checkpoint.

@@ -1,6 +1,6 @@
 //! The two versions of a checkpoint that a delta is between: tensors of files, or in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
 use crate::delta::BLOCK;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::delta;
+use crate::format::delta::{self, MAX_SAMPLES, Sample, TensorsDigest};
 use crate::load::Pieces;
 use crate::memory::FileMappings;
 use crate::rules;
@@ -34,6 +34,8 @@ pub(super) struct VersionTensor<'a> {
     pub(super) dtype: DType,
     pub(super) shape: Vec<u64>,
     pub(super) elements: Elements<'a>,
+    /// Whether deltas of the checkpoint changed it.
+    is_changed: bool,
 }
 
 /// Where the elements of a tensor are, in C order.
@@ -54,7 +56,8 @@ impl<'a> Version<'a> {
             let dtype = plain(info.element).map_err(|fault| {
                 fault.tensor(info.name).path(&checkpoint.catalog().files()[info.file as usize].path).unsupported()
             })?;
-            Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements }))
+            let is_changed = checkpoint.catalog().is_of_deltas(info.file);
+            Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements, is_changed }))
         };
         let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
         Ok(Self { tensors, opened: checkpoint.opened(), inputs: Inputs::of_checkpoint(checkpoint) })
@@ -69,7 +72,8 @@ impl<'a> Version<'a> {
         for (name, buffer) in buffers {
             plain(Element::Plain(buffer.dtype())).map_err(|fault| fault.tensor(&name).unsupported())?;
             let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
-            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) };
+            let (dtype, elements) = (buffer.dtype(), Elements::Memory(buffer));
+            let tensor = VersionTensor { dtype, shape, elements, is_changed: false };
             if version.tensors.contains_key(&name) {
                 return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&name))));
             }
@@ -103,29 +107,81 @@ impl<'a> Version<'a> {
     /// # Errors
     /// What reading says.
     pub fn identity(&self, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<String> {
-        let all: Mutex<BTreeMap<&str, Vec<u64>>> = Mutex::default();
-        in_order(threads(), self.tensors.iter().collect(), interrupt, |(name, tensor), (): &mut (), go_on| {
+        self.identity_of_hashes(&self.hashes(|_| true, done, interrupt)?)
+    }
+
+    /// The hashes of the blocks of those tensors whose names `is_wanted`, on all cores.
+    pub(super) fn hashes(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<BTreeMap<String, Vec<u64>>> {
+        let all: Mutex<BTreeMap<String, Vec<u64>>> = Mutex::default();
+        let jobs = self.tensors.iter().filter(|(name, _)| is_wanted(name)).collect();
+        in_order(threads(), jobs, interrupt, |(name, tensor): (&String, _), (): &mut (), go_on| {
+            let tensor: &VersionTensor<'_> = tensor;
             let hashes = tensor.hashes(name, go_on)?;
-            all.lock().unwrap_or_else(PoisonError::into_inner).insert(name, hashes);
+            all.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), hashes);
             done.fetch_add(tensor.bytes(name)?, Ordering::Relaxed);
             Ok(())
         })?;
-        let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.identity_with(|name| all.remove(name), interrupt)
+        Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Its identity, where the hashes of the blocks of some tensors are known; the others are read.
-    pub(super) fn identity_with(
+    /// Its identity, where the hashes of the blocks of all tensors are known.
+    pub(super) fn identity_of_hashes(&self, hashes: &BTreeMap<String, Vec<u64>>) -> Result<String> {
+        let mut identity = Identity::default();
+        for (name, tensor) in &self.tensors {
+            let Some(hashes) = hashes.get(name) else {
+                return Err(Error::Argument(format!("the hashes of tensor '{}' are not known", text::shown(name))));
+            };
+            identity.add(name, tensor.dtype, &tensor.shape, hashes.iter().copied());
+        }
+        Ok(identity.finish())
+    }
+
+    /// The digest of its names, dtypes and shapes.
+    pub(super) fn tensors_digest(&self) -> TensorsDigest {
+        let mut digest = TensorsDigest::default();
+        for (name, tensor) in &self.tensors {
+            digest.add(name, tensor.dtype.safetensors_name(), &tensor.shape);
+        }
+        digest
+    }
+
+    /// Its identity, and blocks by which a reader tells it from others. The hashes of the blocks of some tensors are known; the others are read.
+    pub(super) fn identity_and_samples(
         &self,
         mut known: impl FnMut(&str) -> Option<Vec<u64>>,
         interrupt: Interrupt<'_>,
-    ) -> Result<String> {
-        let mut identity = Identity::default();
+    ) -> Result<(String, Vec<Sample>)> {
+        let (mut identity, mut samples) = (Identity::default(), Vec::new());
+        let preferred = self.changed_before();
+        let (mut taken, every) =
+            (0, self.tensors.len().saturating_sub(preferred.len()).div_ceil(MAX_SAMPLES / 2).max(1));
         for (name, tensor) in &self.tensors {
             let hashes = known(name).map_or_else(|| tensor.hashes(name, interrupt), Ok)?;
+            // The middle one: what stands at the begin of a tensor may be the same in many versions, such as padding.
+            let number = hashes.len() / 2;
+            let is_sample = preferred.contains(&**name) || {
+                taken += 1;
+                (taken - 1) % every == 0
+            };
+            if let Some(hash) = hashes.get(number).filter(|_| is_sample && samples.len() < MAX_SAMPLES) {
+                samples.push((name.clone(), number as u64, format!("{hash:016x}")));
+            }
             identity.add(name, tensor.dtype, &tensor.shape, hashes);
         }
-        Ok(identity.finish())
+        Ok((identity.finish(), samples))
+    }
+
+    /// Some tensors that earlier deltas changed, where this is a base with deltas: they tell it from the base.
+    fn changed_before(&self) -> HashSet<&str> {
+        let changed: Vec<&str> =
+            self.tensors.iter().filter(|(_, tensor)| tensor.is_changed).map(|(name, _)| &**name).collect();
+        let every = changed.len().div_ceil(MAX_SAMPLES / 2).max(1);
+        changed.into_iter().step_by(every).collect()
     }
 }
 

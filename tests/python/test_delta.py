@@ -272,10 +272,12 @@ def test_the_vectors_of_the_specification_are_what_is_written(tmp_path: Path) ->
     summary = delta.create(tmp_path / "old.safetensors", {"w": new.view(np.float16)}, path, sync=False)
     text, stored = (ROOT / "docs" / "delta.md").read_text(), load_file(path)
     _, _, vectors = text.partition("**Vectors.**")
-    assert bytes.fromhex("".join(re.findall(r"`([0-9a-f ]{2,14})`", vectors)[:4])) == stored["w.changes"].tobytes()
-    *counts, before, after = stored["w.blocks"][0].tolist()
-    assert f"| {', '.join(map(str, counts))}, {before:#018x}, {after:#018x} |" in vectors
-    assert re.findall(r"`([0-9a-f]{32})`", vectors)[:2] == [summary.base, summary.target]
+    record = stored[f"{specification.PREFIX}changes/w"].tobytes()
+    assert bytes.fromhex("".join(re.findall(r"`([0-9a-f ]{2,14})`", vectors)[:4])) == record
+    *counts, before, after, of_record = stored[f"{specification.PREFIX}blocks/w"][0].tolist()
+    assert f"| {', '.join(map(str, counts))}, {before:#018x}, {after:#018x}, {of_record:#018x} |" in vectors
+    said = specification.metadata(path)
+    assert re.findall(r"`([0-9a-f]{32})`", vectors)[:3] == [summary.base, summary.target, said["base_tensors"]]
 
 
 def test_runs_take_no_place_for_each_element(tmp_path: Path) -> None:
@@ -393,17 +395,26 @@ def test_tensors_that_do_not_fit_are_named(chain: Chain) -> None:
     assert "it has float64 elements in the shape [700, 211], but F32 in [700, 211] changed" in wider
     assert "the shape [211, 700]" in refused(lambda t: t.update({"b.weight": t["b.weight"].reshape(211, 700)}))
     assert "are the same memory" in refused(lambda t: t.update(other=t["b.weight"]))
+    assert "are the same memory in part" in refused(lambda t: t.update(other=t["b.weight"][1:]))
     assert "not contiguous" in refused(lambda t: t.update({"b.weight": np.asfortranarray(t["b.weight"])}))
     assert "delta.chain" in refused(lambda _: None, chain.delta(1), chain.delta(3))
     assert "'d.same': the delta removes it" in refused(lambda t: t.update({"new.weight": new}), *chain.deltas())
 
 
 def rewritten(path: Path, to: Path, change: Callable[[Tensors, dict[str, Any]], object]) -> Path:
-    """A delta in which something was changed."""
+    """A delta in which something was changed, with digests that fit."""
     tensors, said = load_file(path), specification.metadata(path)
     change(tensors, said)
-    save_file(tensors, to, {"max_weights.delta": json.dumps(said)})
-    return to
+    for name, entry in [*said["changed"].items(), *said["whole"].items()]:  # type: ignore[attr-defined]
+        rows = tensors.get(f"{specification.PREFIX}blocks/{name}")
+        if rows is not None and isinstance(entry, list):
+            entry[2:] = [specification.hash_of(rows.tobytes())]
+        elif rows is not None:
+            said["whole"][name] = specification.hash_of(rows.tobytes())  # type: ignore[index]
+    return specification.sealed(tensors, said, to)
+
+
+BLOCKS, CHANGES = f"{specification.PREFIX}blocks/", f"{specification.PREFIX}changes/"
 
 
 # --- looked at without its base ------------------------------------------------------------------------------------
@@ -417,17 +428,26 @@ def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_pat
     assert found(lambda _tensors, _said: None) == []
 
     def shorter(tensors: Tensors, _: dict[str, Any]) -> None:
-        tensors["b.weight.changes"] = tensors["b.weight.changes"][:-1].copy()
+        tensors[f"{CHANGES}b.weight"] = tensors[f"{CHANGES}b.weight"][:-1].copy()
 
     def disordered(tensors: Tensors, _: dict[str, Any]) -> None:
-        tensors["a.weight.blocks"][[0, 1]] = tensors["a.weight.blocks"][[1, 0]]
+        tensors[f"{BLOCKS}a.weight"][[0, 1]] = tensors[f"{BLOCKS}a.weight"][[1, 0]]
 
     assert found(shorter) == ["delta.changes b.weight"]
     assert found(disordered) == ["delta.changes a.weight"]
-    assert found(lambda tensors, _: tensors.pop("a.weight.blocks")) == ["delta.tensor a.weight"]
-    assert found(lambda _, said: said["changed"].update({"a.weight": ["F17", [3]]})) == ["delta.tensor a.weight"]
-    assert found(lambda _, said: said["changed"].update({"a.weight": ["F16", [1]]})) == ["delta.changes a.weight"]
+    assert found(lambda tensors, _: tensors.pop(f"{BLOCKS}a.weight")) == ["delta.header None"]
+
+    def shape(dtype: str, *dims: int) -> Callable[[Tensors, dict[str, Any]], object]:
+        return lambda _, said: said["changed"].update({"a.weight": [dtype, [*dims], said["changed"]["a.weight"][2]]})
+
+    assert found(shape("F17", 3)) == ["delta.tensor a.weight"]
+    assert found(shape("F16", 1)) == ["delta.changes a.weight"]
     assert found(lambda _, said: said.update(version=9)) == ["delta.header None"]
+
+    def flipped(tensors: Tensors, _: dict[str, Any]) -> None:
+        tensors[f"{CHANGES}a.weight"][0] ^= 1
+
+    assert found(flipped) == ["delta.changes a.weight"]
 
 
 def test_a_delta_is_compared_with_its_base(chain: Chain, tmp_path: Path) -> None:

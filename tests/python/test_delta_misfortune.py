@@ -16,10 +16,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+import delta_specification as specification
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
-from test_delta import Chain, Tensors, assert_same, chain, first, memory, rewritten, step
+from test_delta import BLOCKS, CHANGES, Chain, Tensors, assert_same, chain, first, memory, rewritten, step
 
 __all__ = ["chain", "saver"]
 
@@ -208,8 +209,18 @@ def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: A
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith("unfinished")] == []
 
 
-def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain) -> None:
-    weights = load_weights([chain.version(1), chain.delta(1)])
+def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"the base is the version .* but the first delta was made from.*delta\.base"):
+        load_weights([chain.version(1), chain.delta(1)])
+    # Of a large base, blocks are compared when they are read.
+    old = {"a.weight": np.zeros(9 << 20, np.uint16), "b.weight": np.ones(9, np.float32)}
+    new = memory(old)
+    new["a.weight"][:7] = 1
+    save_file(old, tmp_path / "old.safetensors")
+    delta.create(tmp_path / "old.safetensors", new, tmp_path / "d.safetensors", sync=False)
+    old["a.weight"][100] = 1
+    save_file(old, tmp_path / "old.safetensors")
+    weights = load_weights([tmp_path / "old.safetensors", tmp_path / "d.safetensors"])
     with pytest.raises(
         FormatError, match=r"tensor 'a.weight': the base has other values .* elements 0 to 65535.*delta.base"
     ):
@@ -227,13 +238,13 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
 
     def row(position: int, column: int, value: int) -> Callable[[Tensors, dict[str, Any]], object]:
         def change(tensors: Tensors, _: dict[str, Any]) -> None:
-            tensors["a.weight.blocks"][position, column] = value
+            tensors[f"{BLOCKS}a.weight"][position, column] = value
 
         return change
 
     def record(place: int, value: int) -> Callable[[Tensors, dict[str, Any]], object]:
         def change(tensors: Tensors, _: dict[str, Any]) -> None:
-            tensors["a.weight.changes"][place] ^= value
+            tensors[f"{CHANGES}a.weight"][place] ^= value
 
         return change
 
@@ -248,17 +259,28 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "are no changes of" in refused(row(0, 2, 5))
     assert "leaves bytes out" in refused(row(0, 1, 1))
     assert "are no changes of" in refused(row(0, 4, 1))
-    assert "no 'a.weight.changes'" in refused(lambda tensors, _: tensors.pop("a.weight.changes"))
-    assert "[delta.tensor]" in refused(lambda tensors, _: tensors.pop("a.weight.blocks"))
-    assert "columns of U64" in refused(lambda t, _: t.update({"a.weight.blocks": t["a.weight.blocks"][:, :6].copy()}))
+    assert f"no '{CHANGES}a.weight'" in refused(lambda tensors, _: tensors.pop(f"{CHANGES}a.weight"))
+    assert "[delta.header]" in refused(lambda tensors, _: tensors.pop(f"{BLOCKS}a.weight"))
+    assert "of which its metadata say nothing" in refused(lambda tensors, _: tensors.update(more=np.zeros(1)))
+    name = f"{BLOCKS}a.weight"
+    assert "columns of U64" in refused(lambda t, _: t.update({name: t[name][:, :6].copy()}))
     assert "[delta.header]" in refused(lambda _, said: said.update(version=9))
     assert "version 9" in refused(lambda _, said: said.update(version=9))
+    assert "it is a delta of version 1" in refused(lambda _, said: said.update(version=1))
     assert "no identity" in refused(lambda _, said: said.update(base="xyz"))
-    assert "are not those of a delta" in refused(lambda _, said: said.update(changed=[1]))
+    assert "unknown field `more`" in refused(lambda _, said: said.update(more=1))
+    for field in sorted(specification.metadata(chain.delta(1))):
+        if field not in ("changed", "whole"):
+            assert f"missing field `{field}`" in refused(lambda _, said, field=field: said.pop(field))
     assert "both changed and removed" in refused(lambda _, said: said.update(removed=["a.weight"]))
-    assert "it is removed, but is not there" in refused(lambda _, said: said.update(removed=["nothing"]))
-    assert "it changed, but is not there" in refused(lambda _, said: said["changed"].update(x=("F32", [1])))
-    wider = refused(lambda _, said: said["changed"].update({"a.weight": ("F32", [300, 1000])}))
+    assert "it is removed, but is not there" in refused(
+        lambda _, said: said.update(removed=["nothing"], base_tensors="0" * 32)
+    )
+    wider = refused(
+        lambda _, said: (
+            said.update(base_tensors="0" * 32) or said["changed"].update({"a.weight": ["F32", [300, 1000], ""]})
+        )
+    )
     assert "it has float16 elements in the shape [300, 1000], but F32 in [300, 1000] changed" in wider
 
 
@@ -272,7 +294,7 @@ def test_tensors_in_memory_are_what_they_were_if_a_delta_cannot_be_applied(tmp_p
 
     def damage(at: int) -> Callable[[Tensors, dict[str, Any]], object]:
         def change(tensors: Tensors, _: dict[str, Any]) -> None:
-            tensors["a.weight.changes"][at] ^= 1
+            tensors[f"{CHANGES}a.weight"][at] ^= 1
 
         return change
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::Delta as File;
-use max_weights::write::{DeltaSummary, Form, Inputs, Options, Version, delta, update};
+use max_weights::write::{DeltaSummary, FoldInto, Form, Options, Version, delta, fold, update};
 use max_weights::{Checkpoint, Error, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
@@ -112,16 +112,21 @@ struct Apply {
 
 /// Write one delta that does what a chain does.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+With --keep, the oldest deltas of a folder become one. It takes the place of the
+newest of them in one step, and the others are removed then: a reader sees the
+deltas before, or the folded one.")]
 struct Fold {
     /// The version that the first delta changes.
     #[arg(value_name = "BASE", value_hint = ValueHint::AnyPath)]
     base: PathBuf,
-    /// The deltas, in the order in which they build on each other; or a folder of them.
-    #[arg(required = true, value_name = "DELTA", value_hint = ValueHint::AnyPath)]
-    deltas: Vec<PathBuf>,
-    /// The delta that is written.
-    #[arg(required = true, value_name = "OUT", value_hint = ValueHint::AnyPath)]
-    out: PathBuf,
+    /// The deltas, in the order in which they build on each other, or a folder of
+    /// them; and then, without --keep, the delta that is written.
+    #[arg(required = true, value_name = "DELTA... OUT", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+    /// Keep the newest N deltas, and fold all others into one where they are.
+    #[arg(long, value_name = "N")]
+    keep: Option<usize>,
     /// Do not wait until the bytes are on the disk.
     #[arg(long)]
     no_sync: bool,
@@ -188,13 +193,7 @@ pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
             let (form, open) = (create.form()?, |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default()));
             write(&open(base)?, &open(new)?, out, form.as_ref(), (*no_sync, *json), screen)
         }
-        Action::Fold(Fold { base, deltas, out, no_sync, json }) => {
-            let chain: Vec<PathBuf> = std::iter::once(base).chain(deltas).cloned().collect();
-            let new = open(&chain, &Reading::default())?;
-            // In a folder of the deltas that it joins, it would be one of them.
-            Inputs::new(deltas.iter().cloned()).check(out)?;
-            write(&open(&chain[..1], &Reading::default())?, &new, out, None, (*no_sync, *json), screen)
-        }
+        Action::Fold(options) => run_fold(options, screen),
         Action::Apply(options) => apply(options, screen),
         Action::Show(options) => show(options, screen),
     }
@@ -217,10 +216,47 @@ fn write(
         let options = Options { sync: !no_sync, ..Options::default() };
         match form {
             Some(form) => form.write(&base, &new, out, options, &done, &uninterrupted)?,
-            None => delta(&base, &new, (out, options), &done, &uninterrupted)?,
+            None => delta(&base, &new, Vec::new(), (out, options), &done, &uninterrupted)?,
         }
     };
-    let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = &written;
+    print(&written, json, screen)
+}
+
+fn run_fold(options: &Fold, screen: &mut Screen) -> Result<u8, Failure> {
+    let Fold { base, paths, keep, no_sync, json } = options;
+    let (deltas, into) = match (keep, &**paths) {
+        (Some(keep), deltas) => (deltas, FoldInto::Place { keep: *keep }),
+        (None, [deltas @ .., out]) if !deltas.is_empty() => (deltas, FoldInto::File(out.clone())),
+        (None, _) => {
+            let cause =
+                "delta fold: give the deltas and then the file to write, or --keep N to fold them where they are";
+            return Err(Failure::Usage(cause.to_owned()));
+        }
+    };
+    let (done, base) = (Arc::new(AtomicU64::new(0)), std::slice::from_ref(base));
+    let reading = OpenOptions::default();
+    let total = open(base, &Reading::default())?.catalog().table().iter().map(|info| info.bytes()).sum();
+    let written = {
+        let _progress = Progress::new(&done, total);
+        let writing = Options { sync: !no_sync, ..Options::default() };
+        fold(base, deltas, &into, &reading, writing, &done, &uninterrupted)?
+    };
+    match written {
+        Some(written) => print(&written, *json, screen),
+        None if *json => {
+            screen.line("null")?;
+            Ok(CLEAN)
+        }
+        None => {
+            screen.line("nothing to fold: fewer than two deltas are older than those that are kept")?;
+            Ok(CLEAN)
+        }
+    }
+}
+
+/// Prints what a delta has that was written.
+fn print(written: &DeltaSummary, json: bool, screen: &mut Screen) -> Result<u8, Failure> {
+    let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = written;
     let (changed, whole, removed, unchanged, elements) = (*changed, *whole, *removed, *unchanged, *elements);
     let files: Vec<String> = files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     if json {
@@ -263,7 +299,7 @@ fn apply(options: &Apply, screen: &mut Screen) -> Result<u8, Failure> {
     for file in &files {
         screen.line(&format!("{0}{1}{0:#}", screen.paint.bold, text::printable(file)))?;
     }
-    let (all, before) = (text::plural(deltas.len() as u64, "delta"), updated.applied);
+    let (all, before) = (text::plural(updated.deltas as u64, "delta"), updated.applied);
     screen.line(&format!("{} after {all}, of which {before} were in it before", updated.identity))?;
     Ok(CLEAN)
 }

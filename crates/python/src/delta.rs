@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
 use max_weights::error::Error;
-use max_weights::load::apply_deltas;
+use max_weights::load::{OtherNames, UndoLog, apply_deltas};
+use max_weights::memory::Exclusive;
 use max_weights::workers::now_and_then;
-use max_weights::write::{DeltaSummary, Form, Options, Version, delta, update};
+use max_weights::write::{DeltaSummary, FoldInto, Form, Options, Version, delta, fold, update};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -92,12 +93,32 @@ pub(crate) fn write_delta(
         let go_on = now_and_then(&go_on);
         let written = match &form {
             Some(form) => form.write(&base, &new, &path, options, &done, &go_on)?,
-            None => delta(&base, &new, (&path, options), &done, &go_on)?,
+            None => delta(&base, &new, Vec::new(), (&path, options), &done, &go_on)?,
         };
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(written)
     })?;
     Ok(summary(written))
+}
+
+/// Writes one delta that does what a chain does, to `path`, or in the place of the newest of those that are folded, where `keep` newer ones stay; `None` if
+/// fewer than two would be folded.
+#[pyfunction]
+#[pyo3(signature = (base, deltas, *, path=None, keep=0, sync=true))]
+pub(crate) fn fold_deltas(
+    py: Python<'_>,
+    base: Vec<PathBuf>,
+    deltas: Vec<PathBuf>,
+    path: Option<PathBuf>,
+    keep: usize,
+    sync: bool,
+) -> Outcome<Option<Summary>> {
+    let (done, options) = (AtomicU64::new(0), Options { sync, ..Options::default() });
+    let into = path.map_or(FoldInto::Place { keep }, FoldInto::File);
+    let written = detached(py, || {
+        fold(&base, &deltas, &into, &OpenOptions::default(), options, &done, &now_and_then(&interrupt))
+    })?;
+    Ok(written.map(summary))
 }
 
 /// The identity of a checkpoint, as deltas have it of their base and their target.
@@ -109,8 +130,9 @@ pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
 }
 
 /// The form of a delta; the identities of its base and its target, or what another library calls them; dtype and shape of the tensors that changed in
-/// part, where it says them; those that it has as a whole, and those that are removed.
-type Header = (String, String, String, BTreeMap<String, Option<(String, Vec<u64>)>>, Vec<String>, Vec<String>);
+/// part, where it says them; those that it has as a whole, and those that are removed; the versions between, where it replaces a chain.
+type Header =
+    (String, String, String, BTreeMap<String, Option<(String, Vec<u64>)>>, Vec<String>, Vec<String>, Vec<String>);
 
 /// Reads the header of a delta.
 #[pyfunction]
@@ -119,7 +141,14 @@ pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
     let (header, whole) = (delta.header().clone(), delta.whole().map(|info| info.name.to_owned()).collect());
     let said = |said: Option<(&str, &[u64])>| said.map(|(dtype, shape)| (dtype.to_owned(), shape.to_vec()));
     let changed = delta.changed().map(|(name, what)| (name.to_owned(), said(what))).collect();
-    Ok((delta.dialect().to_string(), header.base, header.target, changed, whole, header.removed))
+    Ok((delta.dialect().to_string(), header.base, header.target, changed, whole, header.removed, header.folded))
+}
+
+/// The paths by which a tree was opened.
+#[pyfunction]
+pub(crate) fn opened_paths(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<OsString>> {
+    let checkpoint = node.get().shared().checkpoint()?;
+    Ok(checkpoint.opened().iter().map(|path| path.as_os_str().to_owned()).collect())
 }
 
 /// The paths of deltas, where those of folders stand for all in them, in the order in which they build on each other.
@@ -129,28 +158,56 @@ pub(crate) fn paths_of_deltas(py: Python<'_>, paths: Vec<PathBuf>) -> Outcome<Ve
     Ok(deltas.iter().map(|delta| delta.path().as_os_str().to_owned()).collect())
 }
 
+/// What deltas replaced in tensors in memory, so that all of it can be undone.
+#[pyclass(frozen, module = "max_weights._core")]
+#[derive(Debug)]
+pub(crate) struct DeltaLog(Mutex<UndoLog>);
+
+#[pymethods]
+impl DeltaLog {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(UndoLog::new()))
+    }
+
+    /// Makes tensors, by their names, what they were before.
+    fn undo(&self, py: Python<'_>, tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<()> {
+        let mut targets = writable_tensors(tensors)?;
+        detached(py, || self.0.lock().unwrap_or_else(PoisonError::into_inner).undo(&mut targets))?;
+        Ok(())
+    }
+}
+
+type Targets = Vec<(String, Exclusive<max_weights::buffer::Buffer>)>;
+
+fn writable_tensors(tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<Targets> {
+    tensors.into_iter().map(|(name, tensor)| Ok((name, writable(&tensor, Access::Load)?.1))).collect()
+}
+
 /// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
-/// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are.
+/// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are. What is replaced is in `log`; with
+/// `may_be_tied`, a name that the checkpoint does not have may be another one of a tensor that it has.
 #[pyfunction]
-#[pyo3(signature = (paths, tensors, *, others=None, progress=None))]
+#[pyo3(signature = (paths, tensors, log, *, others=None, may_be_tied=false, progress=None))]
 pub(crate) fn apply_deltas_to(
     py: Python<'_>,
     paths: Vec<PathBuf>,
     tensors: Vec<(String, Bound<'_, PyAny>)>,
+    log: &DeltaLog,
     others: Option<Vec<String>>,
+    may_be_tied: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(usize, usize, usize)> {
-    let (others, mut targets) = (others.unwrap_or_default(), Vec::with_capacity(tensors.len()));
-    for (name, tensor) in tensors {
-        targets.push((name, writable(&tensor, Access::Load)?.1));
-    }
+    let (others, mut targets) = (others.unwrap_or_default(), writable_tensors(tensors)?);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let bytes = targets.iter().map(|(_, tensor)| tensor.get().size() as u64).sum::<u64>();
     let applied = detached(py, || {
         let go_on =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
         let deltas = Delta::open_all(&paths, &OpenOptions::default())?;
-        let applied = apply_deltas(&deltas, &mut targets, &others, &done, &now_and_then(&go_on))?;
+        let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = OtherNames { names: &others, may_be_tied };
+        let applied = apply_deltas(&deltas, &mut targets, others, &mut log, &done, &now_and_then(&go_on))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(applied)
     })?;

@@ -68,6 +68,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
     module.add_class::<tensor::Buffer>()?;
+    module.add_class::<delta::DeltaLog>()?;
     module.add_class::<check::Report>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;
@@ -106,6 +107,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(delta::write_delta, module)?)?;
     module.add_function(function!(delta::identity_of, module)?)?;
     module.add_function(function!(delta::delta_header, module)?)?;
+    module.add_function(function!(delta::fold_deltas, module)?)?;
+    module.add_function(function!(delta::opened_paths, module)?)?;
     module.add_function(function!(delta::paths_of_deltas, module)?)?;
     module.add_function(function!(delta::apply_deltas_to, module)?)?;
     module.add_function(function!(delta::update_files, module)?)?;

@@ -42,7 +42,7 @@ _Progress = Callable[[int, int], object] | None
 
 # fmt: off
 __all__ = [
-    "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
+    "Ahead", "Buffer", "DeltaLog", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
     "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "RangeSource",
     "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
     "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
@@ -50,13 +50,13 @@ __all__ = [
     "aliases", "apply_deltas_to", "buffers", "check_apart", "check_safetensors_name", "command_line", "data_of_all",
     "delta_header", "dequantize",
     "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities",
-    "files", "fingerprint_of", "fingerprints_of", "fingerprints_of_rows", "get_threads", "identity_of", "infos",
-    "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
-    "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_record", "ranges_in_mesh",
-    "read_quantization_config", "release_memory", "renamed_names", "safetensors_header", "save_converted",
-    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
-    "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files", "verify_checksums",
-    "versions", "warnings", "weights_are_held", "write_delta",
+    "files", "fingerprint_of", "fingerprints_of", "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of",
+    "infos", "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
+    "opened_paths", "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_record",
+    "ranges_in_mesh", "read_quantization_config", "release_memory", "renamed_names", "safetensors_header",
+    "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
+    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files",
+    "verify_checksums", "versions", "warnings", "weights_are_held", "write_delta",
 ]
 # fmt: on
 
@@ -334,14 +334,26 @@ def write_delta(
     base: WeightsNode | Sequence[tuple[str, Buffer]], new: WeightsNode | Sequence[tuple[str, Buffer]], path: str, *,
     dialect: tuple[str, str, str | None, str | None] | None = None, sync: bool = True, progress: _Progress = None,
 ) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]: ...  # fmt: skip
+def fold_deltas(
+    base: Sequence[str], deltas: Sequence[str], *, path: str | None = None, keep: int = 0, sync: bool = True
+) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]] | None: ...
 def identity_of(node: WeightsNode) -> str: ...
 def delta_header(
     path: str,
-) -> tuple[str, str, str, dict[str, tuple[str, list[int]] | None], list[str], list[str]]: ...
+) -> tuple[str, str, str, dict[str, tuple[str, list[int]] | None], list[str], list[str], list[str]]: ...
+def opened_paths(node: WeightsNode) -> list[str]: ...
 def paths_of_deltas(paths: Sequence[str]) -> list[str]: ...
+
+class DeltaLog:
+    """What deltas replaced in tensors in memory, so that all of it can be undone."""
+
+    def __new__(cls) -> Self: ...
+    def undo(self, tensors: Sequence[tuple[str, object]]) -> None:
+        """Makes tensors, by their names, what they were before."""
+
 def apply_deltas_to(
-    paths: Sequence[str], tensors: Sequence[tuple[str, object]], *, others: Sequence[str] | None = None,
-    progress: _Progress = None,
+    paths: Sequence[str], tensors: Sequence[tuple[str, object]], log: DeltaLog, *,
+    others: Sequence[str] | None = None, may_be_tied: bool = False, progress: _Progress = None,
 ) -> tuple[int, int, int]: ...  # fmt: skip
 def update_files(
     target: str, paths: Sequence[str], *, sync: bool = True, verify: bool = False, progress: _Progress = None,

@@ -6,19 +6,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from max_weights._core import (
-    __version__,
-    apply_deltas_to,
-    delta_header,
-    paths_of_deltas,
-    ranges_in_mesh,
-    shown,
-)
+from max_weights._core import __version__, delta_header, paths_of_deltas, ranges_in_mesh, shown
+from max_weights._delta_memory import Transaction
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
 from max_weights._ranks.placements import refusal, splits_of
@@ -29,13 +23,13 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
 
+    from max_weights._delta_memory import Counts, MemoryTensors
     from max_weights._progress import Progress
 
 __all__ = ["apply_in_group"]
 
 _Ranges = list[list[tuple[int, int]]]
 """Of each axis, what a rank has of it."""
-_Counts = tuple[int, int, int]
 _Row = tuple[str, list[int], _Ranges]
 """Dtype and shape of a tensor, and what a rank has of it."""
 _BYTES = torch.uint8
@@ -43,21 +37,17 @@ _BYTES = torch.uint8
 
 def apply_in_group(
     paths: Sequence[str],
-    names: Sequence[str],
-    apply: Callable[[Sequence[str]], _Counts],
-    of_ranks: Mapping[str, DTensor],
+    tensors: MemoryTensors,
     *,
     group: dist.ProcessGroup | None,
     timeout: float,
     progress: Progress | bool | None,
-) -> _Counts:
-    """Make tensors what deltas say, on all ranks of a group; see `max_weights.delta.apply_into`.
+) -> Counts:
+    """Make tensors what deltas say, on all ranks of a group, as one transaction; see `max_weights.delta.apply_into`.
 
     Args:
         paths: The deltas.
-        names: The names in the checkpoint of all tensors of this rank.
-        apply: Applies them to those that it has as wholes, when it knows the names of the tensors of all ranks.
-        of_ranks: Those of which it has a part.
+        tensors: The tensors of this rank, and its parts of distributed ones.
         group: The ranks; `None` for all.
         timeout: For how many seconds they wait for each other.
         progress: As of `apply_into`.
@@ -70,48 +60,56 @@ def apply_in_group(
         record: dict[str, Any] = {}
         try:
             paths = paths_of_deltas(paths)
-            record = _record(paths, names, of_ranks)
+            record = _record(paths, tensors)
         except Exception as failed:
             error = failed
         records = session.agree(record, error)
         require_alike(session, records, {"deltas": "has other deltas"})
         names = sorted({name for one in records for name in one["names"]})
-        counts: _Counts = (0, 0, 0)
+        counts: Counts = (0, 0, 0)
         parts: list[_Part] = []
+        transaction = Transaction(paths, tensors)
         try:
             parts = _parts(records, record["changes"])
-            counts = apply(names)
+            counts = transaction.apply(names, progress)
         except Exception as failed:
             error = failed
-        session.agree({}, error)
         report, finish = progress_of(progress)
         try:
-            return _sum(counts, _apply_to_parts(session, paths, names, parts, of_ranks, report))
+            session.agree({}, error)
+            own = {name[0]: tensor for name, tensor in tensors.ranks}
+            return _sum(counts, _apply_to_parts(session, names, parts, own, transaction, report))
+        except BaseException:
+            transaction.undo()
+            raise
         finally:
             finish()
 
 
 def _apply_to_parts(
     session: Session,
-    paths: Sequence[str],
     names: Sequence[str],
     parts: Sequence[_Part],
     tensors: Mapping[str, DTensor],
+    transaction: Transaction,
     report: Progress | None,
-) -> _Counts:
+) -> Counts:
     error: Exception | None = None
-    counts: _Counts = (0, 0, 0)
+    counts: Counts = (0, 0, 0)
     done, total = 0, sum(part.bytes for part in parts)
+    written: list[_Part] = []
+    begun = 0
     for part in parts:
-        tensor = tensors.get(part.name)
-        local = None if tensor is None else tensor.to_local().detach()
+        local = _local(part, tensors)
         whole = part.gather(session, local, failed=error is not None)
         if whole is None:
             break  # a rank has failed, and says so below
+        begun += 1
         try:
             if local is not None and local.numel():
                 host = whole.cpu()
-                own = apply_deltas_to(paths, [(part.name, host)], others=names)
+                own = transaction.apply_to([(name, host) for name in part.names], names)
+                written.append(part)
                 if own[0] or own[2]:
                     _write(local, host, part.ranges[session.rank])
                 counts = _sum(counts, own)
@@ -120,18 +118,44 @@ def _apply_to_parts(
                 report(done, total)
         except Exception as failed:
             error = failed
+    if _has_failed(session, error is not None):
+        for part in parts[:begun]:
+            local = _local(part, tensors)
+            whole = part.gather(session, local, failed=False)
+            if whole is not None and local is not None and part in written:
+                host = whole.cpu()
+                transaction.undo_in([(name, host) for name in part.names])
+                _write(local, host, part.ranges[session.rank])
     session.agree({}, error)
     return counts
 
 
-def _sum(one: _Counts, other: _Counts) -> _Counts:
+def _local(part: _Part, tensors: Mapping[str, DTensor]) -> torch.Tensor | None:
+    """Return what this rank has of a tensor."""
+    tensor = next((tensors[name] for name in part.names if name in tensors), None)
+    return None if tensor is None else tensor.to_local().detach()
+
+
+def _has_failed(session: Session, failed: bool) -> bool:
+    """Return whether any rank has failed."""
+    own = torch.tensor([int(failed)], dtype=_BYTES, device=session.device)
+    if session.size == 1:
+        return failed
+    arrived = [torch.empty_like(own) for _ in range(session.size)]
+    session.wait(session.connection.all_gather(arrived, own))
+    return any(int(one[0]) for one in arrived)
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def _record(paths: Sequence[str], names: Sequence[str], of_ranks: Mapping[str, DTensor]) -> dict[str, Any]:
+def _record(paths: Sequence[str], tensors: MemoryTensors) -> dict[str, Any]:
     """Return what this rank has, and which deltas it sees."""
     rows: dict[str, _Row] = {}
-    for name, tensor in of_ranks.items():
+    tied: dict[str, list[str]] = {}
+    for (name, *others), tensor in tensors.ranks:
+        tied[name] = others
         why = refusal(tensor)
         if why is not None:
             raise ArgumentError(f"'{shown(name)}': {why}")
@@ -146,7 +170,7 @@ def _record(paths: Sequence[str], names: Sequence[str], of_ranks: Mapping[str, D
     deltas = digest((header[0], header[1], header[2], sorted(header[3])) for header in headers)
     versions = f"torch {torch.__version__}, max_weights {__version__}"
     alike = {"files": [], "weights": "", "versions": versions, "deltas": deltas}
-    return {**alike, "names": list(names), "rows": rows, "changes": changes}
+    return {**alike, "names": tensors.names(), "rows": rows, "tied": tied, "changes": changes}
 
 
 def _ranges(tensor: DTensor) -> _Ranges:
@@ -164,8 +188,13 @@ def _ranges(tensor: DTensor) -> _Ranges:
 class _Part:
     """A tensor of which ranks have parts."""
 
-    def __init__(self, name: str, dtype: torch.dtype, shape: Sequence[int], ranges: Sequence[_Ranges | None]) -> None:
-        self.name, self._dtype, self._shape = name, dtype, list(shape)
+    def __init__(
+        self, names: Sequence[str], dtype: torch.dtype, shape: Sequence[int], ranges: Sequence[_Ranges | None]
+    ) -> None:
+        name = names[0]
+        self.names = list(names)
+        """All names of it; several of one that is tied."""
+        self._dtype, self._shape = dtype, list(shape)
         self.ranges: list[_Ranges] = [[[]] if of_rank is None else of_rank for of_rank in ranges]
         """By rank; one that has nothing of it has an axis without ranges."""
         self._sizes = [_elements(of_rank) * dtype.itemsize for of_rank in self.ranges]
@@ -204,13 +233,23 @@ def _parts(records: Sequence[Mapping[str, Any]], changes: Sequence[str]) -> list
     """Return the tensors of which ranks have parts and that change, in one order on all of them."""
     parts = []
     changing = set(changes)
-    for name in sorted({name for one in records for name in one["rows"]} & changing):
+    tied: dict[str, set[str]] = {}
+    for one in records:
+        for name, others in one["tied"].items():
+            tied.setdefault(name, set()).update(others)
+    for name, others in sorted(tied.items()):
+        if not changing & {name, *others}:
+            continue
         rows = [one["rows"].get(name) for one in records]
         kinds = {(dtype, tuple(shape)) for dtype, shape, _ in filter(None, rows)}
         if len(kinds) > 1:
             raise ArgumentError(f"'{shown(name)}': ranks have it with other dtypes or shapes")
         dtype, shape = kinds.pop()
-        parts.append(_Part(name, getattr(torch, dtype), shape, [None if row is None else row[2] for row in rows]))
+        parts.append(
+            _Part(
+                [name, *sorted(others)], getattr(torch, dtype), shape, [None if row is None else row[2] for row in rows]
+            )
+        )
     return parts
 
 

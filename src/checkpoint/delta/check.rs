@@ -8,12 +8,13 @@ use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::width;
 use crate::rules;
 use crate::source::Source;
-use crate::tensor::checked_bytes;
+use crate::tensor::{Element, checked_bytes};
 use crate::text;
 use crate::workers::Interrupt;
 
 use super::super::OpenOptions;
 use super::super::packed::Unpacker;
+use super::identity::hash_of_block;
 use super::open::header_of;
 use super::overlay::Overlay;
 use super::{Content, Delta};
@@ -46,7 +47,12 @@ impl Delta {
     /// The file cannot be read; the work was interrupted.
     pub fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let mut faults = Vec::new();
-        for name in self.header.changed.keys() {
+        match self.unchanged_names(interrupt) {
+            Ok(_) => {}
+            Err(Error::Format(fault)) => faults.push(*fault),
+            Err(error) => return Err(error),
+        }
+        for name in self.header.changed.keys().chain(self.header.whole.keys()) {
             match self.alone(name).and_then(|overlay| overlay.check(interrupt)) {
                 Ok(()) => {}
                 Err(Error::Format(fault)) => faults.push(*fault),
@@ -90,7 +96,15 @@ impl Delta {
     /// What it changes in a tensor, of which the header says how long it is.
     fn alone(&self, name: &str) -> Result<Overlay> {
         let refused = |cause: String| Err(self.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
-        let (Some((dtype, shape)), Content::Blocks { .. }) = (self.header.changed.get(name), &self.content) else {
+        if let Some(info) = self.whole_of(name) {
+            let Element::Plain(dtype) = info.element else {
+                return refused(format!("its elements would be {}, which has no deltas", info.element));
+            };
+            let (name, values) = (name.to_owned(), Some((self.source.clone(), info.span)));
+            let layers = vec![self.values_layer(&name)?];
+            return Ok(Overlay { name, len: info.span.len(), width: width(dtype), layers, values });
+        }
+        let (Some((dtype, shape, _)), Content::Blocks { .. }) = (self.header.changed.get(name), &self.content) else {
             return refused("the delta says nothing of it".to_owned());
         };
         let Some(dtype) = DType::from_safetensors_name(dtype) else {
@@ -99,7 +113,7 @@ impl Delta {
         let Some(len) = checked_bytes(shape, dtype) else {
             return refused(format!("no tensor of {dtype} has the shape {}", text::shape(shape)));
         };
-        Ok(Overlay { name: name.to_owned(), len, width: width(dtype), layers: vec![self.layer(name)?] })
+        Ok(Overlay { name: name.to_owned(), len, width: width(dtype), layers: vec![self.layer(name)?], values: None })
     }
 }
 
@@ -113,8 +127,18 @@ impl Overlay {
                 interrupt()?;
                 let start = number * self.block_bytes();
                 block.resize((self.len - start).min(self.block_bytes()) as usize, 0);
-                for records in self.records(&(number..number + 1), &mut room, interrupt)? {
+                let has_values = self.read_values(start, &mut block, interrupt)?;
+                let records = self.records(&(number..number + 1), &mut room, interrupt)?;
+                if has_values {
+                    self.compose(number, &records, &mut block)?;
+                    continue;
+                }
+                for records in records {
                     let Some((change, record)) = records.get(number) else { continue };
+                    if hash_of_block(record) != change.record {
+                        let cause = "its record has another hash than its row says";
+                        return Err(self.fault(rules::DELTA_CHANGES, layer, number, cause));
+                    }
                     apply(record, change.lists, self.width, &mut block)
                         .map_err(|error| self.fault(rules::DELTA_CHANGES, layer, number, &error.to_string()))?;
                 }

@@ -18,7 +18,7 @@ use crate::text;
 
 use super::patch::{Change, Patch};
 use super::sparse::SparseChange;
-use super::{Content, Delta, words};
+use super::{Content, Delta, is_own};
 
 /// The form of a delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +56,9 @@ impl Dialect {
     }
 }
 
-/// Whether the metadata of a safetensors file are those of a delta.
-pub(in super::super) fn is_delta(metadata: Option<&[(String, String)]>) -> bool {
-    metadata.is_some_and(|metadata| words(metadata).is_some() || Sparse::is_of_trl(metadata))
+/// Whether a safetensors file with these metadata and tensors is a delta.
+pub(in super::super) fn is_delta(metadata: &[(String, String)], table: &TensorTable) -> bool {
+    is_own(metadata, table) || Sparse::is_of_trl(metadata)
 }
 
 /// Why two deltas are no chain, whatever they say.

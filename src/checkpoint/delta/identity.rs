@@ -3,6 +3,7 @@
 use twox_hash::{XxHash3_64, XxHash3_128};
 
 use crate::dtype::DType;
+use crate::format::delta::write_tensor;
 
 /// The hash of the bytes of a block: XXH3 of 64 bits.
 pub(crate) fn hash_of_block(bytes: &[u8]) -> u64 {
@@ -16,14 +17,8 @@ pub(crate) struct Identity(XxHash3_128);
 impl Identity {
     /// Adds a tensor with the hashes of its blocks.
     pub(crate) fn add(&mut self, name: &str, dtype: DType, shape: &[u64], blocks: impl IntoIterator<Item = u64>) {
-        for text in [name, dtype.safetensors_name()] {
-            self.0.write(&(text.len() as u64).to_le_bytes());
-            self.0.write(text.as_bytes());
-        }
-        self.0.write(&(shape.len() as u64).to_le_bytes());
-        for number in shape.iter().copied().chain(blocks) {
-            self.0.write(&number.to_le_bytes());
-        }
+        write_tensor(&mut self.0, name, dtype.safetensors_name(), shape);
+        blocks.into_iter().for_each(|hash| self.0.write(&hash.to_le_bytes()));
     }
 
     /// As 32 hexadecimal digits.

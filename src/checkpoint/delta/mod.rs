@@ -4,6 +4,7 @@
 //! Opening reads headers, and compares what the deltas say of each other. The blocks of a tensor are compared with what they should be when they are
 //! read, so that a wrong base is found before a value of it is used.
 
+mod base;
 mod check;
 mod dialect;
 mod frame;
@@ -23,15 +24,17 @@ use once_cell::race::OnceBox;
 pub(crate) use identity::{Identity, hash_of_block};
 
 use super::{Catalog, FileFacts, More};
+use crate::budget;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::delta::{self, COLUMNS, Header};
+use crate::format::delta::{self, COLUMNS, Header, TensorsDigest};
 use crate::format::{self, Kind};
 use crate::names::NameIndex;
 use crate::rules::{self, Rule};
-use crate::source::Source;
+use crate::source::{Part, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 use crate::text;
+use crate::workers::Interrupt;
 pub use check::ChangedElements;
 pub use dialect::Dialect;
 pub(super) use dialect::is_delta;
@@ -66,9 +69,9 @@ enum Content {
     Patches { dialect: Dialect, patches: BTreeMap<String, Arc<Patch>> },
 }
 
-/// What a file that is a delta says of itself, as JSON; `None` for another one.
-fn words(metadata: &[(String, String)]) -> Option<&str> {
-    metadata.iter().find(|(key, _)| key == delta::KEY).map(|(_, json)| &**json)
+/// Whether a file with these metadata and tensors is a delta of this library, or was one before it was damaged.
+pub(super) fn is_own(metadata: &[(String, String)], table: &TensorTable) -> bool {
+    metadata.iter().any(|(key, _)| key == delta::KEY) || table.iter().any(|info| info.name.starts_with(delta::PREFIX))
 }
 
 /// What is said of a delta that is opened by itself.
@@ -88,16 +91,15 @@ impl Delta {
     /// Of a file with this header; `None` if that is one of something else.
     pub(super) fn of_file(source: Arc<dyn Source>, mut header: format::Header) -> Result<Option<Self>> {
         let metadata = header.metadata.take().unwrap_or_default();
-        match words(&metadata) {
-            Some(json) => Self::new(source, json, header).map(Some),
-            None => dialect::of_file(source, &metadata, header.tensors),
+        if is_own(&metadata, &header.tensors) {
+            return Self::new(source, &metadata, header.tensors).map(Some);
         }
+        dialect::of_file(source, &metadata, header.tensors)
     }
 
-    /// Of a file with this header, whose metadata have these words of a delta.
-    fn new(source: Arc<dyn Source>, json: &str, header: format::Header) -> Result<Self> {
-        let said = Header::parse(json).map_err(|error| error.at_path(source.path()))?;
-        let table = header.tensors;
+    /// Of a file with these metadata and tensors.
+    fn new(source: Arc<dyn Source>, metadata: &[(String, String)], table: TensorTable) -> Result<Self> {
+        let said = Header::read(metadata, &table).map_err(|error| error.at_path(source.path()))?;
         NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|pairs| {
             let name = pairs.first().map_or("", |(tensor, _)| table.name(*tensor));
@@ -132,7 +134,7 @@ impl Delta {
 
     /// The tensors of which some elements changed; dtype and shape, where it says them.
     pub fn changed(&self) -> impl Iterator<Item = (&str, Option<(&str, &[u64])>)> {
-        let own = self.header.changed.iter().map(|(name, (dtype, shape))| (&**name, Some((&**dtype, &**shape))));
+        let own = self.header.changed.iter().map(|(name, (dtype, shape, _))| (&**name, Some((&**dtype, &**shape))));
         let patches = match &self.content {
             Content::Blocks { .. } => None,
             Content::Patches { patches, .. } => Some(patches.keys().map(|name| (&**name, None))),
@@ -154,12 +156,35 @@ impl Delta {
             Content::Blocks { table, .. } => Some(table),
             Content::Patches { .. } => None,
         };
-        table.into_iter().flat_map(TensorTable::iter).filter(|info| {
-            let is_of = |suffix: &str| {
-                info.name.strip_suffix(suffix).is_some_and(|tensor| self.header.changed.contains_key(tensor))
-            };
-            !is_of(&delta::changes_of("")) && !is_of(&delta::blocks_of(""))
-        })
+        let whole = table.into_iter().flat_map(TensorTable::iter);
+        whole.filter_map(|info| delta::of_values(info.name).map(|name| TensorInfo { name, ..info }))
+    }
+
+    /// Whether the tensor of this name is in the base, and stays as it is.
+    pub(crate) fn leaves(&self, tensor: &str, interrupt: Interrupt<'_>) -> Result<bool> {
+        let names = self.unchanged_names(interrupt)?;
+        Ok(names.binary_search(&delta::hash_of_name(tensor)).is_ok())
+    }
+
+    /// The hashes of the names of all tensors that stay as they are; of a delta of another library, none are known.
+    pub(crate) fn unchanged_names(&self, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
+        let Some(span) = self.span(delta::UNCHANGED, |info| info.element == Element::Plain(DType::UInt64)) else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = budget::zeroed(budget::saturating_usize(span.len()))?;
+        self.source.read(&mut [Part { offset: span.start(), bytes: &mut bytes }], interrupt)?;
+        if delta::digest_of(&bytes) != self.header.unchanged {
+            let cause = "the names of the tensors that it leaves as they are have another digest than its header says";
+            return Err(self.fault(rules::DELTA_HEADER, cause).offset(span.start()).format());
+        }
+        Ok(bytes.as_chunks().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect())
+    }
+
+    /// A tensor that it has with all of its elements.
+    fn whole_of(&self, name: &str) -> Option<TensorInfo<'_>> {
+        let Content::Blocks { table, names } = &self.content else { return None };
+        let info = table.get(names.find(table, &delta::values_of(name))?);
+        Some(TensorInfo { name: delta::of_values(info.name)?, ..info })
     }
 
     fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Diagnostic {
@@ -169,7 +194,7 @@ impl Delta {
     /// That a tensor it changes is another one than what is there.
     fn misfit(&self, tensor: &str, element: &str, shape: &[u64]) -> Diagnostic {
         let (shape, changed) = (text::shape(shape), self.header.changed.get(tensor));
-        let changed = changed.map(|(dtype, shape)| format!("{} in {}", text::shown(dtype), text::shape(shape)));
+        let changed = changed.map(|(dtype, shape, _)| format!("{} in {}", text::shown(dtype), text::shape(shape)));
         let cause = format!(
             "it has {element} elements in the shape {shape}, but {} changed",
             changed.as_deref().unwrap_or("all of it")
@@ -187,13 +212,9 @@ impl Delta {
     /// What it changes in a tensor.
     fn layer(&self, tensor: &str) -> Result<Layer> {
         let is_records = |info: &TensorInfo<'_>| info.element == Element::Plain(DType::UInt8);
-        let is_rows = |info: &TensorInfo<'_>| {
-            info.element == Element::Plain(DType::UInt64)
-                && matches!(info.shape, [_, columns] if *columns == COLUMNS as u64)
-        };
         let changes = self.span(&delta::changes_of(tensor), is_records);
-        let rows = self.span(&delta::blocks_of(tensor), is_rows);
-        let (Some(changes), Some(rows)) = (changes, rows) else {
+        let digest = self.header.changed.get(tensor).map(|(.., digest)| digest.clone());
+        let (Some(changes), Some(rows), Some(digest)) = (changes, self.rows(tensor), digest) else {
             let cause = format!(
                 "it changed, but the delta has no '{}' of bytes, or no '{}' of {COLUMNS} columns of U64",
                 text::shown(&delta::changes_of(tensor)),
@@ -201,7 +222,30 @@ impl Delta {
             );
             return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
         };
-        Ok(Layer { delta: self.source.clone(), changes, rows, blocks: OnceBox::new() })
+        let (delta, blocks) = (self.source.clone(), OnceBox::new());
+        Ok(Layer { delta, changes, rows, digest, is_values: false, blocks })
+    }
+
+    /// Where the rows of a tensor lie.
+    fn rows(&self, tensor: &str) -> Option<Span> {
+        self.span(&delta::blocks_of(tensor), |info| {
+            info.element == Element::Plain(DType::UInt64)
+                && matches!(info.shape, [_, columns] if *columns == COLUMNS as u64)
+        })
+    }
+
+    /// What says of a tensor that is there with all of its elements what these are.
+    fn values_layer(&self, tensor: &str) -> Result<Layer> {
+        let (Some(rows), Some(digest)) = (self.rows(tensor), self.header.whole.get(tensor)) else {
+            let cause = format!(
+                "the delta has all of its elements, but no '{}' of {COLUMNS} columns of U64",
+                text::shown(&delta::blocks_of(tensor))
+            );
+            return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
+        };
+        let changes = Span::within(rows.start(), rows.start(), 0)?;
+        let (delta, digest, blocks) = (self.source.clone(), digest.clone(), OnceBox::new());
+        Ok(Layer { delta, changes, rows, digest, is_values: true, blocks })
     }
 }
 
@@ -243,6 +287,10 @@ pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
         check_chain(&deltas)?;
         return Ok(deltas);
     }
+    // What a folded delta replaces may be there still, where folding was interrupted.
+    let folds: Vec<Header> =
+        deltas.iter().filter(|delta| !delta.header.folded.is_empty()).map(|delta| delta.header.clone()).collect();
+    deltas.retain(|delta| folds.iter().all(|fold| fold == &delta.header || !fold.replaces(&delta.header)));
     // What changes nothing leads to the version that it changes, and may stand anywhere.
     if deltas.iter().any(|delta| delta.header.base != delta.header.target) {
         deltas.retain(|delta| delta.header.base != delta.header.target);
@@ -268,17 +316,27 @@ pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
     Ok(chain)
 }
 
-/// What deltas, in their order, change in a tensor that all of them change in part, or some of them.
+/// What deltas, in their order, change in a tensor of this dtype and shape.
 pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64]), len: u64) -> Result<Overlay> {
-    let mut layers = Vec::new();
-    for delta in deltas {
-        let Some((of, sizes)) = delta.header.changed.get(name) else { continue };
+    let (mut layers, mut values) = (Vec::new(), None);
+    // What was before a delta that has all elements does not matter.
+    let from = deltas.iter().rposition(|delta| delta.whole_of(name).is_some()).unwrap_or_default();
+    for delta in deltas.get(from..).unwrap_or_default() {
+        if let Some(info) = delta.whole_of(name) {
+            if info.element != Element::Plain(dtype) || info.shape != shape {
+                let (own, new) = (text::shape(shape), text::shape(info.shape));
+                let cause = format!("it has {dtype} elements in the shape {own}, but is {} in {new} now", info.element);
+                return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
+            }
+            (layers, values) = (vec![delta.values_layer(name)?], Some((delta.source.clone(), info.span)));
+        }
+        let Some((of, sizes, _)) = delta.header.changed.get(name) else { continue };
         if of != dtype.safetensors_name() || sizes != shape {
             return Err(delta.misfit(name, &dtype.to_string(), shape).format());
         }
         layers.push(delta.layer(name)?);
     }
-    Ok(Overlay { name: name.to_owned(), len, width: delta::width(dtype), layers })
+    Ok(Overlay { name: name.to_owned(), len, width: delta::width(dtype), layers, values })
 }
 
 /// What deltas of other libraries, in their order, change in a tensor as a whole; none if they are not of others, or change nothing.
@@ -311,22 +369,35 @@ pub(super) fn compose(
     catalog: &Catalog,
     mut sources: Sources,
     deltas: &[Delta],
+    interrupt: Interrupt<'_>,
 ) -> Result<(Vec<FileFacts>, TensorTable, Sources)> {
     check_chain(deltas)?;
     let before = sources.len();
     let mut tensors: HashMap<&str, Composed<'_>> = HashMap::with_capacity(catalog.table().len());
+    let mut digest = TensorsDigest::default();
+    let is_own = deltas.first().is_some_and(|delta| delta.dialect() == Dialect::MaxWeights);
     for info in catalog.table().iter() {
         let file = info.file as usize;
         tensors.insert(info.name, Composed::new(info, file));
+        if is_own {
+            digest.add(info.name, &delta::dtype_name(info.element), info.shape);
+        }
     }
     for (position, delta) in deltas.iter().enumerate() {
+        if is_own {
+            base::check_tensors(delta, &tensors, digest, interrupt)?;
+        }
+        if is_own && position == 0 {
+            base::check_bytes(catalog, &sources, deltas, interrupt)?;
+        }
         for name in &delta.header.removed {
-            if tensors.remove(&**name).is_none() {
+            let Some(Composed { info, .. }) = tensors.remove(&**name) else {
                 let cause = "it is removed, but is not there";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
-            }
+            };
+            digest.remove(info.name, &delta::dtype_name(info.element), info.shape);
         }
-        for (name, (dtype, shape)) in &delta.header.changed {
+        for (name, (dtype, shape, _)) in &delta.header.changed {
             let is_of = |tensor: &&mut Composed<'_>| {
                 matches!(tensor.info.element, Element::Plain(own) if own.safetensors_name() == dtype)
                     && tensor.info.shape == shape
@@ -343,7 +414,12 @@ pub(super) fn compose(
             tensor.layers.push(delta.layer(name)?);
         }
         for info in delta.whole() {
-            tensors.insert(info.name, Composed::new(info, before + position));
+            let layers = vec![delta.values_layer(info.name)?];
+            digest.add(info.name, &delta::dtype_name(info.element), info.shape);
+            let new = Composed { layers, ..Composed::new(info, before + position) };
+            if let Some(Composed { info, .. }) = tensors.insert(info.name, new) {
+                digest.remove(info.name, &delta::dtype_name(info.element), info.shape);
+            }
         }
         let Content::Patches { patches, .. } = &delta.content else { continue };
         for (name, patch) in patches {
@@ -380,7 +456,7 @@ pub(super) fn compose(
         end = start + span.len();
         let (name, width) = (info.name.to_owned(), delta::width(dtype));
         let changes = if patches.is_empty() {
-            Changes::Blocks(Overlay { name, len: span.len(), width, layers })
+            Changes::Blocks(Overlay { name, len: span.len(), width, layers, values: None })
         } else {
             Changes::Whole(Patches { name, layers: patches })
         };

@@ -175,6 +175,18 @@ impl Delta {
         })
     }
 
+    /// The paths of files that may be deltas: those given, and those in folders.
+    ///
+    /// # Errors
+    /// A folder cannot be listed.
+    pub(crate) fn files_at(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for path in paths {
+            if path.is_dir() { files.extend(candidates(path)?) } else { files.push(path.clone()) }
+        }
+        Ok(files)
+    }
+
     /// The deltas that a list of paths ends with, as they are opened with the base that is before them; none if there are none.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Tensors of a base with the changes of deltas: blocks that changed are composed, and compared with their hashes before and after.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::identity::hash_of_block;
 use crate::budget;
 use crate::delta::{self, BLOCK, Lists};
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::delta::{Block, read_blocks};
+use crate::format::delta::{Block, digest_of, read_blocks};
 use crate::rules::{self, Rule};
 use crate::source::{Part, Source};
 use crate::tensor::Span;
@@ -26,6 +27,8 @@ pub(crate) struct Overlay {
     /// Bytes that are replaced as one.
     pub(super) width: usize,
     pub(super) layers: Vec<Layer>,
+    /// Where a delta has all elements of the tensor, which the first layer is about; otherwise they are those of the base.
+    pub(super) values: Option<(Arc<dyn Source>, Span)>,
 }
 
 /// What one delta changes in a tensor.
@@ -34,6 +37,10 @@ pub(super) struct Layer {
     pub(super) delta: Arc<dyn Source>,
     pub(super) changes: Span,
     pub(super) rows: Span,
+    /// The digest of the rows.
+    pub(super) digest: String,
+    /// Whether the delta has all elements of the tensor, so that there is a row for each block, and no record.
+    pub(super) is_values: bool,
     pub(super) blocks: OnceBox<Vec<Block>>,
 }
 
@@ -69,6 +76,42 @@ impl Overlay {
         (BLOCK * self.width) as u64
     }
 
+    /// Fills `bytes` with the elements that a delta has of the whole tensor, from one byte on; false if there is no such delta.
+    pub(crate) fn read_values(&self, start: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<bool> {
+        let Some((file, span)) = &self.values else { return Ok(false) };
+        file.read(&mut [Part { offset: span.start() + start, bytes }], interrupt)?;
+        Ok(true)
+    }
+
+    /// Bytes that are replaced as one.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether no delta changes the tensor.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// Whether a delta has all elements of the tensor.
+    pub(crate) fn has_values(&self) -> bool {
+        self.values.is_some()
+    }
+
+    /// An error if a file of the deltas is no longer the one that was opened.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
+        self.layers.iter().try_for_each(|layer| layer.delta.check_unchanged())
+    }
+
+    /// The hashes of all blocks that the deltas change, as they are in the end.
+    pub(crate) fn outcome(&self, interrupt: Interrupt<'_>) -> Result<BTreeMap<u64, u64>> {
+        let mut outcome = BTreeMap::new();
+        for layer in &self.layers {
+            outcome.extend(self.blocks(layer, interrupt)?.iter().map(|block| (block.number, block.target)));
+        }
+        Ok(outcome)
+    }
+
     /// How many blocks the tensor has.
     pub(crate) fn blocks_in_all(&self) -> u64 {
         self.len.div_ceil(self.block_bytes())
@@ -88,7 +131,20 @@ impl Overlay {
                 Error::Format(fault) => fault.tensor(&self.name).path(layer.delta.path()).format(),
                 other => other,
             };
-            read_blocks(&rows, self.blocks_in_all(), layer.changes.len()).map(Box::new).map_err(about)
+            let damaged = |cause: &str| {
+                let fault = Diagnostic::new(rules::DELTA_CHANGES, cause).tensor(&self.name).path(layer.delta.path());
+                Err(fault.offset(layer.rows.start()).format())
+            };
+            let blocks = read_blocks(&rows, self.blocks_in_all(), layer.changes.len()).map_err(about)?;
+            if digest_of(&rows) != layer.digest {
+                return damaged("the rows of its blocks have another digest than the header of the delta says");
+            }
+            let is_block = |(number, block): (usize, &Block)| *block == Block::of_values(number as u64, block.target);
+            let are_all = || blocks.len() as u64 == self.blocks_in_all() && blocks.iter().enumerate().all(is_block);
+            if layer.is_values && !are_all() {
+                return damaged("the delta has all of its elements, but not a row for each of its blocks");
+            }
+            Ok(Box::new(blocks))
         };
         Ok(layer.blocks.get_or_try_init(read)?)
     }
@@ -121,7 +177,9 @@ impl Overlay {
         for records in &mut all {
             let (bytes, others) = std::mem::take(&mut rest).split_at_mut((records.end - records.start) as usize);
             let offset = records.layer.changes.start() + records.start;
-            records.layer.delta.read(&mut [Part { offset, bytes: &mut *bytes }], interrupt)?;
+            if !bytes.is_empty() {
+                records.layer.delta.read(&mut [Part { offset, bytes: &mut *bytes }], interrupt)?;
+            }
             (records.bytes, rest) = (bytes, others);
         }
         Ok(all)
@@ -132,6 +190,10 @@ impl Overlay {
         let mut changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?)));
         match changes.next() {
             Some((layer, (change, _))) if change.base != hash_of_block(block) => {
+                if layer.is_values {
+                    let cause = "its values are other ones than those that were written";
+                    return Err(self.fault(rules::DELTA_CHANGES, layer, number, cause));
+                }
                 let cause = "the base has other values than those that the delta was made from";
                 Err(self.fault(rules::DELTA_BASE, layer, number, cause))
             }

@@ -308,28 +308,8 @@ impl Patches {
         self.compose_from(bytes, room, unpacker, interrupt)
     }
 
-    /// Makes a tensor in memory what the last delta says, and returns whether it was another. It is checked before.
-    pub(crate) fn write(
-        &self,
-        bytes: &mut [u8],
-        room: &mut Vec<u8>,
-        unpacker: &mut Unpacker,
-        interrupt: Interrupt<'_>,
-    ) -> Result<bool> {
-        // Bytes that are replaced may be replaced twice, so that what fails in between is finished by doing it again; an exclusive or may not.
-        if let [patch] = &*self.layers
-            && !patch.is_xor()
-        {
-            return self.apply_and_compare(patch, bytes, None, true, unpacker, interrupt);
-        }
-        self.compose_from(bytes, room, unpacker, interrupt)?;
-        let is_other = *bytes != **room;
-        bytes.copy_from_slice(room);
-        Ok(is_other)
-    }
-
     /// Makes `room` what the last delta says of a tensor of these bytes.
-    fn compose_from(
+    pub(crate) fn compose_from(
         &self,
         bytes: &[u8],
         room: &mut Vec<u8>,

@@ -1,7 +1,9 @@
 //! Deltas: safetensors files that say how one version of a checkpoint becomes the next, as docs/delta.md specifies them.
 //!
-//! What changed of tensor `T` is in two tensors, `T.changes`, the records of its blocks one after the other, and `T.blocks`, a row for each of them.
-//! Tensors that are new, or of which most changed, are there as they are. The metadata say from which version to which it leads.
+//! All tensors of a delta have names under [`PREFIX`], so that a delta whose metadata are damaged is never taken for weights.
+//! What changed of tensor `T` is in `changes/T`, the records of its blocks, and `blocks/T`, a row for each of them.
+//! Tensors that are new, or of which most changed, are in `values/T`, with a row for each block as well. The metadata say from which version to which
+//! the delta leads, and have a digest of the header.
 //!
 //! Those of other libraries are [`published`] in folders, or [`sparse`].
 
@@ -11,26 +13,38 @@ pub mod sparse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use twox_hash::{XxHash3_64, XxHash3_128};
 
 use crate::delta::{BLOCK, List, Lists, Places};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Result};
 use crate::rules;
+use crate::tensor::{Element, TensorTable};
 use crate::text;
 
-/// The key of the metadata.
+/// The key of the description in the metadata.
 pub const KEY: &str = "max_weights.delta";
+/// The key of the digest of the header.
+pub const DIGEST: &str = "max_weights.delta.digest";
+/// What the names of all tensors of a delta begin with, and no tensor of a checkpoint.
+pub const PREFIX: &str = "max_weights.delta/";
 /// The version of the format.
-const VERSION: u64 = 1;
-/// What the records of a tensor are called.
-const CHANGES: &str = ".changes";
-/// What the rows of its blocks are called.
-const BLOCKS: &str = ".blocks";
+const VERSION: u64 = 2;
+/// The hashes of the names of all tensors that stay as they are.
+pub const UNCHANGED: &str = "max_weights.delta/unchanged";
 /// The numbers of a row.
-pub const COLUMNS: usize = 7;
+pub const COLUMNS: usize = 8;
+/// The most samples of the base that a delta has.
+pub const MAX_SAMPLES: usize = 32;
 
-/// What the metadata of a delta say.
+/// A tensor that changed in part: dtype, as safetensors names it, shape, and the digest of its rows.
+pub type Changed = (String, Vec<u64>, String);
+/// A block of the base: the name of its tensor, its number, and the hash of its bytes.
+pub type Sample = (String, u64, String);
+
+/// The description of a delta in its metadata. No field has a default, and no other field is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Header {
     /// Of the format.
     version: u64,
@@ -38,44 +52,144 @@ pub struct Header {
     pub base: String,
     /// The identity of what that becomes, or what another library calls that version.
     pub target: String,
-    /// Tensors of the base that are no more.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The versions between both, where the delta replaces a chain of others.
+    pub folded: Vec<String>,
+    /// The digest of the names, dtypes and shapes of the base.
+    pub base_tensors: String,
+    /// Some blocks of the base.
+    pub samples: Vec<Sample>,
+    /// Removed tensors of the base.
     pub removed: Vec<String>,
-    /// The tensors that changed in part: dtype, as safetensors names it, and shape.
-    #[serde(default)]
-    pub changed: BTreeMap<String, (String, Vec<u64>)>,
+    /// The tensors that changed in part.
+    pub changed: BTreeMap<String, Changed>,
+    /// The tensors that are there with all of their elements, and the digests of their rows.
+    pub whole: BTreeMap<String, String>,
+    /// The digest of [`UNCHANGED`].
+    pub unchanged: String,
+}
+
+/// The version that a description has, whatever else is in it.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
 }
 
 impl Header {
     /// Of a delta from one version to another, with nothing in it.
     pub fn new(base: String, target: String) -> Self {
-        Self { version: VERSION, base, target, removed: Vec::new(), changed: BTreeMap::new() }
+        Self {
+            version: VERSION,
+            base,
+            target,
+            folded: Vec::new(),
+            base_tensors: String::new(),
+            samples: Vec::new(),
+            removed: Vec::new(),
+            changed: BTreeMap::new(),
+            whole: BTreeMap::new(),
+            unchanged: String::new(),
+        }
     }
 
-    /// What the value of [`KEY`] says.
+    /// The description of a delta with these metadata and tensors, none of which were changed since it was written.
     ///
     /// # Errors
-    /// Something else, another version of the format, identities that are none.
-    pub fn parse(json: &str) -> Result<Self> {
+    /// Something else, another version of the format, a digest that is not that of the header, tensors that are not those of the description.
+    pub fn read(metadata: &[(String, String)], tensors: &TensorTable) -> Result<Self> {
         let refused = |cause: String| Err(Diagnostic::new(rules::DELTA_HEADER, cause).format());
+        let find = |wanted: &str| metadata.iter().find(|(key, _)| key == wanted).map(|(_, value)| &**value);
+        let Some(json) = find(KEY) else {
+            return refused(format!(
+                "its tensors have names under '{PREFIX}', as those of a delta, but its metadata have no key {KEY}: the header was damaged"
+            ));
+        };
+        let header = Self::parse(json)?;
+        let (Some(digest), 2) = (find(DIGEST), metadata.len()) else {
+            let keys: Vec<&str> = metadata.iter().map(|(key, _)| &**key).collect();
+            let keys = text::shown(&keys.join(", "));
+            return refused(format!("its metadata have the keys {keys}; those of a delta are {KEY} and {DIGEST}"));
+        };
+        let own = digest_of_header(
+            json,
+            tensors.iter().map(|info| {
+                let start = info.span.start();
+                (info.name, dtype_name(info.element), info.shape, start, start + info.span.len())
+            }),
+        );
+        if digest != own {
+            let digest = text::shown(digest);
+            return refused(format!("its header has the digest {own}, but says {digest}: it was damaged"));
+        }
+        header.check_tensors(tensors)?;
+        Ok(header)
+    }
+
+    /// The value of [`KEY`].
+    fn parse(json: &str) -> Result<Self> {
+        let refused = |cause: String| Err(Diagnostic::new(rules::DELTA_HEADER, cause).format());
+        let none =
+            |error: serde_json::Error| refused(format!("its metadata under {KEY} are not those of a delta: {error}"));
+        match serde_json::from_str::<Versioned>(json) {
+            Ok(Versioned { version: VERSION }) => {}
+            Ok(Versioned { version }) => {
+                return refused(format!(
+                    "it is a delta of version {version}, and this release reads version {VERSION} alone: write it again with this release"
+                ));
+            }
+            Err(error) => return none(error),
+        }
         let header: Self = match serde_json::from_str(json) {
             Ok(header) => header,
-            Err(error) => return refused(format!("its metadata under {KEY} are not those of a delta: {error}")),
+            Err(error) => return none(error),
         };
-        if header.version != VERSION {
-            return refused(format!("it is a delta of version {}; versions up to {VERSION} are read", header.version));
-        }
-        let is_identity =
-            |text: &str| text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        for identity in [&header.base, &header.target] {
-            if !is_identity(identity) {
+        for identity in [&header.base, &header.target, &header.base_tensors].into_iter().chain(&header.folded) {
+            if !is_hexadecimal(identity, 32) {
                 return refused(format!("'{}' is no identity of 32 hexadecimal digits", text::shown(identity)));
             }
         }
-        if let Some(name) = header.removed.iter().find(|name| header.changed.contains_key(*name)) {
+        let digests = header.changed.values().map(|(.., rows)| rows).chain(header.whole.values());
+        let digests = digests.chain(header.samples.iter().map(|(.., hash)| hash)).chain([&header.unchanged]);
+        if let Some(digest) = digests.into_iter().find(|digest| !is_hexadecimal(digest, 16)) {
+            return refused(format!("'{}' is no digest of 16 hexadecimal digits", text::shown(digest)));
+        }
+        let is_changed = |name: &&String| header.changed.contains_key(*name) || header.whole.contains_key(*name);
+        if let Some(name) = header.removed.iter().find(is_changed) {
             return refused(format!("'{}' is both changed and removed", text::shown(name)));
         }
+        if let Some(name) = header.whole.keys().find(|name| header.changed.contains_key(*name)) {
+            return refused(format!("'{}' is there both in part and as a whole", text::shown(name)));
+        }
+        if header.samples.len() > MAX_SAMPLES {
+            let (count, most) = (header.samples.len(), MAX_SAMPLES);
+            return refused(format!("it has {count} samples of its base; at most {most} are compared"));
+        }
         Ok(header)
+    }
+
+    /// An error if the file has other tensors than those that the description needs.
+    fn check_tensors(&self, tensors: &TensorTable) -> Result<()> {
+        let parts = self.changed.keys().flat_map(|name| [blocks_of(name), changes_of(name)]);
+        let wholes = self.whole.keys().flat_map(|name| [blocks_of(name), values_of(name)]);
+        let mut expected: Vec<String> = parts.chain(wholes).chain([UNCHANGED.to_owned()]).collect();
+        let mut there: Vec<&str> = tensors.iter().map(|info| info.name).collect();
+        expected.sort_unstable();
+        there.sort_unstable();
+        if there == expected {
+            return Ok(());
+        }
+        let missing = expected.iter().find(|name| there.binary_search(&&***name).is_err());
+        let cause = match (missing, there.iter().find(|name| !expected.iter().any(|own| own == **name))) {
+            (Some(name), _) => format!("the delta has no '{}', which its metadata need", text::shown(name)),
+            (None, Some(name)) => format!("the delta has '{}', of which its metadata say nothing", text::shown(name)),
+            (None, None) => "the delta has two tensors of one name".to_owned(),
+        };
+        Err(Diagnostic::new(rules::DELTA_HEADER, cause).format())
+    }
+
+    /// Whether this delta, which folds a chain, replaces another one.
+    pub fn replaces(&self, other: &Self) -> bool {
+        let is_passed = |version: &String| self.folded.contains(version);
+        (other.base == self.base || is_passed(&other.base)) && (other.target == self.target || is_passed(&other.target))
     }
 
     /// The value of [`KEY`].
@@ -84,14 +198,110 @@ impl Header {
     }
 }
 
+fn is_hexadecimal(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The digest of the header of a delta: of its description, and of name, dtype, shape, begin and end of each tensor, in the order of their names.
+pub fn digest_of_header<'a>(
+    json: &str,
+    tensors: impl Iterator<Item = (&'a str, String, &'a [u64], u64, u64)>,
+) -> String {
+    let mut hash = XxHash3_128::new();
+    write_text(&mut hash, json);
+    let mut tensors: Vec<_> = tensors.collect();
+    tensors.sort_unstable_by_key(|(name, ..)| *name);
+    for (name, dtype, shape, start, end) in tensors {
+        write_tensor(&mut hash, name, &dtype, shape);
+        hash.write(&start.to_le_bytes());
+        hash.write(&end.to_le_bytes());
+    }
+    format!("{:032x}", hash.finish_128())
+}
+
+fn write_text(hash: &mut XxHash3_128, text: &str) {
+    hash.write(&(text.len() as u64).to_le_bytes());
+    hash.write(text.as_bytes());
+}
+
+/// What the dtype of elements is called: as in safetensors files, where these have such elements.
+pub fn dtype_name(element: Element<'_>) -> String {
+    match element {
+        Element::Plain(dtype) => dtype.safetensors_name().to_owned(),
+        element => element.to_string(),
+    }
+}
+
+/// Adds name, dtype and shape of a tensor to a hash.
+pub fn write_tensor(hash: &mut XxHash3_128, name: &str, dtype: &str, shape: &[u64]) {
+    write_text(hash, name);
+    write_text(hash, dtype);
+    hash.write(&(shape.len() as u64).to_le_bytes());
+    shape.iter().for_each(|dim| hash.write(&dim.to_le_bytes()));
+}
+
+/// The digest of the names, dtypes and shapes of a version: a sum of hashes, so that adding and removing a tensor is one step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TensorsDigest(u128);
+
+impl TensorsDigest {
+    fn of(name: &str, dtype: &str, shape: &[u64]) -> u128 {
+        let mut hash = XxHash3_128::new();
+        write_tensor(&mut hash, name, dtype, shape);
+        hash.finish_128()
+    }
+
+    /// Adds a tensor.
+    pub fn add(&mut self, name: &str, dtype: &str, shape: &[u64]) {
+        self.0 = self.0.wrapping_add(Self::of(name, dtype, shape));
+    }
+
+    /// Removes one that was added.
+    pub fn remove(&mut self, name: &str, dtype: &str, shape: &[u64]) {
+        self.0 = self.0.wrapping_sub(Self::of(name, dtype, shape));
+    }
+
+    /// As 32 hexadecimal digits.
+    pub fn digits(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+/// A hash of 64 bits, as 16 hexadecimal digits.
+pub fn digest_of(bytes: &[u8]) -> String {
+    format!("{:016x}", XxHash3_64::oneshot(bytes))
+}
+
+/// The value of [`UNCHANGED`]: the hashes of these names, in the order of the hashes.
+pub fn unchanged_names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let mut hashes: Vec<u64> = names.map(hash_of_name).collect();
+    hashes.sort_unstable();
+    hashes.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// The hash of a name, as [`UNCHANGED`] has it.
+pub fn hash_of_name(name: &str) -> u64 {
+    XxHash3_64::oneshot(name.as_bytes())
+}
+
 /// The name of the tensor that has the records of one.
 pub fn changes_of(tensor: &str) -> String {
-    format!("{tensor}{CHANGES}")
+    format!("{PREFIX}changes/{tensor}")
 }
 
 /// The name of the tensor that has the rows of one.
 pub fn blocks_of(tensor: &str) -> String {
-    format!("{tensor}{BLOCKS}")
+    format!("{PREFIX}blocks/{tensor}")
+}
+
+/// The name of the tensor that has all elements of one.
+pub fn values_of(tensor: &str) -> String {
+    format!("{PREFIX}values/{tensor}")
+}
+
+/// The tensor that a tensor of a delta has all elements of.
+pub fn of_values(name: &str) -> Option<&str> {
+    name.strip_prefix(PREFIX)?.strip_prefix("values/")
 }
 
 /// Bytes that are replaced as one: an element, or a part of one that is long, or a byte of what has no elements of whole bytes.
@@ -116,26 +326,34 @@ pub struct Block {
     pub base: u64,
     /// The hash of its bytes after.
     pub target: u64,
+    /// The hash of its record.
+    pub record: u64,
 }
 
 impl Block {
+    /// The block of a tensor that is there with all of its elements: it has no record, and its bytes are those of this hash.
+    pub fn of_values(number: u64, hash: u64) -> Self {
+        let lists = Lists { low: List::EMPTY, whole: List::EMPTY };
+        Self { number, start: 0, lists, base: hash, target: hash, record: XxHash3_64::oneshot(&[]) }
+    }
+
     /// As a row.
     pub fn row(&self) -> [u64; COLUMNS] {
         let Lists { low, whole } = self.lists;
         let bit = |list: List| u64::from(list.places == Places::Numbers);
         let places = bit(low) | bit(whole) << 1;
-        [self.number, self.start, low.count.into(), whole.count.into(), places, self.base, self.target]
+        [self.number, self.start, low.count.into(), whole.count.into(), places, self.base, self.target, self.record]
     }
 
     fn of_row(row: [u64; COLUMNS]) -> Option<Self> {
-        let [number, start, low, whole, places, base, target] = row;
+        let [number, start, low, whole, places, base, target, record] = row;
         let list = |count: u64, bit: u64| {
             let places = if places >> bit & 1 == 1 { Places::Numbers } else { Places::Gaps };
             let count = u32::try_from(count).ok().filter(|count| u64::from(*count) <= BLOCK as u64)?;
             Some(List { count, places })
         };
         let lists = Lists { low: list(low, 0)?, whole: list(whole, 1)? };
-        (places < 4).then_some(Self { number, start, lists, base, target })
+        (places < 4).then_some(Self { number, start, lists, base, target, record })
     }
 }
 
@@ -172,26 +390,76 @@ pub fn read_blocks(rows: &[u8], blocks: u64, changes: u64) -> Result<Vec<Block>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::{Span, TensorInfo};
+
+    fn written(header: &Header) -> (Vec<(String, String)>, TensorTable) {
+        let mut tensors = TensorTable::with_capacity(3, 100).expect("room");
+        for name in [UNCHANGED.to_owned(), blocks_of("a"), changes_of("a")] {
+            let span = Span::within(16, 8, 8).expect("a span");
+            let (element, shape) = (Element::Plain(DType::UInt64), &[1][..]);
+            tensors.push(&TensorInfo { name: &name, element, shape, span, file: 0, view: None }).expect("room");
+        }
+        let json = header.to_json();
+        let rows = tensors.iter().map(|info| (info.name, dtype_name(info.element), info.shape, 8, 16));
+        let digest = digest_of_header(&json, rows);
+        (vec![(KEY.to_owned(), json), (DIGEST.to_owned(), digest)], tensors)
+    }
 
     #[test]
     fn a_header_is_what_was_written_and_nothing_else_is_one() {
-        let identity = |digit: &str| digit.repeat(32);
-        let mut header = Header::new(identity("0"), identity("f"));
-        header.changed.insert("a".to_owned(), ("BF16".to_owned(), vec![2, 3]));
-        assert_eq!(Header::parse(&header.to_json()).expect("a header"), header);
+        let mut header = Header::new("0".repeat(32), "f".repeat(32));
+        (header.base_tensors, header.unchanged) = ("1".repeat(32), "2".repeat(16));
+        header.changed.insert("a".to_owned(), ("BF16".to_owned(), vec![2, 3], "3".repeat(16)));
+        let (metadata, tensors) = written(&header);
+        assert_eq!(Header::read(&metadata, &tensors).expect("a header"), header);
         let refused = |json: &str| Header::parse(json).expect_err("none").to_string();
+        let json = header.to_json();
         assert!(refused("{").contains("are not those of a delta"));
-        assert!(refused(&header.to_json().replace("\"version\":1", "\"version\":2")).contains("version 2"));
-        assert!(refused(&header.to_json().replace('f', "g")).contains("no identity"));
+        assert!(refused(&json.replace("\"version\":2", "\"version\":1")).contains("a delta of version 1"));
+        assert!(refused(&json.replace('f', "g")).contains("are not those of a delta"));
+        assert!(refused(&json.replace("ffff", "gggg")).contains("no identity"));
+        assert!(refused(&json.replace("\"folded\":[],", "")).contains("missing field"));
+        assert!(refused(&json.replace("\"folded\"", "\"more\":1,\"folded\"")).contains("unknown field"));
         header.removed.push("a".to_owned());
         assert!(refused(&header.to_json()).contains("both changed and removed"));
     }
 
     #[test]
+    fn every_flipped_bit_of_the_metadata_is_an_error() {
+        let mut header = Header::new("0".repeat(32), "f".repeat(32));
+        (header.base_tensors, header.unchanged) = ("1".repeat(32), "2".repeat(16));
+        header.changed.insert("a".to_owned(), ("BF16".to_owned(), vec![2, 3], "3".repeat(16)));
+        let (metadata, tensors) = written(&header);
+        for (number, (key, value)) in metadata.iter().enumerate() {
+            for (is_key, text) in [(true, key), (false, value)] {
+                for bit in 0..text.len() * 8 {
+                    let mut bytes = text.clone().into_bytes();
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                    // What is no UTF-8 is no header.
+                    let Ok(flipped) = String::from_utf8(bytes) else { continue };
+                    let mut metadata = metadata.clone();
+                    if is_key {
+                        metadata[number].0 = flipped
+                    } else {
+                        metadata[number].1 = flipped
+                    }
+                    assert!(Header::read(&metadata, &tensors).is_err(), "bit {bit} of {text}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn rows_are_in_order_and_within_their_tensor() {
         let low = List { count: 3, places: Places::Numbers };
-        let block =
-            |number, start| Block { number, start, lists: Lists { low, whole: List::EMPTY }, base: 7, target: 9 };
+        let block = |number, start| Block {
+            number,
+            start,
+            lists: Lists { low, whole: List::EMPTY },
+            base: 7,
+            target: 9,
+            record: 5,
+        };
         let bytes =
             |blocks: &[Block]| -> Vec<u8> { blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect() };
         let good = [block(0, 0), block(4, 12)];

@@ -1,0 +1,131 @@
+//! Tensors that are the same memory under two names, as tied weights are: deltas must make the same of both.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::buffer::Buffer;
+use crate::checkpoint::{Delta, Dialect, Unpacker, overlay, patches};
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::memory::Exclusive;
+use crate::rules;
+use crate::text;
+use crate::workers::Interrupt;
+
+/// What can be done about two names of one memory.
+const APART: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
+
+/// A tensor, by its number, and the memory from its first element to its last.
+type Reach<'a> = (Range<usize>, usize, &'a str);
+
+/// The numbers of tensors that are the memory of another one, under another name, and that the deltas make the same of. With `may_be_tied`, a name that
+/// the checkpoint does not have may be one of them.
+///
+/// # Errors
+/// Deltas make something else of both, or change one of two that overlap.
+pub(super) fn tied(
+    deltas: &[Delta],
+    tensors: &[(String, Exclusive<Buffer>)],
+    may_be_tied: bool,
+    interrupt: Interrupt<'_>,
+) -> Result<HashSet<usize>> {
+    let mut all: Vec<Reach<'_>> = Vec::with_capacity(tensors.len());
+    for (number, (name, tensor)) in tensors.iter().enumerate() {
+        let reach = tensor.get().reach();
+        let base = tensor.get().storage().base();
+        all.push((base + reach.start..base + reach.end, number, name));
+    }
+    all.retain(|(range, ..)| !range.is_empty());
+    all.sort_unstable_by_key(|(range, number, _)| (range.start, *number));
+    let mut rest = &*all;
+    let mut twice = HashSet::new();
+    while let [(first, ..), ..] = rest {
+        // Those that overlap, whichever of them.
+        let mut end = first.end;
+        let is_apart = |(range, ..): &Reach<'_>| {
+            let is_apart = range.start >= end;
+            end = end.max(range.end);
+            is_apart
+        };
+        let count = rest.iter().position(is_apart).unwrap_or(rest.len());
+        let (group, others) = rest.split_at(count);
+        rest = others;
+        if group.len() > 1 {
+            of_group(deltas, tensors, group, may_be_tied, &mut twice, interrupt)?;
+        }
+    }
+    Ok(twice)
+}
+
+/// Finds those of some tensors that overlap of which another one has all that is to be done.
+fn of_group(
+    deltas: &[Delta],
+    tensors: &[(String, Exclusive<Buffer>)],
+    group: &[Reach<'_>],
+    may_be_tied: bool,
+    twice: &mut HashSet<usize>,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let changes = |name: &str| {
+        deltas
+            .iter()
+            .any(|delta| delta.changed().any(|(own, _)| own == name) || delta.whole().any(|info| info.name == name))
+    };
+    let Some((range, number, name)) = group.iter().find(|(.., name)| changes(name)) else { return Ok(()) };
+    let tensor = tensors[*number].1.get();
+    for (other_range, other_number, other) in group.iter().filter(|(_, other, _)| other != number) {
+        let own = tensors[*other_number].1.get();
+        let is_same = range == other_range && (own.dtype(), own.shape()) == (tensor.dtype(), tensor.shape());
+        let [one, two] = [name, other].map(|name| text::shown(name));
+        if !is_same || !(own.is_contiguous() && tensor.is_contiguous()) {
+            return Err(Error::Argument(format!("'{one}' and '{two}' are the same memory in part: give one of them")));
+        }
+        if !changes(other) {
+            let leaves = |delta: &Delta| delta.leaves(other, interrupt);
+            let mut is_there = false;
+            for delta in deltas {
+                is_there |= delta.dialect() != Dialect::MaxWeights || leaves(delta)?;
+            }
+            if is_there {
+                let cause = format!("'{two}' is the same memory, and the deltas leave that as it is");
+                return Err(refused(deltas, name, cause));
+            }
+            if !may_be_tied {
+                return Err(Error::Argument(format!("'{one}' and '{two}' are the same memory: give one of them")));
+            }
+        } else if !makes_same(deltas, tensor, name, other, interrupt)? {
+            return Err(refused(
+                deltas,
+                name,
+                format!("'{two}' is the same memory, and the deltas make something else of that"),
+            ));
+        }
+        twice.insert(*other_number);
+    }
+    Ok(())
+}
+
+fn refused(deltas: &[Delta], name: &str, cause: String) -> Error {
+    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(APART);
+    deltas.first().map_or_else(|| fault.clone().format(), |delta| fault.clone().path(delta.path()).format())
+}
+
+/// Whether deltas make the same of a tensor under both names.
+fn makes_same(deltas: &[Delta], tensor: &Buffer, one: &str, other: &str, interrupt: Interrupt<'_>) -> Result<bool> {
+    let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
+    let of: (DType, &[u64]) = (tensor.dtype(), &shape);
+    let (own, others) = (patches(deltas, one, of)?, patches(deltas, other, of)?);
+    if let (Some(own), Some(others)) = (&own, &others) {
+        let Some(bytes) = tensor.bytes() else { return Ok(false) };
+        let (mut first, mut second, mut unpacker) = (Vec::new(), Vec::new(), Unpacker::default());
+        own.compose_from(bytes, &mut first, &mut unpacker, interrupt)?;
+        others.compose_from(bytes, &mut second, &mut unpacker, interrupt)?;
+        return Ok(first == second);
+    }
+    if own.is_some() || others.is_some() {
+        return Ok(false);
+    }
+    let len = tensor.size() as u64;
+    let (own, others) = (overlay(deltas, one, of, len)?, overlay(deltas, other, of, len)?);
+    Ok(own.outcome(interrupt)? == others.outcome(interrupt)?)
+}
