@@ -35,9 +35,9 @@ def _alternate(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 def _fingerprint(source: Any) -> None:
     """As the first time: what is known of the file is forgotten."""
     import max_weights
-    from max_weights import _fingerprint
+    from max_weights._fingerprint_cache import fingerprint_cache
 
-    _fingerprint._known.clear()
+    fingerprint_cache.clear()
     max_weights.fingerprint(source)
 
 

@@ -206,3 +206,31 @@ def test_objects_that_answer_to_any_attribute_are_tensors_as_before() -> None:
             return lambda *_: True
 
     assert Buffer.from_dlpack(Any_()).to_numpy().tolist() == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_dcp_load_fills_the_values_whatever_the_memory_is(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    from max_weights.integrations.distributed import WeightsReader
+
+    save_file({"a": VALUES, "b": VALUES.clone()}, tmp_path / "a.safetensors")
+    memory, alone = torch.zeros(4, dtype=torch.complex64), torch.zeros(4)
+    state = {"a": memory.conj().imag, "b": torch._neg_view(alone)}  # type: ignore[attr-defined]
+    dcp.load(state, storage_reader=WeightsReader(tmp_path / "a.safetensors"), no_dist=True)
+    assert torch.equal(state["a"], VALUES)
+    assert torch.equal(memory.imag, -VALUES)
+    assert torch.equal(alone, -VALUES)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_dcp_save_saves_the_values_and_not_the_memory(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    from max_weights.integrations.distributed import WeightsWriter
+
+    state = {"a": negative(), "b": negative_in_one_piece(), "c": conjugate()}
+    dcp.save(state, storage_writer=WeightsWriter(tmp_path / "saved"), no_dist=True)
+    found = load_weights(tmp_path / "saved").load(framework="torch")
+    for name, view in state.items():
+        assert torch.equal(found[name], view.resolve_neg().resolve_conj()), name

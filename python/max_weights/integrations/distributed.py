@@ -311,6 +311,7 @@ def _goes_straight(info: WeightInfo, lengths: torch.Size, target: torch.Tensor) 
         and target.dtype == _dtype(info)
         and target.device.type == "cpu"
         and target.is_contiguous()
+        and not (target.is_conj() or target.is_neg())
         and math.prod(lengths) == math.prod(info.shape)
     )
 

@@ -96,7 +96,8 @@ def verify_loaded(
     began = time.perf_counter()
     outcome: Outcome | None = None
     error: Exception | None = None
-    own, size = (), 0
+    own: tuple[str, ...] = ()
+    size = 0
     try:
         verification = _verified(module, weights, rename)
         outcome, size = verification.outcome, verification.bytes
