@@ -378,8 +378,9 @@ def test_a_panic_is_an_error_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
         panic("boom")
     assert issubclass(InternalError, Exception)
     assert "panicked at" in capfd.readouterr().err
-    (kind,) = [kind for kind in BaseException.__subclasses__() if kind.__name__ == "PanicException"]
-    assert isinstance(kind(), InternalError)  # whatever it says
+    # Whatever it says: other packages have such a class of their own.
+    kinds = [kind for kind in BaseException.__subclasses__() if kind.__name__ == "PanicException"]
+    assert any(isinstance(kind(), InternalError) for kind in kinds)
 
 
 CREDENTIALS = """
