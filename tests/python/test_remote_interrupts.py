@@ -111,8 +111,8 @@ STAGES: dict[str, tuple[str, str]] = {
         "    os.environ.update(AWS_ENDPOINT_URL=f'{url}/s3', AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b')\n"
         "    max_weights.validate('s3://bucket/model')",
     ),
-    # What was looked at for signs of other formats is read once more, as a header: on the thread that called where there
-    # is one file, and on those of the pool where there are several.
+    # What was looked at for signs of other formats is read once more, as a header: on the thread that called where
+    # there is one file, and on those of the pool where there are several.
     "validating a long header": ("stall=60 from=8", VALIDATE.format("long/0.safetensors", "structure")),
     "validating several long headers": ("stall=60 from=8 path=long/3", VALIDATE.format("long", "structure")),
     "validating the values of an array": ("stall=60 from=13", VALIDATE.format("arrays", "content")),
