@@ -130,7 +130,6 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
     for (name, opened) in KNOWN_NAMES.into_iter().zip(store.open(&urls, interrupt)) {
         match opened {
             Ok(_) if name == distributed::METADATA => return Ok(Located::Distributed(store::join(url, name))),
-            Ok(source) if name == sparse::MANIFEST => return Err(super::delta::alone(source.path())),
             Ok(source) => return Ok(Located::Opened(source)),
             Err(Error::MissingFile { .. }) => {}
             // Many web servers refuse whatever begins with a point.

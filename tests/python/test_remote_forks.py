@@ -1,5 +1,6 @@
-"""A child that is forked while its parent reads from servers, and writes to them, reads on connections of its own: it waits
-for no request of its parent's and for none of its locks.
+"""A child that is forked while its parent reads from servers, and writes to them, reads on connections of its own.
+
+It waits for no request of its parent's and for none of its locks.
 """
 
 import os

@@ -1,5 +1,7 @@
-"""Servers that mean harm, or are broken: what they say of waiting, of lists, of places elsewhere and of sizes has bounds,
-and what they answer is bytes or one error, never a panic.
+"""Servers that mean harm, or are broken.
+
+What they say of waiting, of lists, of places elsewhere and of sizes has bounds, and what they answer is bytes or one
+error, never a panic.
 """
 
 import http.server
@@ -112,7 +114,8 @@ def test_no_server_is_waited_for_longer_than_the_bound(
 
 def hostile(chance: random.Random, valid: bytes, begin: int, end: int) -> Answer:
     """What a server may answer to a request for some bytes: each part of it right, wrong, at the end of a number, or no
-    sense."""
+    sense.
+    """
 
     def number() -> str:
         near = chance.choice([0, 1, begin, end, len(valid), 2**31, 2**32, 2**53, 2**63, 2**64, 10**30])
@@ -125,10 +128,18 @@ def hostile(chance: random.Random, valid: bytes, begin: int, end: int) -> Answer
     right = f"bytes {begin}-{end - 1}/{len(valid)}"
     headers: dict[str, str] = {
         "Content-Range": chance.choice(
-            [right, right, f"bytes {number()}-{number()}/{number()}", f"bytes */{number()}", one("bytes", "items 0-1/2")]
+            [
+                right,
+                right,
+                f"bytes {number()}-{number()}/{number()}",
+                f"bytes */{number()}",
+                one("bytes", "items 0-1/2"),
+            ]
         ),
         "ETag": chance.choice(['"a"', '"a"', 'W/"a"', '"', "", number()]),
-        "Last-Modified": chance.choice(["", "Thu, 26 Nov 2026 10:00:00 GMT", "Thu, 99 Nov 999999999 10:00:00 GMT", number()]),
+        "Last-Modified": chance.choice(
+            ["", "Thu, 26 Nov 2026 10:00:00 GMT", "Thu, 99 Nov 999999999 10:00:00 GMT", number()]
+        ),
         "Retry-After": chance.choice(["", "0", one("Fri, 31 Dec 99999 23:59:59 GMT", str(LARGEST), str(10**10))]),
         "RateLimit": chance.choice(["", f'"a";r=0;t={number()}', f'"a";r={number()};t=', "r=0;t", ";;;=", one()]),
         "Location": chance.choice(["", "http://169.254.169.254/", "//", "http://[::1", "/again", one()]),
@@ -199,6 +210,7 @@ KEY = (
     "<Contents><Key>model/{name}</Key><LastModified>2026-11-26T10:00:00.000Z</LastModified><ETag>&quot;a&quot;</ETag>"
     "<Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"
 )
+
 
 def listing(pages: Callable[[int], tuple[list[str], str]]) -> Callable[[str, str], Answer]:
     """Answers with pages: the names on each, and the token of the next."""
@@ -285,7 +297,7 @@ LINK_LOCAL = [
 def test_no_server_of_this_machine_leads_to_where_clouds_keep_secrets(target: str) -> None:
     with (
         answering(lambda _path, _ranges: (302, {"Location": target}, b"")) as (url, asked),
-        pytest.raises(OSError, match="leads to a link-local address.*which is not followed"),
+        pytest.raises(OSError, match=r"leads to a link-local address.*which is not followed"),
     ):
         max_weights.load_weights(f"{url}/a.safetensors", remote=Remote(retries=0, timeout=20))
     assert len(asked) == 1
@@ -349,7 +361,9 @@ def test_the_folder_of_a_server_is_known_by_what_it_serves(folder: Path) -> None
 
 
 @pytest.mark.parametrize("look", [max_weights.load_weights, max_weights.validate], ids=["load_weights", "validate"])
-def test_a_folder_that_serves_nothing_known_names_what_was_tried(server: FaultServer, look: Callable[[str], object]) -> None:
+def test_a_folder_that_serves_nothing_known_names_what_was_tried(
+    server: FaultServer, look: Callable[[str], object]
+) -> None:
     with pytest.raises(MissingFileError) as caught:
         look(server.file("nothing"))
     for name in (
@@ -363,7 +377,7 @@ def test_a_folder_that_serves_nothing_known_names_what_was_tried(server: FaultSe
     assert caught.value.filename == server.file("nothing")
 
 
-def test_a_server_that_refuses_names_with_a_point_is_one_without_such_files(folder: Path) -> None:
+def test_a_server_that_refuses_names_with_a_point_is_one_without_such_files() -> None:
     def answer(path: str, _ranges: str) -> Answer:
         return (403 if "/." in path else 404), {}, b""
 
@@ -374,12 +388,13 @@ def test_a_server_that_refuses_names_with_a_point_is_one_without_such_files(fold
 def test_a_panic_is_an_error_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
     """One without the GIL, on a thread of the pool: the farthest from where it is turned into an exception."""
     panic = getattr(max_weights._core, "_panic")  # noqa: B009 - it is in no stub
-    with pytest.raises(InternalError, match="^boom: this is a defect of max_weights, please report it"):
+    with pytest.raises(InternalError, match=r"^boom: this is a defect of max_weights, please report it"):
         panic("boom")
     assert issubclass(InternalError, Exception)
     assert "panicked at" in capfd.readouterr().err
-    (kind,) = [kind for kind in BaseException.__subclasses__() if kind.__name__ == "PanicException"]
-    assert isinstance(kind(), InternalError)  # whatever it says
+    # Whatever it says: other packages have such a class of their own.
+    kinds = [kind for kind in BaseException.__subclasses__() if kind.__name__ == "PanicException"]
+    assert any(isinstance(kind(), InternalError) for kind in kinds)
 
 
 CREDENTIALS = """
@@ -437,7 +452,8 @@ def test_a_remote_with_any_credentials_has_a_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["nonsense", "", "localhost:9000", "ftp://host", "https://", "http://[::1", "http://host:port", "s3://b"]
+    "endpoint",
+    ["nonsense", "", "localhost:9000", "ftp://host", "https://", "http://[::1", "http://host:port", "s3://b"],
 )
 def test_an_endpoint_that_is_no_server_is_refused_when_it_is_given(endpoint: str) -> None:
     with pytest.raises(ArgumentError, match="endpoint must be the URL of a server"):
