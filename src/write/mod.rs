@@ -38,7 +38,7 @@ mod verify;
 mod version;
 mod writer;
 
-pub use convert::{Item, convert};
+pub use convert::{Item, check_whole, convert};
 pub use delta::{DeltaSummary, delta};
 pub use form::Form;
 pub use gguf::MetadataValue;
