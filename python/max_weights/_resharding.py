@@ -317,9 +317,7 @@ def _in_layout(node: WeightsNode, layout: str, asked: LoadRequest) -> tuple[Weig
     return converted(node, layout, None, others), replace(asked, rename=None, select=lambda name: name not in others)
 
 
-def _all_of(
-    node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError
-) -> ArgumentError:
+def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError) -> ArgumentError:
     """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
     kinds = {_kind(info.name): info for info in reversed(chosen)}
     names_by_reason: dict[str, list[str]] = {}

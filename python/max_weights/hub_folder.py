@@ -346,7 +346,9 @@ def _rules_of(paths: list[str], layout: str) -> JSONObject:
     """Return the rules that lead from the layout of files to that of a library."""
     with load_weights(paths if len(paths) > 1 else paths[0]) as node:
         if isinstance(node, GGUFWeights):
-            raise ArgumentError(f"--rename {layout}: this is a GGUF file: convert it with --rename hf to a folder first")
+            raise ArgumentError(
+                f"--rename {layout}: this is a GGUF file: convert it with --rename hf to a folder first"
+            )
         try:
             return {"rules": rules_between(node, layout)}
         except ArgumentError as error:  # of the shell, a configuration is none of the arguments

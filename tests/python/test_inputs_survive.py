@@ -5,6 +5,8 @@ It is known by device and inode, or by its URL, whatever it is called.
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -96,8 +98,6 @@ CALLS: dict[str, tuple[Callable[[str], object], str]] = {
     "Report.write": (lambda to: max_weights.validate("base").write(to, "json"), "base/config.json"),
     "Fingerprint.write": (lambda to: max_weights.fingerprint(load_weights("base.safetensors")).write(to), "base.safetensors"),
 }  # fmt: skip
-# Where the folder is the target itself, a file in it has no name by a link.
-LINKED = [call for call, (_, target) in CALLS.items() if Path(target).suffix]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -181,19 +181,25 @@ def test_what_is_written_of_a_validation_may_be_written_again(files: Path, optio
     assert (files / "base/own.json").exists()
 
 
-def test_an_object_that_is_read_is_not_written_over(files: Path, server: FaultServer) -> None:
-    for name in ("base.safetensors", "new.safetensors"):
-        save_file(load_weights(name), f"s3://bucket/{name}")
-    before = {name: load_weights(f"s3://bucket/{name}")["model.a.weight"].numpy() for name in ("base.safetensors",)}
-    for call, target in (
-        (lambda to: delta.create("s3://bucket/base.safetensors", NEW, to), "s3://bucket/base.safetensors"),
-        (lambda to: delta.create(BASE, "s3://bucket/new.safetensors", to), "s3://bucket//new.safetensors"),
-    ):
-        with pytest.raises(ValueError, match="this is the input"):
-            call(target)
-    assert np.array_equal(
-        load_weights("s3://bucket/base.safetensors")["model.a.weight"].numpy(), before["base.safetensors"]
-    )
+def test_an_object_that_is_read_is_not_written_over(files: Path) -> None:
+    bucket = files.parent / "store" / "bucket"
+    shutil.copytree(files, bucket)
+    before = contents(bucket)
+    with FaultServer(bucket.parent) as server:
+        keys = {"AWS_ENDPOINT_URL": server.s3, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+        environment = {**os.environ, **keys, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+        for arguments in (
+            ["delta", "create", "s3://bucket/base.safetensors", "new.safetensors", "s3://bucket/base.safetensors"],
+            ["delta", "create", "base.safetensors", "s3://bucket/new.safetensors", "s3://bucket//new.safetensors"],
+            ["delta", "create", "s3://bucket/base", "s3://bucket/new", "s3://bucket/new/d.safetensors"],
+            ["convert", "s3://bucket/base.safetensors", "s3://bucket/base.safetensors", "--dtype", "bf16"],
+            ["split", "s3://bucket/base", "s3://bucket/base/", "--max-shard-size", "1kB"],
+        ):
+            command = [sys.executable, "-m", "max_weights", *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            assert done.returncode == 2, done
+            assert re.search(REFUSED, done.stderr), done.stderr
+    assert contents(bucket) == before
 
 
 def linked(folder: Path) -> tuple[Path, Path]:
