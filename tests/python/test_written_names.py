@@ -28,6 +28,7 @@ from max_weights import (
 from max_weights.errors import ArgumentError
 from max_weights.sharding import tables
 
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 TENSORS = {"a": np.ones((4, 32), np.float32)}
 
 
@@ -43,14 +44,14 @@ def one(tmp_path: Path) -> Path:
 
 
 WRITERS: dict[str, Callable[[Path, Path], object]] = {
-    "save_file": lambda one, to: save_file(TENSORS, to),
+    "save_file": lambda _, to: save_file(TENSORS, to),
     "save_file of a tree": lambda one, to: save_file(load_weights(one), to),
     "weights.save": lambda one, to: load_weights(one).save(to),
     "weights.save, several": lambda one, to: load_weights(one).save(to, max_shard_size="1kB"),
-    "save_sharded": lambda one, to: save_sharded(TENSORS, to),
-    "save_sharded, the name": lambda one, to: save_sharded(TENSORS, to.parent / "out", name=to.name),
-    "save_gguf": lambda one, to: save_gguf(TENSORS, to),
-    "SafetensorsWriter": lambda one, to: SafetensorsWriter(to, {"a": ("float32", (4,))}),
+    "save_sharded": lambda _, to: save_sharded(TENSORS, to),
+    "save_sharded, the name": lambda _, to: save_sharded(TENSORS, to.parent / "out", name=to.name),
+    "save_gguf": lambda _, to: save_gguf(TENSORS, to),
+    "SafetensorsWriter": lambda _, to: SafetensorsWriter(to, {"a": ("float32", (4,))}),
     "delta.create": lambda one, to: delta.create(one, TENSORS, to),
     "delta.create, sparse": lambda one, to: delta.create(one, TENSORS, to, dialect="sparse", version="1"),
 }
@@ -148,7 +149,10 @@ NAMES = {
 def training(tmp_path: Path) -> Path:
     """A checkpoint of a training: weights, what the optimizer has of each, and a number that is no tensor."""
     model = {name: torch.randn(shape) for name, shape in NAMES.items()}
-    state = {name: {"step": torch.tensor(1.0), "exp_avg": torch.ones_like(tensor)} for name, tensor in model.items()}
+    state = {
+        name: {"step": torch.tensor(1.0), "exp_avg": torch.ones_like(tensor), "exp_avg_sq": tensor * 2}
+        for name, tensor in model.items()
+    }
     folder = tmp_path / "training"
     dcp.save({"model": model, "optimizer": {"state": state}, "step": 3}, checkpoint_id=folder, no_dist=True)
     config = {
@@ -185,7 +189,7 @@ def test_reshard_without_a_selection_names_the_first_few_and_the_count(training:
     assert done.returncode == 2
     message = done.stderr.decode()
     assert len(message) < 700
-    assert re.search(r"12 kinds of weights .*'optimizer\.state\.\S+' and \d+ more\)", message)
+    assert re.search(r"10 kinds of weights .*'optimizer\.state\.\S+' and \d+ more\)", message)
     assert "leave them out with select" in message
     assert not (tmp_path / "ranks").exists()
 
