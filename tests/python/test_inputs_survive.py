@@ -167,7 +167,8 @@ def test_a_delta_does_not_replace_the_file_that_tensors_in_memory_are_views_of(f
     delta.create(max_weights.numpy.load_file("base.safetensors", copy=True), NEW, "base.safetensors")
 
 
-def test_the_shell_replaces_an_input_where_that_is_said(files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_the_shell_replaces_an_input_where_that_is_said() -> None:
     shell("convert", "base.safetensors", "base.safetensors", "--dtype", "bf16", "--if-exists", "replace")
     assert load_weights("base.safetensors")["model.b.weight"].dtype.name == "bfloat16"
     shell("split", "base", "base", "--max-shard-size", "1kB", "--if-exists", "replace")
@@ -177,7 +178,8 @@ def test_the_shell_replaces_an_input_where_that_is_said(files: Path) -> None:
         shell("merge", "new", "new/model-00001-of-00002.safetensors", "--if-exists", "replace")
 
 
-def test_python_saves_a_tree_over_its_own_files(files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_python_saves_a_tree_over_its_own_files() -> None:
     load_weights("base.safetensors").save("base.safetensors", dtype="float16")
     assert load_weights("base.safetensors")["model.b.weight"].dtype.name == "float16"
     load_weights("base").save("base", max_shard_size="1kB")
