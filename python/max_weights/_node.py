@@ -304,6 +304,7 @@ class WeightsNode(Node):
         progress: Progress | bool | None = None,
         remote: Remote | None = None,
         if_exists: Literal["replace", "fail", "same"] = "replace",
+        max_host_bytes: None = None,
     ) -> list[Path]:
         """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
 
@@ -328,6 +329,7 @@ class WeightsNode(Node):
             progress: As for `save_file`.
             remote: As for `save_file`: of the store that is written to.
             if_exists: As for `save_file`.
+            max_host_bytes: Must be None: a save has no such bound, as it holds a few megabytes for each thread.
 
         Returns:
             The paths of the files, with the index, if there is one, last.
@@ -345,6 +347,13 @@ class WeightsNode(Node):
         """
         from max_weights._saving import save_weights
 
+        if max_host_bytes is not None:
+            from max_weights.errors import ArgumentError
+
+            raise ArgumentError(
+                "save() has no max_host_bytes: it holds a few megabytes for each thread, which set_threads() bounds, "
+                "and whole only weights that are cut or compressed; load(max_host_bytes=) bounds a load"
+            )
         return save_weights(
             self,
             path,

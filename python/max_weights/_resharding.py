@@ -27,7 +27,9 @@ from max_weights._html import count, details, paragraph, table, view
 from max_weights._load_request import LoadRequest
 from max_weights._renaming import renamed
 from max_weights._saving import save_weights
+from max_weights._selection import selected
 from max_weights._weights import load_weights
+from max_weights.conversion._view import converted
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightsError
 from max_weights.hub_folder import names_of, write_hub_files
@@ -170,7 +172,7 @@ def reshard_plan(
         UnsupportedError: as for `reshard`.
     """
     with load_weights(path) as node:
-        return _plan(node, path, Path(folder), tp, strategies, LoadRequest(select, rename, dtype))[1]
+        return _plan(node, path, Path(folder), tp, strategies, LoadRequest(select, rename, dtype))[2]
 
 
 def reshard(
@@ -219,7 +221,7 @@ def reshard(
     folder = Path(folder)
     with load_weights(path) as node:
         asked = LoadRequest(select, rename, dtype)
-        node, plan, beside = _plan(node, path, folder, tp, strategies, asked)
+        node, asked, plan, beside = _plan(node, path, folder, tp, strategies, asked)
         beside = _made_of(node, plan.ranks[0].folder, dtype, sync) if beside is None else beside
         for one in plan.ranks:
             one.folder.mkdir(parents=True, exist_ok=True)
@@ -227,8 +229,8 @@ def reshard(
                 node,
                 one.folder,
                 dtype=dtype,
-                select=select,
-                rename=None if isinstance(rename, str) else rename,  # the tree has the names of a layout
+                select=asked.select,
+                rename=asked.rename,
                 shard=Shard(one.rank, tp, strategies),
                 metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
                 max_shard_size=max_shard_size,
@@ -263,8 +265,11 @@ def _plan(
     tp: int,
     strategies: Strategies,
     asked: LoadRequest,
-) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
-    """Return the tree that is split, the plan, and the files to copy; `None` if they are made from metadata."""
+) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
+    """Return the tree that is split, which of its weights are, the plan, and the files to copy.
+
+    These are `None` if they are made from metadata.
+    """
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
         raise ArgumentError(f"tp must be the number of ranks, at least 1, not {tp!r}")
     read = [path] if isinstance(path, str | os.PathLike) else list(path)
@@ -287,7 +292,7 @@ def _plan(
     else:
         beside = _beside(node, path)
     if isinstance(asked.rename, str):
-        node, asked = renamed(node, asked.rename), replace(asked, rename=None)
+        node, asked = _in_layout(node, asked.rename, asked)
     ranks: list[RankPlan] = []
     requests: list[ResolvedRequest] = []
     for rank in range(tp):
@@ -300,12 +305,19 @@ def _plan(
         size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))
         ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(request.names), size))
     copied = () if beside is None else tuple(file.name for file in beside)
-    return node, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
+    return node, asked, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
 
 
-def _all_of(
-    node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError
-) -> ArgumentError:
+def _in_layout(node: WeightsNode, layout: str, asked: LoadRequest) -> tuple[WeightsNode, LoadRequest]:
+    """Return the weights that are asked for, by their names in the files, in the layout of a library."""
+    if asked.select is None or isinstance(node, GGUFWeights):
+        return renamed(node, layout), replace(asked, rename=None)
+    names = [info.name for info in infos(node)]
+    others = set(names) - set(selected(names, asked.select))
+    return converted(node, layout, None, others), replace(asked, rename=None, select=lambda name: name not in others)
+
+
+def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError) -> ArgumentError:
     """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
     kinds = {_kind(info.name): info for info in reversed(chosen)}
     names_by_reason: dict[str, list[str]] = {}

@@ -42,6 +42,8 @@ _KINDS = {
     "float64": "f64",
     "bool": "bool",
 }
+# What other suffixes say of a file.
+_OTHERS = {"safetensors": "safetensors"} | dict.fromkeys(("pt", "pth", "bin", "ckpt"), "PyTorch")
 
 
 def save_gguf(
@@ -94,10 +96,11 @@ def save_gguf(
         OSError: the system refuses. Nothing has changed then.
     """
     file = os.fsdecode(path)
-    if file.lower().endswith(".safetensors"):
+    suffix = file.lower().rpartition(".")[2]
+    if suffix in _OTHERS:
         raise ArgumentError(
-            f"'{shown(file)}': a file with this name is a safetensors file, but this writes GGUF; call save_file, or "
-            "name the file .gguf"
+            f"'{shown(file)}': a file with this name is a {_OTHERS[suffix]} file, but this writes GGUF; "
+            f"{'call save_file, or ' if suffix == 'safetensors' else ''}name the file .gguf"
         )
     pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
     most = None if max_shard_size is None else bytes_of(max_shard_size)

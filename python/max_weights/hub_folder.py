@@ -2,6 +2,7 @@
 
     python -m max_weights.hub_folder names GGUF...
     python -m max_weights.hub_folder files GGUF FOLDER [--dtype bfloat16]
+    python -m max_weights.hub_folder rules LAYOUT PATH...
 
 The configuration and the tokenizer are made by transformers' own readers of GGUF metadata. The network is never used,
 and no other file beside the GGUF file is read.
@@ -25,6 +26,7 @@ from max_weights._expected_config import expectation_of_config, quiet
 from max_weights._renaming import from_gguf, left_out
 from max_weights._shape import listed
 from max_weights._weights import load_weights
+from max_weights.conversion._view import rules_between
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
 
@@ -340,11 +342,27 @@ def _reason(error: Exception) -> str:
     return shown(" ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 
+def _rules_of(paths: list[str], layout: str) -> JSONObject:
+    """Return the rules that lead from the layout of files to that of a library."""
+    with load_weights(paths if len(paths) > 1 else paths[0]) as node:
+        if isinstance(node, GGUFWeights):
+            raise ArgumentError(
+                f"--rename {layout}: this is a GGUF file: convert it with --rename hf to a folder first"
+            )
+        try:
+            return {"rules": rules_between(node, layout)}
+        except ArgumentError as error:  # of the shell, a configuration is none of the arguments
+            raise ArgumentError(str(error).replace("give config=, a mapping or a path", "put it there")) from None
+
+
 def _main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser("python -m max_weights.hub_folder", allow_abbrev=False)
     actions = parser.add_subparsers(dest="action", required=True)
     names = actions.add_parser("names", help="print the names of the weights")
     names.add_argument("gguf", nargs="+")
+    rules = actions.add_parser("rules", help="print the rules that lead to the layout of a library")
+    rules.add_argument("layout")
+    rules.add_argument("path", nargs="+")
     files = actions.add_parser("files", help="write the configuration and the tokenizer")
     files.add_argument("gguf")
     files.add_argument("folder")
@@ -354,6 +372,8 @@ def _main(arguments: Sequence[str]) -> None:
     try:
         if options.action == "names":
             result = hub_names(options.gguf)
+        elif options.action == "rules":
+            result = _rules_of(options.path, options.layout)
         else:
             result = write_hub_files(options.gguf, options.folder, options.dtype, sync=options.sync)
     except (ImportError, WeightsError, ValueError, OSError) as error:

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use conversion::{Composition, Made, sizes_of_parts};
-pub use conversion::{ConversionRule, Step};
+pub use conversion::{ConversionRule, PlainRule, Step};
 pub use delta::{ChangedElements, Delta, Dialect};
 pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
 pub use hub::{ModelCache, find_in_cache};

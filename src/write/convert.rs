@@ -98,9 +98,7 @@ pub fn convert(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
-    if let Some(path) = output.only_file() {
-        check_whole(checkpoint, path)?;
-    }
+    check_whole(checkpoint, output)?;
     write_items(checkpoint, items, output, verify, done, interrupt)
 }
 
@@ -124,7 +122,11 @@ pub(super) fn write_items(
 
 /// An error if a file that is to be written is one of several that the checkpoint is in, or is the only one opened of several: the others would be
 /// left without it.
-fn check_whole(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
+///
+/// # Errors
+/// It is.
+pub fn check_whole(checkpoint: &Checkpoint, output: &Output) -> Result<()> {
+    let Some(path) = output.only_file() else { return Ok(()) };
     let catalog = checkpoint.catalog();
     let place = |path: &Path| {
         let folder = if is_url(path) { parent(path) } else { folder_of(path).canonicalize().ok()? };

@@ -39,7 +39,7 @@ mod verify;
 mod version;
 mod writer;
 
-pub use convert::{Item, convert};
+pub use convert::{Item, check_whole, convert};
 pub use delta::{DeltaSummary, delta};
 pub use fold::{FoldInto, fold};
 pub use form::Form;

@@ -6,10 +6,12 @@ use max_weights::checkpoint::ModelCache;
 use max_weights::{Checkpoint, OpenOptions};
 
 use crate::failure::Failure;
-use crate::inputs::Reading;
+use crate::inputs::{Reading, with_stdin};
 
-/// Opens files, folders, indexes, or a model in the local cache, as one checkpoint.
+/// Opens files, folders, indexes, or a model in the local cache, as one checkpoint; `-` is a file on standard input.
 pub(crate) fn open(paths: &[PathBuf], reading: &Reading) -> Result<Checkpoint, Failure> {
     let options = OpenOptions::default().strict(!reading.no_strict);
-    Ok(Checkpoint::open_named(paths, &ModelCache::from_environment(), &options)?)
+    // An open file outlives its name.
+    let (paths, _stdin) = with_stdin(paths)?;
+    Ok(Checkpoint::open_named(&paths, &ModelCache::from_environment(), &options)?)
 }

@@ -49,7 +49,7 @@ impl TensorStream {
         dtypes: Vec<Option<Bound<'_, PyAny>>>,
         cuts: Option<Vec<Option<PythonCut>>>,
         backend: &str,
-        threads: Option<NonZero<usize>>,
+        #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
         drop_cache: bool,
         max_host_bytes: Option<usize>,
         reuse: bool,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use max_weights::checkpoint::{ConversionRule, Step};
+use max_weights::checkpoint::{ConversionRule, PlainRule};
 use max_weights::error::Error;
 use max_weights::names::{Captures, Template, join};
 use max_weights::text;
@@ -289,20 +289,17 @@ pub(crate) fn rename_weights<'py>(
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }
 
-/// A rule as Python has it: its sources, its targets, and its steps, each a name, numbers, and proportions.
-type PythonRule = (Vec<String>, Vec<String>, Vec<(String, Vec<i64>, Vec<u64>)>);
-
 /// A tree over the same open files with the weights as rules make them: [`Shared::converted`]. `rules` are the same for pickles.
 #[pyfunction]
 #[pyo3(name = "_convert_weights")]
 pub(crate) fn convert_weights<'py>(
     node: &Bound<'py, WeightsNode>,
     scheme: String,
-    of_core: Vec<PythonRule>,
+    of_core: Vec<PlainRule>,
     rules: Py<PyAny>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
     let py = node.py();
-    let of_core = of_core.iter().map(rule).collect::<Result<Vec<_>, Error>>()?;
+    let of_core = of_core.iter().map(ConversionRule::of_plain).collect::<Result<Vec<_>, Error>>()?;
     let shared = node.get().shared().converted(py, scheme, of_core, rules)?;
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }
@@ -316,30 +313,4 @@ pub(crate) fn first_fitting(node: &Bound<'_, WeightsNode>, templates: Vec<String
     let names = catalog.walk(node.get().name()).into_iter().map(|number| catalog.table().name(number as usize));
     let fits = |name: &&str| templates.iter().any(|template| template.matches(name, &mut Captures::default()));
     Ok({ names }.find(fits).map(str::to_owned))
-}
-
-fn rule((sources, targets, steps): &PythonRule) -> Result<ConversionRule, Error> {
-    let templates =
-        |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>();
-    let step = |(name, numbers, parts): &(String, Vec<i64>, Vec<u64>)| {
-        let unknown = || Error::Argument(format!("there is no step {name} of {numbers:?}"));
-        if let ("add", [amount]) = (name.as_str(), numbers.as_slice()) {
-            return Ok(Step::Add(i32::try_from(*amount).map_err(|_| unknown())?));
-        }
-        let numbers = numbers.iter().map(|number| usize::try_from(*number).map_err(|_| unknown()));
-        let numbers = numbers.collect::<Result<Vec<_>, Error>>()?;
-        let groups = |numbers: &[usize]| numbers.first().map(|groups| *groups as u64);
-        Ok(match (name.as_str(), numbers.as_slice()) {
-            ("stack", [axis]) => Step::Stack(*axis),
-            ("unstack", [axis]) => Step::Unstack(*axis),
-            ("concatenate", [axis]) => Step::Concatenate(*axis),
-            ("split", [axis]) => Step::Split(*axis, parts.clone()),
-            ("transpose", [first, second]) => Step::Transpose(*first, *second),
-            ("interleave", [axis, rest @ ..]) => Step::Interleave(*axis, groups(rest)),
-            ("deinterleave", [axis, rest @ ..]) => Step::Deinterleave(*axis, groups(rest), parts.clone()),
-            _ => return Err(unknown()),
-        })
-    };
-    let steps = steps.iter().map(step).collect::<Result<Vec<_>, Error>>()?;
-    ConversionRule::new(templates(sources)?, templates(targets)?, steps)
 }

@@ -21,7 +21,7 @@ use crate::bucket::Bucket;
 use crate::failure::{Class, Failure, caught};
 use crate::file::{Asking, Place, RemoteFile, Tries, tried_or};
 use crate::object::There;
-use crate::parts::{Part, State, is_taken, part_size};
+use crate::parts::{Part, State, is_taken, most_in_memory, part_size};
 use crate::runtime::{handle, wait};
 use crate::same::Standing;
 use crate::url::{Kind, shown};
@@ -182,7 +182,7 @@ impl Shared {
 
     /// How many parts may be in memory.
     fn most(&self) -> usize {
-        IN_MEMORY * self.asking.options.requests.clamp(1, AT_ONCE)
+        most_in_memory(self.part, IN_MEMORY * self.asking.options.requests.clamp(1, AT_ONCE))
     }
 
     /// The object that is there, if it may be the same.
@@ -218,7 +218,7 @@ impl Shared {
             return Ok(());
         }
         if self.is_whole() {
-            standing.add(0, &self.only_part());
+            standing.add(0, &self.only_part()?);
         }
         if !standing.has_these(self.parts()) {
             let place = Place::Object(self.bucket.clone(), self.key.clone());
@@ -234,11 +234,9 @@ impl Shared {
     }
 
     /// The bytes of a short file.
-    fn only_part(&self) -> Vec<u8> {
+    fn only_part(&self) -> Result<Vec<u8>> {
         let part = self.state().open.remove(&0);
-        part.map_or_else(Vec::new, |part| {
-            std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes)
-        })
+        part.map_or_else(|| Ok(Vec::new()), |part| part.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
 
     async fn tried<T>(&self, action: &str, once: impl AsyncFnMut(u32) -> Result<T, Failure>) -> Result<T> {
@@ -266,13 +264,9 @@ impl Shared {
             if let Some(part) = state.open.get(&number) {
                 return Ok(part.clone());
             }
-            // If none is on its way, none will make room: they wait for bytes that come later.
-            if state.open.len() + state.under_way < self.most() || state.under_way == 0 {
-                let range = self.range(number);
-                let part =
-                    Part { bytes: vec![0; (range.end - range.start) as usize], missing: self.written_of(&range) };
-                let part = Arc::new(Mutex::new(part));
-                state.open.insert(number, part.clone());
+            let range = self.range(number);
+            let missing = self.written_of(&range);
+            if let Some(part) = state.begin((number, range, missing), self.most(), self.len)? {
                 return Ok(part);
             }
             state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
@@ -281,18 +275,38 @@ impl Shared {
     }
 
     /// Sends a part that is complete.
-    fn send(self: &Arc<Self>, number: usize) -> Result<()> {
+    fn send(self: &Arc<Self>, number: usize, interrupt: Interrupt<'_>) -> Result<()> {
         let handle = handle()?;
         let mut state = self.state();
         let Some(part) = state.open.remove(&number) else { return Ok(()) };
-        let bytes = std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes);
-        if let Some(standing) = &self.standing {
-            drop(state);
-            standing.add(number, &bytes);
-            return Ok(());
+        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+        if part.is_in_memory() {
+            state.in_memory -= 1;
         }
-        let shared = self.clone();
+        // One that waits in a file is read as soon as there is room.
+        while !part.is_in_memory() && state.under_way > 0 && !state.has_room(self.most()) {
+            state.check()?;
+            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            interrupt()?;
+        }
         state.under_way += 1;
+        drop(state);
+        let taken = part.take();
+        let bytes = match (taken, &self.standing) {
+            (Ok(bytes), None) => bytes,
+            (taken, standing) => {
+                self.state().under_way -= 1;
+                self.changed.notify_all();
+                let bytes = taken?;
+                standing.iter().for_each(|standing| standing.add(number, &bytes));
+                return Ok(());
+            }
+        };
+        drop(part);
+        let shared = self.clone();
+        let mut state = self.state();
+        // It may have been given up meanwhile.
+        state.check().inspect_err(|_| state.under_way -= 1)?;
         let task = handle.spawn(async move {
             let sent = shared.send_part(number, bytes.into()).await;
             let mut state = shared.state();
@@ -354,7 +368,7 @@ impl Shared {
 
     /// The one part of a short file.
     async fn put(&self) -> Result<()> {
-        let bytes = Bytes::from(self.only_part());
+        let bytes = Bytes::from(self.only_part()?);
         self.tried("upload it", async |number| {
             let _pass = self.asking.gate.enter().await;
             let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
@@ -419,17 +433,12 @@ impl Upload for ObjectUpload {
             let part = shared.part(number, interrupt)?;
             let is_full = {
                 let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-                let start = (offset - range.start) as usize;
-                let Some(place) = part.bytes.get_mut(start..start + now.len()) else {
-                    return Err(Error::Argument(format!("{}: bytes were written twice", shown(&shared.url))));
-                };
-                place.copy_from_slice(now);
-                part.missing = part.missing.saturating_sub(now.len() as u64);
-                part.missing == 0
+                part.write(offset - range.start, now)?
+                    .ok_or_else(|| Error::Argument(format!("{}: bytes were written twice", shown(&shared.url))))?
             };
             shared.state().come += now.len() as u64;
             if is_full && !shared.is_whole() {
-                shared.send(number)?;
+                shared.send(number, interrupt)?;
             }
             (offset, bytes) = (offset + now.len() as u64, later);
         }
@@ -445,7 +454,7 @@ impl Upload for ObjectUpload {
             for number in 0..shared.parts() {
                 if shared.written_of(&shared.range(number)) == 0 {
                     shared.part(number, interrupt)?;
-                    shared.send(number)?;
+                    shared.send(number, interrupt)?;
                 }
             }
         }
@@ -551,6 +560,7 @@ impl Upload for ObjectUpload {
                 return None;
             }
             state.open.clear();
+            state.in_memory = 0;
             // They wait for room no longer, and none sends what would stay.
             state.has_failed = true;
             std::mem::take(&mut state.tasks)

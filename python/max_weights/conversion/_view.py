@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import _convert_weights, _first_fitting, infos, shown
@@ -15,7 +15,7 @@ from max_weights.errors import ArgumentError, UnsupportedError
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
 
-__all__ = ["HUB", "Config", "conversion_rules", "converted", "converted_by"]
+__all__ = ["HUB", "Config", "conversion_rules", "converted", "converted_by", "rules_between"]
 
 HUB = "hf"
 """The layout of the checkpoints of the Hugging Face hub, from which all tables start."""
@@ -44,18 +44,39 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
     return _rules(layout, values, _model_type(values))
 
 
-def converted(node: WeightsNode, layout: str, config: Config | None) -> WeightsNode:
-    """Return the same weights in the layout of a library; nothing is read."""
+def converted(node: WeightsNode, layout: str, config: Config | None, without: Iterable[str] = ()) -> WeightsNode:
+    """Return the same weights in the layout of a library, but for some that stay as they are; nothing is read."""
     values = _beside(node) if config is None else _values(config)
+    kept = [ConversionRule(name, name) for name in without]  # each weight belongs to the first rule that it fits
+    for scheme, rules in _ways(node, layout, values):
+        node = converted_by(node, [*kept, *rules], values, scheme)
+    return node
+
+
+def rules_between(node: WeightsNode, layout: str) -> list[list[Any]]:
+    """Return the rules that lead to a layout as the compiled code takes them, some after the others."""
+    values = _beside(node)
+    return [_resolved(rules, lambda: values) for _, rules in _ways(node, layout, values)]
+
+
+def _ways(node: WeightsNode, layout: str, values: Mapping[str, Any]) -> list[tuple[str, list[ConversionRule]]]:
+    """Return the layouts on the way to one, each with the rules that lead there."""
     kind = _model_type(values)
     target = [] if layout == HUB else _rules(layout, values, kind)
     current = _layout_of(node, values, kind, target)
     if current == layout:
-        return node
-    if current != HUB:
-        back = [rule.reverse() for rule in _rules(current, values, kind)]
-        node = converted_by(node, back, values, HUB)
-    return converted_by(node, target, values, layout) if target else node
+        return []
+    back = [] if current == HUB else [(HUB, [rule.reverse() for rule in _rules(current, values, kind)])]
+    return [*back, (layout, target)] if target else back
+
+
+def _resolved(rules: Iterable[ConversionRule], values: Callable[[], Mapping[str, Any]]) -> list[Any]:
+    """Return rules with the numbers of a configuration, which is looked for where one names some."""
+
+    def number(size: Size) -> int:
+        return size if isinstance(size, int) else sum(_number(part.strip(), values()) for part in size.split("+"))
+
+    return [rule.resolve(number) for rule in rules]
 
 
 def converted_by(
@@ -68,16 +89,13 @@ def converted_by(
             raise ArgumentError(f"the rules of a conversion are ConversionRule objects, not {rule!r}")
     numbers: dict[str, Any] | None = None
 
-    def number(size: Size) -> int:
+    def values() -> dict[str, Any]:
         nonlocal numbers
-        if isinstance(size, int):
-            return size
         if numbers is None:
             numbers = _beside(node) if config is None else _values(config)
-        return sum(_number(part.strip(), numbers) for part in size.split("+"))
+        return numbers
 
-    resolved = [rule.resolve(number) for rule in listed]
-    return _convert_weights(node, scheme, resolved, (listed, numbers))
+    return _convert_weights(node, scheme, _resolved(listed, values), (listed, numbers))
 
 
 def _rules(layout: str, values: Mapping[str, Any], kind: str) -> list[ConversionRule]:

@@ -4,8 +4,10 @@
 mod converted;
 mod groups;
 mod heads;
+mod plain;
 mod rule;
 
 pub(crate) use converted::{Composition, Made};
+pub use plain::PlainRule;
 pub(crate) use rule::sizes_of_parts;
 pub use rule::{ConversionRule, Step};

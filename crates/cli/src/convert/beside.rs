@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::{Checkpoint, ModelCache};
 use max_weights::source::store::{self, is_url};
+use max_weights::tensor::{Element, TensorInfo};
 use max_weights::write::{Temporary, place_file};
 use max_weights::{DType, Error, text, uninterrupted};
 use serde_json::Value;
@@ -48,7 +49,7 @@ pub(super) fn files(
     let Some(first) = checkpoint.opened().first() else { return Ok(Beside::default()) };
     if checkpoint.catalog().gguf().is_some() {
         let named = wanted.rename.iter().any(|said| said == super::items::HUGGING_FACE);
-        return if named { made(wanted, first, to, host) } else { Ok(Beside::default()) };
+        return if named { made(wanted, checkpoint, first, to, host) } else { Ok(Beside::default()) };
     }
     if is_url(path) {
         return Ok(Beside::default());
@@ -76,14 +77,16 @@ fn join(folder: &Path, name: &OsStr) -> PathBuf {
     if is_url(folder) { store::join(folder, &name.to_string_lossy()) } else { folder.join(name) }
 }
 
-fn made(wanted: &Wanted<'_>, gguf: &Path, to: &Path, host: &Host) -> Result<Beside, Failure> {
+fn made(wanted: &Wanted<'_>, checkpoint: &Checkpoint, gguf: &Path, to: &Path, host: &Host) -> Result<Beside, Failure> {
     if wanted.writing.dry_run {
         return Ok(Beside { files: vec![(PathBuf::new(), join(to, OsStr::new(CONFIG)))], ..Beside::default() });
     }
     let place = std::env::temp_dir();
     let made = Temporary::make(|| tempfile::tempdir().map(|folder| (folder.path().to_path_buf(), folder)));
     let (noted, folder) = made.map_err(|source| Error::io(&place, "make a folder in", source))?;
-    let written = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(DType::Float32), host)?;
+    let is_packed = |info: TensorInfo<'_>| matches!(info.element, Element::Packed(_));
+    let dtype = if checkpoint.catalog().table().iter().any(is_packed) { super::items::DECODED } else { DType::Float32 };
+    let written = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(dtype), host)?;
     let files =
         written.files.into_iter().map(|name| (folder.path().join(&name), join(to, OsStr::new(&name)))).collect();
     let mut notes = written.notes;

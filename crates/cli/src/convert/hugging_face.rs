@@ -13,6 +13,8 @@ use crate::host::Host;
 
 /// The module of the Python package that is asked.
 const MODULE: &str = "max_weights.hub_folder";
+/// What it knows of GGUF files.
+const NAMES: &str = "what Hugging Face calls the weights";
 
 /// New names by those in the file; of the matrices whose rows have another order there, the number of heads; and what is added to others.
 #[derive(Debug, Deserialize)]
@@ -43,7 +45,7 @@ pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result
     }
     let mut arguments = vec![OsStr::new("names"), OsStr::new("--")];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
-    Ok(serde_json::from_slice(&asked(&arguments, host)?)?)
+    Ok(serde_json::from_slice(&asked(NAMES, &arguments, host)?)?)
 }
 
 /// Writes config.json and the files of the tokenizer into a folder, and says which they are.
@@ -57,13 +59,14 @@ pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Re
         gguf.as_os_str(),
         folder.as_os_str(),
     ];
-    Ok(serde_json::from_slice(&asked(&arguments, host)?)?)
+    Ok(serde_json::from_slice(&asked(NAMES, &arguments, host)?)?)
 }
 
-fn asked(arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, Failure> {
+/// What the module prints of something.
+pub(super) fn asked(what: &str, arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, Failure> {
     let mut command = host.module(MODULE)?;
     let python = text::path(Path::new(command.get_program()));
-    let failed = |why: &str| Failure::Needs(format!("{python} cannot say what Hugging Face calls the weights: {why}"));
+    let failed = |why: &str| Failure::Needs(format!("{python} cannot say {what}: {why}"));
     let run = command.args(arguments).output();
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {

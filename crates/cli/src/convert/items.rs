@@ -1,6 +1,6 @@
 //! Which tensors are written, and what each becomes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use max_weights::checkpoint::{Catalog, Checkpoint};
@@ -18,17 +18,21 @@ use crate::list::Patterns;
 /// The scheme of names that Hugging Face gives the weights of a GGUF file.
 pub(super) const HUGGING_FACE: &str = "hf";
 
-/// The tensors, in the order of the files; and the checkpoint with the same weights by the same numbers, where rows have another order under the new
+/// The tensors, in the order of the files, but for the `others`; and the checkpoint with the same weights by the same numbers, where rows have another order under the new
 /// names.
 pub(super) fn items(
     wanted: &Wanted<'_>,
     checkpoint: &Checkpoint,
     target: &Target,
+    others: &HashSet<String>,
     host: &Host,
 ) -> Result<(Vec<Item>, Option<Checkpoint>), Failure> {
     let catalog = checkpoint.catalog();
     let names = Names::new(wanted, catalog, host)?;
-    let selected = Patterns::new("--select", wanted.select)?.matching(catalog)?;
+    // In a layout, weights have names that the files do not have.
+    let select = if wanted.layout.is_some() { &[] } else { wanted.select };
+    let mut selected = Patterns::new("--select", select)?.matching(catalog)?;
+    selected.retain(|number| !others.contains(catalog.table().name(*number as usize)));
     if selected.is_empty() {
         return Err(Failure::Usage("it has no tensors; nothing was written".into()));
     }
@@ -57,6 +61,22 @@ pub(super) fn items(
     Ok((items, names.with_values(checkpoint)?))
 }
 
+/// What packed weights become where nothing is said: the dtype that models run in, in half the bytes that keep all of theirs.
+pub(super) const DECODED: DType = DType::BFloat16;
+
+/// Says that packed weights are decoded where no dtype was asked for.
+pub(super) fn decoded(wanted: &Wanted<'_>, catalog: &Catalog, items: &[Item]) -> Option<String> {
+    let is_decoded = |item: &&Item| {
+        let packed = matches!(catalog.table().get(item.number).element, Element::Packed(_));
+        packed && matches!(item.tensor.stored, Stored::Plain(_))
+    };
+    let number = items.iter().filter(is_decoded).count() as u64;
+    (wanted.dtype.is_none() && number > 0).then(|| {
+        let (weights, dtype) = (text::plural(number, "packed weight"), DECODED.name());
+        format!("{weights} became {dtype}, which rounds them; --dtype float32 keeps every bit")
+    })
+}
+
 /// Whether the elements are floats, packed ones among them.
 fn is_float(info: &TensorInfo<'_>) -> bool {
     match info.element {
@@ -79,7 +99,7 @@ fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Targe
         (None, Some(_), _) => {
             return Err(Failure::Usage("--quantize: only GGUF files have such blocks: give FILE.gguf as OUT".into()));
         }
-        (None, None, Stored::Packed(_)) if !target.is_gguf() => Stored::Plain(DType::Float32),
+        (None, None, Stored::Packed(_)) if !target.is_gguf() => Stored::Plain(DECODED),
         _ => found,
     })
 }

@@ -3,10 +3,12 @@
 mod beside;
 mod hugging_face;
 mod items;
+mod layouts;
 mod report;
 mod target;
 mod tied;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,13 +37,13 @@ completely or not at all. To replace the input itself, give --if-exists replace.
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
-    /// Convert all floats to this dtype.
+    /// Convert all floats to this dtype; without it, packed weights become bfloat16 in safetensors files, with a warning.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
-    /// New names: of one weight, with a dot at the end of all that begin so, or with * for any string, the same in TO; `hf`: the Hugging Face names of a GGUF file. Repeatable.
+    /// New names: of one weight, with a dot at the end of all that begin so, or with * for any string, the same in TO; `hf`: the Hugging Face names of a GGUF file; transformers5, vllm or megatron: the layout of these libraries. Repeatable.
     #[arg(long, value_name = "FROM=TO")]
     rename: Vec<String>,
     /// Only names that match (*, ?, [ab]); repeatable.
@@ -162,6 +164,8 @@ struct Wanted<'a> {
     places: &'a Places,
     dtype: Option<DType>,
     quantize: Option<Encoding>,
+    /// The layout of a library that they come in, before other names are given.
+    layout: Option<&'a str>,
     rename: &'a [String],
     select: &'a [String],
     tied: Tied,
@@ -176,6 +180,7 @@ impl<'a> Wanted<'a> {
             places,
             dtype: None,
             quantize: None,
+            layout: None,
             rename: &[],
             select: &[],
             tied: Tied::default(),
@@ -204,17 +209,24 @@ impl<'a> Wanted<'a> {
                 "{note}, and would become a model without the others: give the folder, or all shards; with --no-strict, those that are given are taken"
             )));
         }
+        let (checkpoint, others) = match self.layout {
+            Some(layout) => layouts::converted(layout, self, checkpoint, host)?,
+            None => (checkpoint, HashSet::new()),
+        };
+        let catalog = checkpoint.catalog();
         let target = Target::new(&self.places.out, self.max_shard_size)?;
         if self.tied == Tied::Alias && target.is_gguf() {
             return Err(Failure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
         }
-        let (mut items, in_order) = items::items(self, &checkpoint, &target, host)?;
+        let (mut items, in_order) = items::items(self, &checkpoint, &target, &others, host)?;
         let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
         notes.extend(left_out(catalog));
+        notes.extend(items::decoded(self, catalog, &items));
         let output = target.output(self, &checkpoint, tied)?;
         let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
         let files = output.files(&declared)?;
+        write::check_whole(&checkpoint, &output)?;
         self.check_apart(&checkpoint, &files)?;
         let beside = beside::files(self, &checkpoint, &target, host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
@@ -252,7 +264,10 @@ pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result
             "--dtype {name}: floats would lose their fractions; give a dtype of floats, or --quantize q8_0 for a GGUF file"
         )));
     }
-    Wanted { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing }.run(host, screen)
+    let (layout, rename) = layouts::of(rename)?;
+    let rename = &rename;
+    Wanted { places, dtype, quantize, layout, rename, select, tied, metadata, max_shard_size, writing }
+        .run(host, screen)
 }
 
 /// Says which values are not written: those of PyTorch files that are not tensors.

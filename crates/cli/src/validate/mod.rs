@@ -4,14 +4,12 @@ mod arguments;
 mod expect;
 mod explain;
 
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::checkpoint::ModelCache;
-use max_weights::rules::{self, Severity, Verdict};
-use max_weights::{Diagnostic, Error, text, uninterrupted, workers};
+use max_weights::rules::{Severity, Verdict};
+use max_weights::{Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::settings_file::SettingsFile;
 use max_weights_check::{Level, Options, Progress, Report, Selection, baseline, expectation};
@@ -22,6 +20,7 @@ use self::arguments::{Checking, FailOn, Output};
 use crate::failure::Failure;
 use crate::file as files;
 use crate::host::Host;
+use crate::inputs::{STDIN, with_stdin};
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 
@@ -216,32 +215,13 @@ pub(crate) struct Inputs {
     stdin: Option<tempfile::TempDir>,
 }
 
-/// How reports call standard input.
-const STDIN: &str = "stdin";
-
 impl Inputs {
     pub(crate) fn new(given: &[PathBuf]) -> Result<Self, Failure> {
         let cache = ModelCache::from_environment();
-        let (mut paths, mut stdin) = (Vec::new(), None);
-        for path in given {
-            if path.as_os_str() != "-" {
-                paths.push(cache.resolve(path)?);
-            } else if stdin.is_none() {
-                let failed = |error| Error::io(Path::new(STDIN), "copy it to a temporary file", error);
-                let folder = tempfile::tempdir().map_err(failed)?;
-                let path = folder.path().join(STDIN);
-                let mut file = File::create(&path).map_err(failed)?;
-                if io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)? == 0 {
-                    // What was to write it failed, most likely.
-                    return Err(Diagnostic::new(rules::FORMAT_EMPTY, "nothing came")
-                        .path(Path::new(STDIN))
-                        .format()
-                        .into());
-                }
-                paths.push(path);
-                stdin = Some(folder);
-            }
-        }
+        let (given, stdin) = with_stdin(given)?;
+        let is_stdin = |path: &PathBuf| stdin.as_ref().is_some_and(|folder| path.starts_with(folder.path()));
+        let resolved = given.into_iter().map(|path| if is_stdin(&path) { Ok(path) } else { cache.resolve(&path) });
+        let paths = resolved.collect::<Result<Vec<_>, Error>>()?;
         Ok(Self { paths, stdin })
     }
 

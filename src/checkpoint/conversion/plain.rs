@@ -1,0 +1,39 @@
+//! Rules as Python has them: texts and numbers.
+
+use super::rule::{ConversionRule, Step};
+use crate::error::{Error, Result};
+use crate::names::Template;
+
+/// The templates of the sources and of the targets, and the steps: the name of each, its numbers, and proportions.
+pub type PlainRule = (Vec<String>, Vec<String>, Vec<(String, Vec<i64>, Vec<u64>)>);
+
+impl ConversionRule {
+    /// The rule of these names and steps.
+    ///
+    /// # Errors
+    /// As of [`Self::new`]; a step that there is not.
+    pub fn of_plain((sources, targets, steps): &PlainRule) -> Result<Self> {
+        let templates = |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>>>();
+        let step = |(name, numbers, parts): &(String, Vec<i64>, Vec<u64>)| {
+            let unknown = || Error::Argument(format!("there is no step {name} of {numbers:?}"));
+            if let ("add", [amount]) = (name.as_str(), numbers.as_slice()) {
+                return Ok(Step::Add(i32::try_from(*amount).map_err(|_| unknown())?));
+            }
+            let numbers = numbers.iter().map(|number| usize::try_from(*number).map_err(|_| unknown()));
+            let numbers = numbers.collect::<Result<Vec<_>>>()?;
+            let groups = |numbers: &[usize]| numbers.first().map(|groups| *groups as u64);
+            Ok(match (name.as_str(), numbers.as_slice()) {
+                ("stack", [axis]) => Step::Stack(*axis),
+                ("unstack", [axis]) => Step::Unstack(*axis),
+                ("concatenate", [axis]) => Step::Concatenate(*axis),
+                ("split", [axis]) => Step::Split(*axis, parts.clone()),
+                ("transpose", [first, second]) => Step::Transpose(*first, *second),
+                ("interleave", [axis, rest @ ..]) => Step::Interleave(*axis, groups(rest)),
+                ("deinterleave", [axis, rest @ ..]) => Step::Deinterleave(*axis, groups(rest), parts.clone()),
+                _ => return Err(unknown()),
+            })
+        };
+        let steps = steps.iter().map(step).collect::<Result<Vec<_>>>()?;
+        Self::new(templates(sources)?, templates(targets)?, steps)
+    }
+}
