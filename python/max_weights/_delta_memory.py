@@ -115,8 +115,8 @@ class Transaction:
         """Change the tensors of the host and of devices. If one cannot be changed, all are what they were."""
         report, close = progress_of(progress)
         try:
-            counts = self.apply_to(self._tensors.host, names, report)
             self._written.extend(([name], tensor) for name, tensor in self._tensors.host)
+            counts = self.apply_to(self._tensors.host, names, report)
             for own, tensor in self._tensors.devices:
                 host = tensor.cpu()
                 changed = self.apply_to([(name, host) for name in own], names)

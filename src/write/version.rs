@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::inputs::Inputs;
 use crate::buffer::Buffer;
-use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
+use crate::checkpoint::{Checkpoint, Delta, Dialect, Identity, OpenOptions, hash_of_block};
 use crate::delta::BLOCK;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
@@ -26,6 +26,8 @@ pub struct Version<'a> {
     /// The paths that are read, and not written over.
     pub(super) opened: &'a [PathBuf],
     inputs: Inputs,
+    /// Whether deltas are among them.
+    has_deltas: bool,
 }
 
 /// A tensor of a version.
@@ -34,8 +36,6 @@ pub(super) struct VersionTensor<'a> {
     pub(super) dtype: DType,
     pub(super) shape: Vec<u64>,
     pub(super) elements: Elements<'a>,
-    /// Whether deltas of the checkpoint changed it.
-    is_changed: bool,
 }
 
 /// Where the elements of a tensor are, in C order.
@@ -56,11 +56,11 @@ impl<'a> Version<'a> {
             let dtype = plain(info.element).map_err(|fault| {
                 fault.tensor(info.name).path(&checkpoint.catalog().files()[info.file as usize].path).unsupported()
             })?;
-            let is_changed = checkpoint.catalog().is_of_deltas(info.file);
-            Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements, is_changed }))
+            Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements }))
         };
         let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
-        Ok(Self { tensors, opened: checkpoint.opened(), inputs: Inputs::of_checkpoint(checkpoint) })
+        let (inputs, has_deltas) = (Inputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
+        Ok(Self { tensors, opened: checkpoint.opened(), inputs, has_deltas })
     }
 
     /// Tensors in memory; what is not contiguous is read in C order.
@@ -72,8 +72,7 @@ impl<'a> Version<'a> {
         for (name, buffer) in buffers {
             plain(Element::Plain(buffer.dtype())).map_err(|fault| fault.tensor(&name).unsupported())?;
             let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
-            let (dtype, elements) = (buffer.dtype(), Elements::Memory(buffer));
-            let tensor = VersionTensor { dtype, shape, elements, is_changed: false };
+            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) };
             if version.tensors.contains_key(&name) {
                 return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&name))));
             }
@@ -157,31 +156,37 @@ impl<'a> Version<'a> {
         interrupt: Interrupt<'_>,
     ) -> Result<(String, Vec<Sample>)> {
         let (mut identity, mut samples) = (Identity::default(), Vec::new());
-        let preferred = self.changed_before();
-        let (mut taken, every) =
-            (0, self.tensors.len().saturating_sub(preferred.len()).div_ceil(MAX_SAMPLES / 2).max(1));
+        let changed: HashSet<(String, u64)> = self.changed_before(interrupt)?.into_iter().collect();
+        let blocks =
+            |(name, tensor): (&String, &VersionTensor<'_>)| Ok(tensor.bytes(name)?.div_ceil(tensor.block_bytes()));
+        let all = self.tensors.iter().map(blocks).sum::<Result<u64>>()?;
+        let every = all.div_ceil((MAX_SAMPLES - changed.len()) as u64).max(1);
+        // In the middle of as many blocks: what stands at the begin may be the same in many versions, such as padding.
+        let mut before = every / 2;
         for (name, tensor) in &self.tensors {
             let hashes = known(name).map_or_else(|| tensor.hashes(name, interrupt), Ok)?;
-            // The middle one: what stands at the begin of a tensor may be the same in many versions, such as padding.
-            let number = hashes.len() / 2;
-            let is_sample = preferred.contains(&**name) || {
-                taken += 1;
-                (taken - 1) % every == 0
-            };
-            if let Some(hash) = hashes.get(number).filter(|_| is_sample && samples.len() < MAX_SAMPLES) {
-                samples.push((name.clone(), number as u64, format!("{hash:016x}")));
+            for (number, hash) in hashes.iter().enumerate() {
+                let is_sample = before % every == 0 || changed.contains(&(name.clone(), number as u64));
+                if is_sample && samples.len() < MAX_SAMPLES {
+                    samples.push((name.clone(), number as u64, format!("{hash:016x}")));
+                }
+                before += 1;
             }
             identity.add(name, tensor.dtype, &tensor.shape, hashes);
         }
         Ok((identity.finish(), samples))
     }
 
-    /// Some tensors that earlier deltas changed, where this is a base with deltas: they tell it from the base.
-    fn changed_before(&self) -> HashSet<&str> {
-        let changed: Vec<&str> =
-            self.tensors.iter().filter(|(_, tensor)| tensor.is_changed).map(|(name, _)| &**name).collect();
-        let every = changed.len().div_ceil(MAX_SAMPLES / 2).max(1);
-        changed.into_iter().step_by(every).collect()
+    /// Blocks that the last delta changed, where this is a base with deltas: they tell it from the versions before.
+    fn changed_before(&self, interrupt: Interrupt<'_>) -> Result<Vec<(String, u64)>> {
+        if !self.has_deltas {
+            return Ok(Vec::new());
+        }
+        let deltas = Delta::behind_base(self.opened, &OpenOptions::default())?;
+        let last = deltas.iter().rev().find(|delta| delta.dialect() == Dialect::MaxWeights && delta.changes_anything());
+        let mut some = last.map_or_else(|| Ok(Vec::new()), |delta| delta.some_changed(MAX_SAMPLES / 2, interrupt))?;
+        some.truncate(MAX_SAMPLES / 2);
+        Ok(some)
     }
 }
 

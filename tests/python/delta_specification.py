@@ -103,9 +103,10 @@ def sealed(tensors: Mapping[str, np.ndarray], said: Mapping[str, object], to: Pa
     header, data = _header(to)
     del header["__metadata__"]
     digest = header_digest(pairs[KEY], header, data)
+    front = f'"{DIGEST}":"'
     raw = to.read_bytes()
-    assert raw.count(b"0" * 32) == 1
-    to.write_bytes(raw.replace(b"0" * 32, digest.encode()))
+    assert raw.count((front + pairs[DIGEST]).encode()) == 1
+    to.write_bytes(raw.replace((front + pairs[DIGEST]).encode(), (front + digest).encode()))
     return to
 
 

@@ -122,7 +122,7 @@ struct Fold {
     base: PathBuf,
     /// The deltas, in the order in which they build on each other, or a folder of
     /// them; and then, without --keep, the delta that is written.
-    #[arg(required = true, value_name = "DELTA... OUT", value_hint = ValueHint::AnyPath)]
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
     /// Keep the newest N deltas, and fold all others into one where they are.
     #[arg(long, value_name = "N")]

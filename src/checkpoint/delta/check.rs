@@ -93,6 +93,22 @@ impl Delta {
         Ok(all)
     }
 
+    /// A block of each of some of the tensors that it changes: their names and the numbers.
+    ///
+    /// # Errors
+    /// Rows that cannot be read, or are none.
+    pub(crate) fn some_changed(&self, most: usize, interrupt: Interrupt<'_>) -> Result<Vec<(String, u64)>> {
+        let names: Vec<&String> = self.header.changed.keys().chain(self.header.whole.keys()).collect();
+        let mut some = Vec::new();
+        for name in names.iter().step_by(names.len().div_ceil(most.max(1)).max(1)) {
+            let overlay = self.alone(name)?;
+            for layer in &overlay.layers {
+                some.extend(overlay.blocks(layer, interrupt)?.first().map(|block| ((*name).clone(), block.number)));
+            }
+        }
+        Ok(some)
+    }
+
     /// What it changes in a tensor, of which the header says how long it is.
     fn alone(&self, name: &str) -> Result<Overlay> {
         let refused = |cause: String| Err(self.fault(rules::DELTA_TENSOR, cause).tensor(name).format());

@@ -142,6 +142,11 @@ impl Delta {
         own.chain(patches.into_iter().flatten())
     }
 
+    /// Whether it leads to another version.
+    pub(crate) fn changes_anything(&self) -> bool {
+        self.header.base != self.header.target
+    }
+
     /// What it changes in a tensor as a whole.
     fn patch(&self, tensor: &str) -> Option<&Arc<Patch>> {
         match &self.content {
