@@ -16,6 +16,7 @@ from max_weights import _core
 from max_weights._core import shown
 from max_weights._html import bad, count, details, table, view
 from max_weights._progress import progress_of
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
@@ -201,10 +202,17 @@ def validate(
 
     Raises:
         OSError: A path does not exist.
+        ArgumentError: Something that is not a path (a ValueError).
         ValueError: An unknown rule, level or severity.
     """
     if not paths:
         raise ValueError("validate needs a path")
+    for path in paths:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError(
+                f"validate examines files, before they are opened, not a {shown(type(path).__name__)}: give the paths "
+                "of the files or folders"
+            )
     report, finish = progress_of(progress)
     try:
         result = _core.validate_files(
@@ -231,6 +239,7 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
         fail_on: The lowest severity that counts as a fault: "note", "warning" or "error".
         options: Those of `validate`.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test, and not those of this function
     report = validate(*paths, **options)
     wrong = list(report.at_least(fail_on))
     if wrong:

@@ -23,6 +23,7 @@ from max_weights._core import (
     update_files,
     write_delta,
 )
+from max_weights._group_options import refuse_group_options
 from max_weights._progress import progress_of
 from max_weights.errors import ArgumentError
 
@@ -297,6 +298,7 @@ def apply_into(
         return changed, unchanged, whole
 
     if group is None and not of_ranks:
+        refuse_group_options("apply_into", timeout=timeout)
         return AppliedDelta(*apply(names))
     from max_weights._ranks.deltas import apply_in_group
 
