@@ -121,7 +121,13 @@ class Report:
         return self.ok
 
     def at_least(self, severity: Severity) -> Iterator[Finding]:
-        """Return the findings of this severity and above: "note", "warning" or "error"."""
+        """Return the findings of this severity and above: "note", "warning" or "error".
+
+        Raises:
+            ArgumentError: Another severity (a ValueError).
+        """
+        if severity not in _SEVERITIES:
+            raise ArgumentError(f"a severity is {', '.join(map(repr, _SEVERITIES))}, not {severity!r}")
         least = _SEVERITIES.index(severity)
         return (finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
 
@@ -238,6 +244,10 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
         paths: As for `validate`.
         fail_on: The lowest severity that counts as a fault: "note", "warning" or "error".
         options: Those of `validate`.
+
+    Raises:
+        InvalidCheckpointError: There is a fault.
+        ArgumentError: `fail_on` is no severity, or a path is none (a ValueError).
     """
     __tracebackhide__ = True  # pytest shows the line of the test, and not those of this function
     report = validate(*paths, **options)

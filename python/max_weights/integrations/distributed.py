@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from max_weights._core import infos, shown
-from max_weights._group_options import refuse_group_options
+from max_weights._group_options import refuse_group_options, require_timeout
 from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
 from max_weights._ranks.saving import Files, save_boxes
@@ -242,6 +242,7 @@ class WeightsWriter(StorageWriter):
         size, store = bytes_of(max_shard_size), None if remote is None else remote._store
         to = "" if folder is None else os.fsdecode(folder)
         self._files = Files(to, metadata_of(metadata), size, name, alignment, sync, store)
+        require_timeout(timeout)
         self._timeout = timeout
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
