@@ -1,4 +1,4 @@
-"""What people try first: names that are elsewhere, paths for trees, trees for paths, switches; and what is said then."""
+"""What people try first: names that are elsewhere, paths for trees, trees for paths, switches; and what is said."""
 
 from __future__ import annotations
 
