@@ -29,7 +29,7 @@ OUTSIDE = {
 }
 
 # What an address begins with as long as nobody knows it.
-UNKNOWN = "https://github.com/OWNER/"
+UNKNOWN = "https://repository.invalid/"
 
 log = logging.getLogger("mkdocs.hooks.site_pages")
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
