@@ -71,7 +71,7 @@ def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> tu
 
 
 def as_comfyui(path: Path, copies: bool = False) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:
-    """A checkpoint of any kind, with an explanation for users where safetensors finds it damaged; DynamicVRAM is off."""
+    """A checkpoint of any kind, with an explanation where safetensors finds it damaged; DynamicVRAM is off."""
     if path.suffix not in (".safetensors", ".sft"):
         return torch.load(path, map_location=torch.device("cpu"), weights_only=True, mmap=True), None
     try:
