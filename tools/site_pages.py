@@ -29,10 +29,11 @@ OUTSIDE = {
 }
 
 # What an address begins with as long as nobody knows it.
-UNKNOWN = "https://github.com/OWNER/"
+UNKNOWN = "https://repository.invalid/"
 
 log = logging.getLogger("mkdocs.hooks.site_pages")
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_KEPT_BY = re.compile(r" ?<!-- (?:kept by: .*?|no promise) -->", re.DOTALL)  # for the tests, and not for readers
 _RULE = re.compile(r"^### (\S+)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=[)\s])")
 
@@ -91,6 +92,7 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
         page.meta["hide"] = ["toc"]
     if name == "rules.md":
         markdown = index_of_rules(markdown)
+    markdown = _KEPT_BY.sub("", markdown)
     return with_links(markdown, name, {file.src_uri for file in files})
 
 

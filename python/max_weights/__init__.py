@@ -207,12 +207,48 @@ _HOMES = {
     "warnings": "max_weights._core",
     "weights_format": "max_weights._weights",
 }
+# The other modules, which are there without an import of their own, too.
+_MODULES = (
+    "conversion",
+    "delta",
+    "devices",
+    "dtype",
+    "engine",
+    "errors",
+    "hub_folder",
+    "integrations",
+    "pipelines",
+    "quantization",
+    "remote",
+    "tasks",
+    "types",
+)
+# What is looked for here, and where it is.
+_ELSEWHERE = {
+    "load_file": "max_weights.torch, .numpy and .jax have it, for the tensors of each",
+    "load_into": "it is max_weights.torch.load_into",
+    "load_state_dict": "max_weights.torch.load_into fills a module of torch, the load_state_dict of max_weights.nn "
+    "modules those",
+    "load_model": "it is max_weights.safetensors.torch.load_model; max_weights.torch.load_into fills a module, too",
+    "load": "max_weights.load_weights opens a checkpoint, max_weights.torch.load is for files of torch.save",
+    "save": "it is the method weights.save; max_weights.save_file, save_sharded and save_gguf save tensors",
+    "safe_open": "it is max_weights.safetensors.safe_open; max_weights.load_weights opens every format",
+    "open": "it is max_weights.load_weights",
+    "stream": "it is the method weights.stream, of what max_weights.load_weights gives",
+    "convert": "it is the method weights.save, or the command max-weights convert",
+    "verify_loaded": "it is max_weights.torch.verify_loaded",
+    "to_onnx": "weights alone are no model: max_weights.graph.onnx.save writes a max_weights.graph.Graph",
+    "Remote": "it is max_weights.remote.Remote",
+    "ReadOptions": "it is max_weights.types.ReadOptions",
+    "Shard": "it is max_weights.sharding.Shard",
+}
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
+    home = f"{__name__}.{name}" if name in _MODULES else _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        where = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
     try:
         __import__(home)
     except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
@@ -224,4 +260,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_HOMES, *globals()})
+    return sorted({*_HOMES, *_MODULES, *globals()})

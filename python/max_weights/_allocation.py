@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
 from max_weights._shape import Shape, listed, matches
+from max_weights._typing import known
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
 from max_weights.errors import DeviceError
@@ -130,8 +131,7 @@ class LazyCast:
                 self._convert_on_gpu(source) if self.device.is_gpu() else source.astype(self.dtype).to_buffer()
             )
             self._source = None  # the original's memory is no longer needed
-        assert self._buffer is not None
-        return self._buffer
+        return known(self._buffer)
 
     def _convert_on_gpu(self, source: WeightData) -> Buffer:
         on_gpu = source.to_buffer().to(self.device)

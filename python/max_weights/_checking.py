@@ -17,6 +17,7 @@ from max_weights._core import shown
 from max_weights._html import bad, count, details, table, view
 from max_weights._progress import progress_of
 from max_weights._saved_paths import place_text
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
@@ -121,7 +122,13 @@ class Report:
         return self.ok
 
     def at_least(self, severity: Severity) -> Iterator[Finding]:
-        """Return the findings of this severity and above: "note", "warning" or "error"."""
+        """Return the findings of this severity and above: "note", "warning" or "error".
+
+        Raises:
+            ArgumentError: Another severity (a ValueError).
+        """
+        if severity not in _SEVERITIES:
+            raise ArgumentError(f"a severity is {', '.join(map(repr, _SEVERITIES))}, not {severity!r}")
         least = _SEVERITIES.index(severity)
         return (finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
 
@@ -203,10 +210,17 @@ def validate(
 
     Raises:
         OSError: A path does not exist.
+        ArgumentError: Something that is not a path (a ValueError).
         ValueError: An unknown rule, level or severity.
     """
     if not paths:
         raise ValueError("validate needs a path")
+    for path in paths:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError(
+                f"validate examines files, before they are opened, not a {shown(type(path).__name__)}: give the paths "
+                "of the files or folders"
+            )
     report, finish = progress_of(progress)
     try:
         result = _core.validate_files(
@@ -232,7 +246,12 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
         paths: As for `validate`.
         fail_on: The lowest severity that counts as a fault: "note", "warning" or "error".
         options: Those of `validate`.
+
+    Raises:
+        InvalidCheckpointError: There is a fault.
+        ArgumentError: `fail_on` is no severity, or a path is none (a ValueError).
     """
+    __tracebackhide__ = True  # pytest shows the line of the test, and not those of this function
     report = validate(*paths, **options)
     wrong = list(report.at_least(fail_on))
     if wrong:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from max_weights._checkpoints import opened
 from max_weights._core import (
     Buffer,
     WeightsNode,
@@ -33,7 +35,7 @@ __all__ = ["fingerprint", "of_tensor", "on_host"]
 
 
 def fingerprint(
-    source: WeightsNode | Mapping[str, DLPackArray] | DLPackArray,
+    source: WeightsNode | str | os.PathLike[str] | Mapping[str, DLPackArray] | DLPackArray,
     select: Select | None = None,
     *,
     column_blocks: int = 1,
@@ -48,25 +50,35 @@ def fingerprint(
     says in which rows, and the parts of a tensor that several ranks have add up to the whole.
 
     Args:
-        source: A tree of weights, a branch of it, or a weight; or {name: tensor}, such as the state dict of a module.
+        source: A tree of weights, a branch of it, or a weight; the path of a checkpoint; or {name: tensor}, such as the
+            state dict of a module.
             Tensors on GPUs are copied to the host, one at a time.
         select: Which; see `WeightsNode.load`.
         column_blocks: Parts, at most 64, that the columns of each block of rows are in, for tensors that are cut there.
         digests: Also take the SHA-256 of each tensor, as `max_weights.digests` does, against somebody who makes tensors
             with the same sums; the bytes are read twice.
-        threads: How many; see `WeightsNode.load`.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
+        threads: How many; see `WeightsNode.load`. Not for tensors in memory.
+        progress: A function of (bytes done, bytes of all), or True for a bar. Not for tensors in memory.
 
     Raises:
         WeightNotFoundError: `select` names what is not there.
         FileChangedError: a file was truncated meanwhile.
-        ArgumentError: `column_blocks` is not 1 to 64 (a ValueError).
+        ArgumentError: `column_blocks` is not 1 to 64, or an option has no effect (a ValueError).
     """
+    if isinstance(source, (str, os.PathLike)):
+        with opened(source, "fingerprint") as weights:
+            return fingerprint(
+                weights, select, column_blocks=column_blocks, digests=digests, threads=threads, progress=progress
+            )
     if not isinstance(source, WeightsNode):
         if not isinstance(source, Mapping):
             raise ArgumentError(
                 f"a fingerprint is taken of weights, or of {{name: tensor}}, not of a {type(source).__name__}: "
                 "of a module give module.state_dict()"
+            )
+        if option := "threads" if threads is not None else "progress" if progress is not None else None:
+            raise ArgumentError(
+                f"{option} has no effect on tensors in memory, which are hashed one after the other: leave it out"
             )
         names = list(source) if select is None else selected(list(source), select)
         return Fingerprint({name: of_tensor(source[name], column_blocks, digest=digests) for name in names})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from max_weights._checkpoints import require_tree
 from max_weights._core import Ahead, load_tensors
 from max_weights._load_request import LoadRequest
 from max_weights._loading import restore_torch_dtype
@@ -35,6 +36,7 @@ def lazy_state_dict(
     nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing is
     there twice.
     """
+    require_tree(node, "lazy_state_dict")
     request = LoadRequest(select, rename, dtype, packed).resolve(node)
     nodes = dict(request.node.items())
     ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))

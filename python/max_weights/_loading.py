@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from max_weights._checkpoints import opened
 from max_weights._core import GGUFWeights, data_of_all, digests_of, infos, load_tensors, shown
+from max_weights._garbage import gc_paused
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
 from max_weights._read_options import ReadKeywords, ReadOptions
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._load_request import DTypeOption
     from max_weights.devices import DeviceLike
@@ -46,6 +47,7 @@ __all__ = [
     "load_ranks",
     "load_resolved",
     "log_choice",
+    "require_options",
     "resolve_device",
     "restore_torch_dtype",
 ]
@@ -289,20 +291,8 @@ def load_resolved(
         return [convert(buffer, info) for buffer, info in zip(loaded, request.infos, strict=True)]
 
 
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause garbage collection: it would run again and again over many new objects, all of which stay alive."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def digests(
-    node: WeightsNode,
+    node: Checkpoint,
     select: Select | None = None,
     *,
     threads: int | None = None,
@@ -314,7 +304,7 @@ def digests(
     tensor has the same one in every file and format. All bytes are read.
 
     Args:
-        node: A tree of weights, a branch of it, or a weight.
+        node: A tree of weights, a branch of it, or a weight; or anything that `load_weights` opens.
         select: Which; see `WeightsNode.load`.
         threads: How many; see `WeightsNode.load`.
         progress: A function of (bytes done, bytes of all), or True for a bar.
@@ -323,13 +313,14 @@ def digests(
         WeightNotFoundError: `select` names what is not there.
         FileChangedError: a file was truncated meanwhile.
     """
-    names = [info.name for info in infos(node)]
-    names = names if select is None else selected(names, select)
-    report, finish = progress_of(progress)
-    try:
-        return dict(zip(names, digests_of(node, names, threads=threads, progress=report), strict=True))
-    finally:
-        finish()
+    with opened(node, "digests") as weights:
+        names = [info.name for info in infos(weights)]
+        names = names if select is None else selected(names, select)
+        report, finish = progress_of(progress)
+        try:
+            return dict(zip(names, digests_of(weights, names, threads=threads, progress=report), strict=True))
+        finally:
+            finish()
 
 
 def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | None) -> DeviceLike | None:
@@ -386,6 +377,17 @@ def log_choice(what: str, choice: str) -> None:
     """Log one line on how files are read for `what`; if `logging` is not imported, there is no handler."""
     if logging := sys.modules.get("logging"):
         logging.getLogger("max_weights").info("%s: %s", what, choice)
+
+
+def require_options(function: str, options: LoadOptions) -> None:
+    """Refuse a keyword argument that `WeightsNode.load` does not have, by the name of the function that was called.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name in options:
+        if name not in TensorsOptions.__optional_keys__ and name not in LoadOptions.__optional_keys__:
+            ReadOptions.of(function, None, {name: None})
 
 
 def is_lazy(options: LoadOptions) -> bool:

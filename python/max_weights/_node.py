@@ -168,6 +168,7 @@ class WeightsNode(Node):
                 there.
             RankError: on all ranks of `group`, what went wrong on one of them.
         """
+        from max_weights._group_options import refuse_group_options
         from max_weights._load_request import LoadRequest
         from max_weights._loading import LoadMethod, load
         from max_weights._read_options import ReadOptions
@@ -186,6 +187,7 @@ class WeightsNode(Node):
             return load_in_group(
                 self, request, how_read, refused, group, timeout, framework=framework, device=device, progress=progress
             )
+        refuse_group_options("load", timeout=timeout)
         how = LoadMethod(copy, storage, verify, ReadOptions.of("load", options, read))
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
@@ -271,6 +273,7 @@ class WeightsNode(Node):
             RankError: on all ranks of `group`, also from the iterator: what went wrong on one of them, or that one has
                 ended its stream earlier than this one.
         """
+        from max_weights._group_options import refuse_group_options
         from max_weights._load_request import LoadRequest
         from max_weights._loading import LoadMethod
         from max_weights._read_options import ReadOptions
@@ -285,6 +288,7 @@ class WeightsNode(Node):
             return stream_in_group(
                 self, request, how.read, refused, group, timeout, framework=framework, device=device, progress=progress
             )
+        refuse_group_options("stream", timeout=timeout)
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(

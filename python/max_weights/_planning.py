@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from max_weights._checkpoints import opened
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights._html import count, paragraph, table, view
 from max_weights._load_request import LoadRequest
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from max_weights._buffer import DLPackArray
-    from max_weights._core import WeightsNode
+    from max_weights._checkpoints import Checkpoint
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
     from max_weights._selection import Select
@@ -146,7 +147,7 @@ def _size(count: int) -> str:
 
 
 def plan(
-    node: WeightsNode,
+    node: Checkpoint,
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
@@ -182,20 +183,21 @@ def plan(
     device = resolve_device(device, out)
     check_device(device, how.copy, framework)
     converter(framework)
-    resolved = request.resolve(node)
-    places = None if device is None else [(device, len(resolved.names))]
-    outs = resolved.by_position({} if out is None else out)
-    ranges, arenas, choice = plan_tensors(
-        resolved.node,
-        resolved.names,
-        resolved.dtypes,
-        cuts=resolved.parts,
-        outs=set(outs),
-        places=places,
-        whole=how.verify is not None,
-        **how.arguments(),
-    )
-    paths = files(resolved.node)
+    with opened(node, "plan") as weights:
+        resolved = request.resolve(weights)
+        places = None if device is None else [(device, len(resolved.names))]
+        outs = resolved.by_position({} if out is None else out)
+        ranges, arenas, choice = plan_tensors(
+            resolved.node,
+            resolved.names,
+            resolved.dtypes,
+            cuts=resolved.parts,
+            outs=set(outs),
+            places=places,
+            whole=how.verify is not None,
+            **how.arguments(),
+        )
+        paths = files(resolved.node)
     planned = [
         PlannedRange(
             file=paths[file],

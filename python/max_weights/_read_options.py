@@ -81,7 +81,10 @@ class ReadOptions:
             raise TypeError(f"{function}: options must be a ReadOptions, not {options!r}")
         for name in keywords:
             if name not in _NAMES:
-                raise TypeError(f"{function}() got an unexpected keyword argument '{shown(name)}'")
+                hint = (
+                    ": it is of load_weights(path, remote=...), whose tree is loaded then" if name == "remote" else ""
+                )
+                raise TypeError(f"{function}() got an unexpected keyword argument '{shown(name)}'{hint}")
         return replace(options or _DEFAULT, **keywords) if keywords else options or _DEFAULT
 
 

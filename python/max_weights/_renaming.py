@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from max_weights._checkpoints import require_tree
 from max_weights._core import GGUFWeights, _rename_weights, infos, shown
 from max_weights.conversion._tables import LAYOUTS
 from max_weights.conversion._view import converted, converted_by
@@ -120,7 +121,8 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
         node: The root of a tree.
         scheme: `hf`, as in Hugging Face's checkpoints; `transformers5`, `vllm` or `megatron`, as in the modules of
             these libraries; or rules of one's own.
-        config: The model's configuration, a mapping or a path, where that is not the config.json beside the weights.
+        config: The model's configuration, a mapping, a path or `model.config`, where that is not the config.json beside
+            the weights.
 
     Raises:
         ArgumentError: another scheme, not the root of a tree, or no configuration (a ValueError).
@@ -129,6 +131,7 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
         ImportError: gguf-py is missing, for a GGUF file.
         ClosedError: the checkpoint was closed.
     """
+    require_tree(node, "renamed")
     if node.name:
         raise ArgumentError(
             f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from max_weights import _core
 from max_weights._buffer import Buffer
 from max_weights._core import infos, printable, shown
+from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
 from max_weights._renaming import left_out, renamed
@@ -210,6 +211,7 @@ def save_sharded(
         size, store = bytes_of(max_shard_size), None if remote is None else remote._store
         to = Files(folder_path(folder, name), metadata_of(metadata), size, name, alignment, sync, store)
         return _save_in_group(tensors, to, refused, group, timeout, progress)
+    refuse_group_options("save_sharded", timeout=timeout)
     if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
         return save_weights(
             tensors,

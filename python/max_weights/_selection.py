@@ -41,6 +41,7 @@ def selected(names: list[str], select: Select) -> list[str]:
     """Return the selected names, in their order.
 
     Raises:
+        ArgumentError: there is no pattern (a ValueError).
         WeightNotFoundError: a name, glob or regular expression that selects nothing; for a name, the message suggests
             up to three similar ones.
     """
@@ -49,6 +50,8 @@ def selected(names: list[str], select: Select) -> list[str]:
     if callable(select):
         return [name for name in names if select(name)]
     patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
+    if not patterns:
+        raise ArgumentError("select is empty, so that it selects nothing: leave it out for all weights")
     selection: set[str] = set()
     for pattern in patterns:
         fit = fits(pattern)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import WeightsNode, infos, statistics_of
+from max_weights._checkpoints import opened
+from max_weights._core import infos, statistics_of
 from max_weights._html import ROWS, count, sparkline, table, view
 from max_weights._progress import progress_of
 from max_weights._selection import selected
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from max_weights._checkpoints import Checkpoint
     from max_weights._progress import Progress
     from max_weights._selection import Select
 
@@ -57,7 +59,7 @@ class WeightStatistics(dict[str, list[Any]]):
 
 
 def stats(
-    node: WeightsNode, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
+    node: Checkpoint, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
 ) -> WeightStatistics:
     """Return what the values of a weight, if the node is one, and of all below it are like.
 
@@ -65,23 +67,25 @@ def stats(
     pandas.DataFrame and polars.DataFrame take.
 
     Args:
-        node: A tree of weights, a branch of it, or a weight.
+        node: A tree of weights, a branch of it, or a weight; or anything that `load_weights` opens.
         select: Which; see `WeightsNode.load`.
         bins: Of the histogram of each weight, which a column `histogram` has and a notebook draws; 0 for none.
         progress: A function of (bytes done, bytes of all), or True for a bar.
 
     Raises:
         WeightNotFoundError: `select` names what is not there.
+        ArgumentError: `node` is no checkpoint, or `bins` no number of bins (a ValueError).
     """
-    names = [info.name for info in infos(node)]
-    names = names if select is None else selected(names, select)
-    if isinstance(bins, bool) or bins < 0:
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
         raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
-    report, finish = progress_of(progress)
-    try:
-        rows = statistics_of(node, names, bins=bins, progress=report)
-    finally:
-        finish()
+    with opened(node, "stats") as weights:
+        names = [info.name for info in infos(weights)]
+        names = names if select is None else selected(names, select)
+        report, finish = progress_of(progress)
+        try:
+            rows = statistics_of(weights, names, bins=bins, progress=report)
+        finally:
+            finish()
     columns = (*_COLUMNS, *(("histogram",) if bins else ()), "note")
     statistics = WeightStatistics({column: [] for column in columns})
     for name, dtype, shape, counts, values, histogram, note in rows:

@@ -233,7 +233,7 @@ def load_weights(
     Raises:
         MissingFileError: a path does not exist (a FileNotFoundError and a ValueError); the message lists similar paths.
         TypeError: an argument is not a path.
-        ValueError: no paths are given.
+        ArgumentError: no paths are given, or weights that are open (a ValueError).
         FormatError: a file breaks the rules of its format (a ValueError); the message says where, and what to do.
         UnsupportedError: a format that this version cannot read.
     """
@@ -247,6 +247,11 @@ def load_weights(
 def _paths(paths: CheckpointPath | Iterable[CheckpointPath]) -> list[CheckpointPath]:
     if isinstance(paths, str | os.PathLike | RangeSource):
         return [paths]
+    if isinstance(paths, WeightsNode):
+        raise ArgumentError(
+            "a path of a checkpoint is needed, and these weights are open already: weights.load(framework=...) gives "
+            "their tensors, weights.save saves them"
+        )
     if isinstance(paths, bytes) or not isinstance(paths, Iterable):
         raise TypeError(f"paths must be a path, or a list of paths, not {type(paths).__name__}")
     files = list(paths)

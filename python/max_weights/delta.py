@@ -29,6 +29,7 @@ from max_weights._core import (
 )
 from max_weights._delta_layout import fitting_layout
 from max_weights._delta_memory import Rename, Transaction, memory_tensors, named_tensors
+from max_weights._group_options import refuse_group_options
 from max_weights._progress import progress_of
 from max_weights.errors import ArgumentError
 
@@ -359,6 +360,7 @@ def apply_into(
     paths = [os.fspath(path) for path in deltas]
     names = sorted_tensors.names()
     if group is None and not sorted_tensors.ranks:
+        refuse_group_options("apply_into", timeout=timeout)
         return AppliedDelta(*Transaction(paths, sorted_tensors).apply(names, progress))
     from max_weights._ranks.deltas import apply_in_group
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from max_weights._core import buffers
-from max_weights._loading import chosen, is_lazy
+from max_weights._loading import chosen, is_lazy, require_options
 from max_weights._weights import load_weights
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def load_file(
         FormatError: the file is damaged.
         WeightNotFoundError: `select` names something that is not there.
     """
+    require_options("load_file", options)
     with load_weights(filename) as weights:
         if not is_lazy(options):
             return weights.load(framework="jax", **options)

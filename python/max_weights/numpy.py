@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy  # noqa: F401 (where it is missing, so is this module)
 
 from max_weights._core import buffers
-from max_weights._loading import chosen, is_lazy
+from max_weights._loading import chosen, is_lazy, require_options
 from max_weights._weights import load_weights
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def load_file(
             the arrays that it is made of.
         ImportError: ml_dtypes is needed and missing.
     """
+    require_options("load_file", options)
     with load_weights(filename) as weights:
         if not is_lazy(options):
             return weights.load(framework="numpy", **options)

@@ -102,6 +102,11 @@ rules! {
         TWO_TRUTHS;
         DO_NOT_LOAD;
 
+    ARROW_PICKLE "MW-EX-223" "arrow.pickle" NeedsTrust:
+        "a table of Arrow or Parquet has a column whose type is described by a pickle";
+        "it was written with a type that is a class of Python, of pyarrow's PyExtensionType";
+        "read it with pyarrow 14.0.1 or newer, which does not unpickle such a type, or only if you trust where it comes from";
+
     CONTAINER_EXECUTABLE "MW-EX-231" "container.executable" Malicious:
         "an executable program is named like weights";
         "it was renamed so that nobody would look at it";

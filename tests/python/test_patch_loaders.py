@@ -3,6 +3,8 @@
 huggingface_hub is there itself; for the others the calls stand here that they make, in words of our own.
 """
 
+import json
+import mmap
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -69,7 +71,7 @@ def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> tu
 
 
 def as_comfyui(path: Path, copies: bool = False) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:
-    """A checkpoint of any kind, with an explanation for users where safetensors finds it damaged."""
+    """A checkpoint of any kind, with an explanation where safetensors finds it damaged; DynamicVRAM is off."""
     if path.suffix not in (".safetensors", ".sft"):
         return torch.load(path, map_location=torch.device("cpu"), weights_only=True, mmap=True), None
     try:
@@ -85,6 +87,30 @@ def as_comfyui(path: Path, copies: bool = False) -> tuple[dict[str, torch.Tensor
             if token in message:
                 raise ValueError(f"{message}: {path} {explanation}") from error
         raise
+
+
+def as_comfyui_with_dynamic_vram(path: Path) -> dict[str, torch.Tensor]:
+    """A safetensors file, mapped by ComfyUI itself."""
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    start = 8 + int.from_bytes(mapped[:8], "little")
+    tensors = {}
+    for name, of in json.loads(mapped[8:start]).items():
+        if name != "__metadata__":
+            begin, end = of["data_offsets"]
+            dtype = {"F32": torch.float32, "F16": torch.float16}[of["dtype"]]
+            part = torch.frombuffer(mapped, dtype=torch.uint8, count=end - begin, offset=start + begin)
+            tensors[name] = part.view(dtype).view(of["shape"])
+    return tensors
+
+
+def test_comfyui_with_dynamic_vram_maps_its_files_itself(folder: Path) -> None:
+    expected = as_comfyui(folder / "a.safetensors")[0]
+    served = patch()
+    found = as_comfyui_with_dynamic_vram(folder / "a.safetensors")
+    assert served("safetensors.safe_open") == 0
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 @pytest.mark.parametrize("copies", [False, True])

@@ -31,6 +31,9 @@ named! {
         Hdf5 "HDF5";
         Onnx "ONNX";
         TfLite "TensorFlow Lite";
+        Arrow "Arrow", "a table in the format of IPC, which Feather has as well, as a file or as a stream";
+        Parquet "Parquet";
+        Feather "Feather", "a table in the first version of the format";
         OldGgml "ggml (before GGUF)";
         ExpertPack "expert pack", "experts of a model in one file, for sglang: weights, of which only the kind is told";
         Json "JSON";
@@ -50,7 +53,7 @@ named! {
 }
 
 /// Magics at the start of files.
-const MAGICS: [(&[u8], Kind); 36] = [
+const MAGICS: [(&[u8], Kind); 39] = [
     (b"\x1f\x8b", Kind::Gzip),
     (b"BZh", Kind::Bzip2),
     (b"\xfd7zXZ\0", Kind::Xz),
@@ -62,6 +65,9 @@ const MAGICS: [(&[u8], Kind); 36] = [
     (b"Rar!\x1a\x07", Kind::Rar),
     (b"\x89HDF\r\n\x1a\n", Kind::Hdf5),
     (b"\x93NUMPY", Kind::Numpy),
+    (b"ARROW1\0\0", Kind::Arrow),
+    (b"PAR1", Kind::Parquet),
+    (b"FEA1", Kind::Feather),
     (b"tjgg", Kind::OldGgml),
     (b"fmgg", Kind::OldGgml),
     (b"lmgg", Kind::OldGgml),
@@ -111,6 +117,9 @@ impl Kind {
             && (*kind != Self::Bzip2 || is_bzip2(first))
         {
             return *kind;
+        }
+        if is_arrow_stream(first) {
+            return Self::Arrow;
         }
         // What these leave out may be of any length; what follows it says which of them it is.
         if is_skippable(first) {
@@ -197,6 +206,7 @@ impl Kind {
             Self::Text => "text".into(),
             Self::Media => "a picture, a sound or a document".into(),
             Self::Onnx => "an ONNX model".into(),
+            Self::Arrow | Self::Parquet | Self::Feather => format!("a table of {}", self.name()),
             Self::Empty | Self::Zeros | Self::Unknown | Self::Json | Self::Yaml => self.name().into(),
             kind if kind.is_compressed() => format!("a {} stream", kind.name()),
             kind if kind.is_archive() => format!("a {} archive", kind.name()),
@@ -251,6 +261,22 @@ fn is_tar(first: &[u8]) -> bool {
 fn is_bzip2(first: &[u8]) -> bool {
     let [b'B', b'Z', b'h', b'1'..=b'9', mark @ ..] = first else { return first.len() < 4 };
     [b"1AY&SY", b"\x17rE8P\x90"].iter().any(|known| mark.iter().zip(*known).all(|(a, b)| a == b))
+}
+
+/// Whether these are the first bytes of a stream of Arrow's messages, which begins with the one of the schema: a mark, a length, and a table with
+/// the number of its kind.
+fn is_arrow_stream(first: &[u8]) -> bool {
+    const SCHEMA: u8 = 1;
+    const KIND: usize = 6;
+    let field = |at: usize| first.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| i32::from_le_bytes(*bytes));
+    let kind = || {
+        let message = 8;
+        let table = usize::try_from(field(message)?).ok().and_then(|table| table.checked_add(message))?;
+        let fields = table.checked_add_signed(-isize::try_from(field(table)?).ok()?)?;
+        let [length @ 8..=64, 0, _, _, _, _, kind, 0, ..] = first.get(fields..)? else { return None };
+        (usize::from(*length) > KIND).then(|| first.get(table + usize::from(*kind)).copied())?
+    };
+    first.starts_with(&[0xff; 4]) && field(4).is_some_and(|len| len > 0 && len % 8 == 0) && kind() == Some(SCHEMA)
 }
 
 /// Whether these are the first bytes of a zlib stream: method, window, and a checksum of both.

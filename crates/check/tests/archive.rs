@@ -10,4 +10,5 @@ mod names;
 mod onnx;
 mod random;
 mod tflite;
+mod unpickled;
 mod zip;

@@ -15,6 +15,28 @@ use crate::array_names::{OF_ARRAYS, OF_WEIGHTS};
 use crate::error::{Outcome, no_attribute};
 use crate::node::WeightsNode;
 
+/// What people ask a mapping or a module for, and what gives them that of weights: names of weights that are not there would be no help.
+const ELSEWHERE: [(&str, &str); 6] = [
+    ("keys", ", and is no mapping: .items() has all (name, weight) pairs at and below it, .children() one level"),
+    ("values", ", and is no mapping: .items() has all (name, weight) pairs at and below it, .children() one level"),
+    (
+        "get",
+        ", and is no mapping: weights[name] is a node, and `name in weights` tells whether there is a weight of that name",
+    ),
+    (
+        "state_dict",
+        ": .load(framework=\"torch\") gives {name: tensor}, max_weights.lazy_state_dict(weights) tensors that are read when they are used",
+    ),
+    ("named_parameters", ": .items() has all (name, weight) pairs, .load(framework=\"torch\") gives {name: tensor}"),
+    (
+        "to_onnx",
+        ", as weights alone are no model: max_weights.graph.onnx.save(graph, path) writes a max_weights.graph.Graph",
+    ),
+];
+/// Functions of the package that are looked for as methods.
+const OF_THE_PACKAGE: [&str; 9] =
+    ["plan", "stats", "infos", "digests", "diff", "fingerprint", "quantized", "renamed", "lazy_state_dict"];
+
 impl WeightsNode {
     /// The name below which the node's methods work, for messages.
     pub(crate) fn title(&self) -> String {
@@ -84,8 +106,12 @@ impl WeightsNode {
             let missing = self.catalog().require(&self.name).err();
             return Err(no_attribute(key, missing).into());
         }
-        if key == "keys" && !self.has_child(key) {
-            let message = "a tree has no 'keys', and is no mapping: .items() has all (name, weight) pairs at and below it, .children() one level";
+        if let Some((_, instead)) = ELSEWHERE.iter().find(|(name, _)| *name == key).filter(|_| !self.has_child(key)) {
+            return Err(PyAttributeError::new_err(format!("a tree has no '{key}'{instead}")).into());
+        }
+        if OF_THE_PACKAGE.contains(&key) && !self.has_child(key) {
+            let message =
+                format!("a tree has no '{key}', which is a function of the package: max_weights.{key}(weights)");
             return Err(PyAttributeError::new_err(message).into());
         }
         if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {

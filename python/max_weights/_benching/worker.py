@@ -15,6 +15,7 @@ from pathlib import Path
 
 from max_weights._benching.loaders import LOADERS, Answer, Run, touch
 from max_weights._core import printable
+from max_weights._typing import known
 
 __all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
 
@@ -73,10 +74,10 @@ class Worker:
 
     def ask(self, request: str, until: float) -> Answer:
         """Get the answer to a request: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
-        assert self._process.stdin is not None
+        requests = known(self._process.stdin)
         try:
-            self._process.stdin.write(f"{request}\n".encode())
-            self._process.stdin.flush()
+            requests.write(f"{request}\n".encode())
+            requests.flush()
         except BrokenPipeError:
             raise LoaderFailed(self._last_words()) from None
         line = b""

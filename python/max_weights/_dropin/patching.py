@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from max_weights._core import shown
 from max_weights._dropin.calls import Calls, Counter, log
 from max_weights._fork_lock import ForkLock
+from max_weights._switches import is_on
 
 __all__ = ["patch", "patched", "unpatch"]
 
@@ -106,10 +106,14 @@ def patch(*, verify: bool | None = None) -> None:
         verify: Compare the models that `from_pretrained` of transformers and of diffusers loads with their files: one
             line of that logger says what is equal; a parameter that differs is a `VerificationError`. Default: whether
             the environment has `MAX_WEIGHTS_VERIFY=1`.
+
+    Raises:
+        ArgumentError: `MAX_WEIGHTS_VERIFY` is neither on nor off (a ValueError).
     """
+    verifies = is_on("MAX_WEIGHTS_VERIFY") if verify is None else verify
     with _state.lock:
         _state.active = True
-        _state.verify = os.environ.get("MAX_WEIGHTS_VERIFY") == "1" if verify is None else verify
+        _state.verify = verifies
         _unwrap()
         for module in _LOAD_MODELS:
             if _state.verify and module in sys.modules:

@@ -50,7 +50,10 @@ def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., 
 
                 loading = Loading(path, map_location, mmap=mapped)
                 if unknown := sorted(set(loading.globals) - _torch_allows()):
-                    raise Refused(f"not among what torch allows by default: {shown(unknown[0])}")
+                    raise Refused(
+                        f"not among what torch allows by default: {shown(unknown[0])} (torch.load builds what "
+                        "torch.serialization.add_safe_globals allows)"
+                    )
                 value: _T = loading.value()
             except Refused as refused:
                 counter.count_fallback(str(refused))

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, overload
 
+from max_weights._checkpoints import require_tree
 from max_weights._core import QuantizedListing, infos, near_names, quantized_record, shown
 from max_weights._html import count, properties, table, view
 from max_weights._quantized_weights.config import config_of
 from max_weights._quantized_weights.decoding import decode
 from max_weights._shape import Shape
+from max_weights._typing import known
 from max_weights._weight_data import WeightData
 from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
@@ -39,8 +41,7 @@ class QuantizedWeight:
     def _layout(self) -> QuantizedLayout:
         if self._record.refusal is not None:
             raise self._record.refusal.with_traceback(None)
-        assert self._record.layout is not None
-        return self._record.layout
+        return known(self._record.layout)
 
     @property
     def name(self) -> str:
@@ -223,6 +224,7 @@ def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | Q
     The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which tensor
     is missing or does not fit.
     """
+    require_tree(node, "quantized")
     if name is None:
         return QuantizedWeights(node)
     config = config_of(node)

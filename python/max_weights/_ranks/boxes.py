@@ -12,8 +12,9 @@ from max_weights._ranks.agreement import record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.session import Session
 from max_weights._read_options import ReadOptions
+from max_weights._typing import known
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError, RankError
+from max_weights.errors import ArgumentError, RankError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,9 +87,8 @@ def read_boxes(
             [old | new for old, new in zip(records, hashes, strict=True)],
             {"plan": "has another plan"},
         )
-        assert plan is not None
         try:
-            exchange(plan, node, targets, session, ReadOptions())
+            exchange(known(plan), node, targets, session, ReadOptions())
         except RankError:
             raise
         except Exception as failed:
@@ -111,7 +111,10 @@ def _target(info: WeightInfo, tensor: torch.Tensor, size: int) -> Target | None:
     """Return where the bytes of a box go."""
     if not size or not math.prod(tensor.shape):
         return None
-    assert isinstance(info.dtype, DType)
+    if not isinstance(info.dtype, DType):
+        raise UnsupportedError(
+            f"'{shown(info.name)}': elements of the type '{shown(info.dtype)}' are not sent to ranks"
+        )
     dtype = info.dtype.to_torch()
     if tensor.dtype == dtype and tensor.is_contiguous() and tensor.device.type == "cpu":
         return Target(size, tensor.detach().reshape(-1).view(torch.uint8))
@@ -131,8 +134,7 @@ def tensors_of(items: Iterable[WriteItem]) -> list[tuple[str, str, list[int]]]:
     tensors: dict[str, tuple[str, list[int]]] = {}
     elements: dict[str, int] = {}
     for item in items:
-        name, data = item.index.fqn, item.tensor_data
-        assert data is not None
+        name, data = item.index.fqn, known(item.tensor_data)
         try:
             own = (DType.from_torch(data.properties.dtype).name, list(data.size))
         except ValueError as error:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._buffer import Buffer
 from max_weights._core import RankPlan, dequantize, shown
-from max_weights._loading import check_device, converter, gc_paused
+from max_weights._garbage import gc_paused
+from max_weights._loading import check_device, converter
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.session import Session
+from max_weights._typing import known
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, RankError, UnsupportedError
 from max_weights.sharding._by_name import Shard, shape_of
@@ -125,7 +127,7 @@ def agreed(
     except Exception as failed:
         error = failed
     records = session.agree(record, error)
-    assert resolved is not None
+    resolved = known(resolved)
     alike = {"what": "asks for other weights, names or dtypes", "most": "has another max_host_bytes"}
     require_alike(session, records, alike)
     plan: RankPlan | None = None
@@ -139,7 +141,7 @@ def agreed(
     except Exception as failed:
         error = failed
     hashes = session.agree({"plan": "" if plan is None else plan.hash().hex()}, error)
-    assert plan is not None
+    plan = known(plan)
     one_plan = {"plan": "has other strategies in its shard"}
     require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
     return resolved, plan, parts
@@ -217,7 +219,8 @@ class Part:
                 stored = [*rest, last // info.encoding.elements_per_block * info.encoding.block_size]
                 self._made = Buffer._any(stored, DType.uint8)
             else:
-                assert isinstance(info.dtype, DType)
+                if not isinstance(info.dtype, DType):
+                    raise TypeError(f"'{shown(info.name)}' has the type '{shown(info.dtype)}'")  # refused before
                 self._made = Buffer._any(self._shape, info.dtype)
         return self._made
 

@@ -18,6 +18,7 @@ from max_weights._ranks.placements import Meshes, refusal, splits_of, together
 from max_weights._ranks.replicas import Replica, require_same_replicas, shared_part
 from max_weights._ranks.session import Members, Session
 from max_weights._saved_paths import paths_of
+from max_weights._typing import known
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -233,8 +234,7 @@ def _agreed(
     hashes = session.agree({"plan": "" if save is None else save.hash().hex()}, error)
     one_plan = {"plan": "has other files in its plan"}
     require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
-    assert save is not None
-    return save
+    return known(save)
 
 
 def _saved(session: Session, own: Sequence[Buffer], save: RankSave, progress: Progress | bool | None) -> list[Path]:

@@ -19,9 +19,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
+from max_weights._group_options import require_timeout
 from max_weights._ranks.connection import Connection
 from max_weights._ranks.failure import Failure
 from max_weights._ranks.topology import host_name, is_running, machine
+from max_weights._typing import known
 from max_weights.errors import ArgumentError, RankError
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ _BEAT = 0.25
 """Seconds between two signs of life."""
 _SILENT = 1.2
 """A rank that gave none for so many seconds, while a connection broke, is gone."""
-_LONGEST = 1_000_000_000
-"""The longest timeout in seconds: 31 years, which no clock of torch overflows with."""
 _sessions: dict[str, int] = {}
 
 
@@ -73,10 +73,7 @@ class Session:
         is_alone = isinstance(group, Members) and len(group.ranks) == 1
         if not is_alone and (not dist.is_available() or not dist.is_initialized()):
             raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()")
-        if not timeout > 0:
-            raise ArgumentError(f"timeout must be a number of seconds above 0, not {timeout!r}")
-        if timeout > _LONGEST:
-            raise ArgumentError(f"timeout must be at most {_LONGEST:,} seconds, not {timeout!r}")
+        require_timeout(timeout)
         self.what = what
         self.timeout = timeout
         self.host = host_name()
@@ -119,8 +116,7 @@ class Session:
     @property
     def connection(self) -> Connection:
         """What the ranks of this session send through."""
-        assert self._connection is not None
-        return self._connection
+        return known(self._connection)
 
     def __enter__(self) -> Self:
         if self.size == 1:

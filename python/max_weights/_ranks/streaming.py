@@ -14,6 +14,7 @@ from max_weights._ranks.exchange import rounds
 from max_weights._ranks.loading import agreed, refuse_options
 from max_weights._ranks.session import Session
 from max_weights._streaming import WeightStream
+from max_weights._typing import known
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -151,8 +152,7 @@ class _RankTensors:
         while not self._ready:
             self._ready.extend(self._complete.get(next(self._rounds), ()))
         position = self._ready.popleft()
-        part = self._parts[position]
-        assert part is not None
+        part = known(self._parts[position])
         buffer = part.finish()
         self._parts[position] = self._targets[position] = None
         if self._device is not None:

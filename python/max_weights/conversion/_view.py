@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from max_weights._core import _convert_weights, _first_fitting, infos, shown
 from max_weights.conversion._rules import ConversionRule, Size
@@ -19,8 +19,17 @@ __all__ = ["HUB", "Config", "conversion_rules", "converted", "converted_by", "ru
 
 HUB = "hf"
 """The layout of the checkpoints of the Hugging Face hub, from which all tables start."""
-Config = Mapping[str, Any] | str | os.PathLike[str]
-"""A model's configuration: the content of its config.json, or the path of that or of its folder."""
+
+
+class ModelConfig(Protocol):
+    """The configuration that a model of transformers has: `model.config`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what its config.json has."""
+
+
+Config = Mapping[str, Any] | ModelConfig | str | os.PathLike[str]
+"""A model's configuration: the content of its config.json, the path of that or of its folder, or `model.config`."""
 
 _CONFIG = "config.json"
 _MOST_BYTES = 16 << 20
@@ -33,11 +42,11 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
 
     Args:
         layout: `transformers5`, `vllm` or `megatron`.
-        config: The model's configuration: a mapping, or the path of a config.json or of its folder. Its `model_type`
-            says which rules, and rules name some of its numbers.
+        config: The model's configuration: a mapping, the path of a config.json or of its folder, or `model.config`. Its
+            `model_type` says which rules, and rules name some of its numbers.
 
     Raises:
-        ArgumentError: another layout (a ValueError).
+        ArgumentError: another layout, or no configuration (a ValueError).
         UnsupportedError: an architecture that there is no table for.
     """
     values = _values(config)
@@ -158,6 +167,14 @@ def _number(name: str, values: Mapping[str, Any]) -> int:
 def _values(config: Config) -> dict[str, Any]:
     if isinstance(config, Mapping):
         return dict(config)
+    to_dict = getattr(config, "to_dict", None)
+    if callable(to_dict) and isinstance(values := to_dict(), Mapping):
+        return dict(values)  # the configuration of a model of transformers
+    if not isinstance(config, (str, os.PathLike)):
+        raise ArgumentError(
+            "config is the content of a config.json, its path or that of its folder, or the config of a model of "
+            f"transformers, not a {shown(type(config).__name__)}"
+        )
     path = os.fspath(config)
     return _read(os.path.join(path, _CONFIG) if os.path.isdir(path) else path)
 

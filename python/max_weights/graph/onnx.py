@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from max_weights._core import infos, open_weights, place_file, printable, save_tensors, shown
+from max_weights._typing import known
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
             save_tensors(str(data), list(external), list(external.values()), None, alignment=_PAGE, sync=True)
             places |= {info.name: (data.name, info.offset) for info in infos(open_weights([data]))}
         for name, initializer in model.graph.initializers.items():
-            declared = initializer.const_value
-            assert declared is not None
+            declared = known(initializer.const_value)
             initializer.const_value = ir.ExternalTensor(
                 *places[name], values[name].nbytes, declared.dtype, shape=ir.Shape(values[name].shape), name=name
             )

@@ -24,12 +24,14 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from max_weights._core import infos, shown
+from max_weights._group_options import refuse_group_options, require_timeout
 from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
 from max_weights._ranks.saving import Files, save_boxes
 from max_weights._ranks.session import Members
 from max_weights._saving import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
+from max_weights._typing import known
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
@@ -71,24 +73,35 @@ class WeightsReader(StorageReader):
 
     def __init__(
         self,
-        path: Paths,
+        path: Paths | None = None,
         *,
         group: ProcessGroup | None = None,
         timeout: float = 600.0,
         remote: Remote | None = None,
     ) -> None:
+        if group is None:
+            refuse_group_options("WeightsReader", timeout=timeout)
         self._group, self._timeout, self._remote = group, timeout, remote
-        self.reset()
-        self._open(path)
+        self._load_id: str | None = None
+        self._opened: WeightsNode | None = None
+        self._infos: dict[str, WeightInfo] = {}
+        if path is not None:
+            self._open(path)
+
+    @property
+    def _weights(self) -> WeightsNode:
+        if self._opened is None:
+            raise ArgumentError("WeightsReader has no checkpoint: give it a path, or checkpoint_id= to dcp.load")
+        return self._opened
 
     def _open(self, path: Paths) -> None:
         self._path = path
-        self._weights: WeightsNode = load_weights(path, remote=self._remote)
-        self._infos: dict[str, WeightInfo] = {info.name: info for info in infos(self._weights)}
+        self._opened = load_weights(path, remote=self._remote)
+        self._infos = {info.name: info for info in infos(self._opened)}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin another load, of the checkpoint at this path if there is one."""
-        self._load_id: str | None = None
+        self._load_id = None
         if checkpoint_id is not None:
             self._open(checkpoint_id)
 
@@ -99,6 +112,7 @@ class WeightsReader(StorageReader):
 
     def read_metadata(self, *_: object, **__: object) -> Metadata:
         """Return the dtypes and shapes of all weights; each is one chunk, however many files have its parts."""
+        _ = self._weights
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, None] = {}
         for name, info in self._infos.items():
@@ -200,7 +214,7 @@ class WeightsWriter(StorageWriter):
 
     Args:
         folder: Where the files go: all processes have to see it under this path. Or the URL of one, as for
-            `save_sharded`.
+            `save_sharded`. Default: the `checkpoint_id` that is given to `save`.
         metadata: As for `save_sharded`.
         max_shard_size: As for `save_sharded`.
         name: As for `save_sharded`.
@@ -215,7 +229,7 @@ class WeightsWriter(StorageWriter):
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | None = None,
         *,
         metadata: Mapping[str, str] | None = None,
         max_shard_size: int | str = "5GB",
@@ -226,7 +240,9 @@ class WeightsWriter(StorageWriter):
         timeout: float = 600.0,
     ) -> None:
         size, store = bytes_of(max_shard_size), None if remote is None else remote._store
-        self._files = Files(os.fsdecode(folder), metadata_of(metadata), size, name, alignment, sync, store)
+        to = "" if folder is None else os.fsdecode(folder)
+        self._files = Files(to, metadata_of(metadata), size, name, alignment, sync, store)
+        require_timeout(timeout)
         self._timeout = timeout
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -240,7 +256,13 @@ class WeightsWriter(StorageWriter):
         return bool(os.fspath(checkpoint_id))
 
     def set_up_storage_writer(self, *_: object, **__: object) -> None:
-        """Do nothing: the ranks meet when they write."""
+        """Check that there is a folder; the ranks meet when they write.
+
+        Raises:
+            ArgumentError: there is none (a ValueError).
+        """
+        if not self._files.folder:
+            raise ArgumentError("WeightsWriter has no folder: give it one, or checkpoint_id= to dcp.save")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Return the plan, with the rank of this process.
@@ -272,7 +294,8 @@ class WeightsWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write what the plan says, together with all ranks; the files are in their places when this returns."""
         to_save = plan.storage_data
-        assert isinstance(to_save, _ToSave)
+        if not isinstance(to_save, _ToSave):
+            raise ArgumentError("the plan is not one that this writer has made: call prepare_global_plan first")
         numbers = {name: number for number, (name, _, _) in enumerate(to_save.tensors)}
         sizes: list[int] = []
 
@@ -294,8 +317,7 @@ class WeightsWriter(StorageWriter):
 
 def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[tuple[int, int]], Buffer]:
     """Return the number of a tensor, which part of it a rank writes, and what that is."""
-    assert item.tensor_data is not None
-    chunk = item.tensor_data.chunk
+    chunk = known(item.tensor_data).chunk
     data = planner.resolve_data(item)
     if not isinstance(data, torch.Tensor) or data.shape != chunk.sizes:
         raise ArgumentError(f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from max_weights._switches import is_on
 
 __all__ = ["register"]
 
@@ -12,8 +13,10 @@ _ITERATORS = ("safetensors_weights_iterator", "buffered_multi_thread_safetensors
 
 
 def register() -> None:
-    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. If this fails, sglang logs it and continues."""
-    if os.environ.get("MAX_WEIGHTS_PATCH") != "1":
+    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. If this fails, sglang logs it and continues:
+    also where the value of the variable is neither on nor off.
+    """
+    if not is_on("MAX_WEIGHTS_PATCH"):
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._allocation import LazyCast
 from max_weights._load_request import LoadRequest, Rename
+from max_weights._typing import known
 from max_weights._weight_data import WeightData
 from max_weights._weights import load_weights
 from max_weights.devices import is_virtual_device_mode
@@ -88,8 +89,8 @@ class Conversions:
         if isinstance(argument, WeightData):
             return _cast(argument, dtype)
         memory = value.value.to_buffer() if isinstance(value.value, LazyCast) else value.memory
-        assert memory is not None  # only what virtual_devices() gives has none, and that is a WeightData
-        return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
+        # Only what virtual_devices() gives has no memory, and that is a WeightData.
+        return _cast(WeightData(known(memory), "", value.dtype, value.shape), dtype)
 
     def warn(self, model: str) -> None:
         """Say in the log what was converted."""

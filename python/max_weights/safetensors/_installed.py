@@ -12,6 +12,8 @@ from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
+from max_weights._typing import known
+
 __all__ = ["found_extension", "loaded_extension", "needed", "spec_of", "version"]
 
 _EXTENSION = "safetensors._safetensors_rust"
@@ -70,10 +72,10 @@ def spec_of(module: str) -> ModuleSpec | None:
 
 def _load(spec: ModuleSpec) -> ModuleType:
     module = module_from_spec(spec)
-    assert spec.loader is not None  # a file was found
+    loader = known(spec.loader)  # a file was found
     sys.modules[_EXTENSION] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[_EXTENSION]
         raise

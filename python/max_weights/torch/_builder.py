@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["Loading", "load", "maps_by_default"]
 
 _UNKNOWN = ("refuse", "placeholder")
+_UNKNOWN_GLOBAL = "torch.global"
+_SAFE_GLOBALS = (
+    "torch.serialization.add_safe_globals has no effect here, where nothing that a file names is called: torch.load "
+    "builds objects of the classes that it allows, and unknown='placeholder' leaves them out"
+)
 
 
 def load(
@@ -57,7 +62,8 @@ def load(
         map_location: Where storages go, as for `torch.load`: a device, a dict of locations, a function of storage and
             location, or `None` for the device that they were saved on.
         pickle_module: Must be `None`: no other unpickler is used.
-        weights_only: True or `None`, which mean the same here.
+        weights_only: True or `None`, which mean the same here. `torch.serialization.add_safe_globals` has no effect: a
+            class that it allows would be called.
         mmap: True maps the file: where a storage is stored uncompressed, tensors are views of private pages of the
             file, nothing is read before it is used, and writing to them changes neither the file nor another process;
             the file must not be changed in place while they are in use. `None` is what
@@ -87,7 +93,12 @@ def load(
     start = position_of(f)
     with at_path(f) as path:
         loading = Loading(path, map_location, mmap=mapped)
-        value = loading.value(placeholders=unknown == "placeholder")
+        try:
+            value = loading.value(placeholders=unknown == "placeholder")
+        except UnsupportedError as error:
+            if error.rule == _UNKNOWN_GLOBAL:
+                error.args = (f"{error}; {_SAFE_GLOBALS}",)
+            raise
     if start is not None:
         loading.go_after(f, start)
     return value

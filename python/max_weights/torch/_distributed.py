@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from max_weights._buffer import Buffer
 from max_weights._core import RankPlan, dequantize, shown
+from max_weights._group_options import require_spread
 from max_weights._ranks.agreement import digest, record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.placements import ABSENT, Mesh, Meshes, Split, splits_of, together
@@ -104,8 +105,7 @@ class Together:
     """
 
     def __init__(self, session: Session, request: ResolvedRequest, parts: Mapping[str, Part], spread: Spread) -> None:
-        if spread not in ("auto", "rank", "node", "world"):
-            raise ArgumentError(f"spread must be 'auto', 'rank', 'node' or 'world', not {spread!r}")
+        require_spread(spread)
         self._session = session
         self._request = request
         self.parts = parts

@@ -10,7 +10,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import PytorchWeights, export_dlpack, infos
-from max_weights._loading import chosen, is_lazy, restore_torch_dtype
+from max_weights._loading import chosen, is_lazy, require_options, restore_torch_dtype
 from max_weights._weights import load_weights
 from max_weights.devices import torch_gpu
 
@@ -50,6 +50,7 @@ def load_file(
         BufferError: an element type that torch does not have.
         DeviceError: the CUDA device has too little memory, or a copy fails.
     """
+    require_options("load_file", options)
     place = torch.device(device)
     gpu = torch_gpu(torch, place)
     tensors: dict[str, torch.Tensor]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from max_weights._checkpoints import opened
 from max_weights._core import PytorchWeights, shown
+from max_weights._group_options import refuse_group_options, require_spread
 from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._load_request import LoadRequest, ResolvedRequest
 from max_weights._loading import LoadMethod, converter, load_resolved, resolve_device
 from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
-from max_weights._weights import load_weights
+from max_weights._typing import known
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, RankError
 from max_weights.sharding._by_name import shape_of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     import torch.distributed as dist
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._loading import LoadOptions
     from max_weights._ranks.session import Session
@@ -51,7 +54,7 @@ _STAGED_AT_A_TIME = 256 << 20
 
 def load_into(
     module: nn.Module,
-    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    path: Checkpoint,
     *,
     strict: bool = True,
     group: dist.ProcessGroup | None = None,
@@ -83,7 +86,7 @@ def load_into(
 
     Args:
         module: The module.
-        path: Anything that `load_weights` accepts.
+        path: Anything that `load_weights` opens; or a tree that is open, which stays open.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
             report lists them. A shape that does not fit is always an error.
         group: The ranks that load together, each byte read by one of them: a process group of torch.distributed, all of
@@ -92,7 +95,7 @@ def load_into(
         spread: Who reads for whom: `rank`, each for itself; `node`, one for all ranks of its machine; `world`, one for
             all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
             `world` over NCCL.
-        timeout: For how many seconds ranks wait for one that does not answer.
+        timeout: For how many seconds ranks wait for one that does not answer. This and `spread` are for several ranks.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, verify,
             progress, options (a `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the
             meta device.
@@ -109,27 +112,28 @@ def load_into(
     if not isinstance(module, nn.Module):
         raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
     if group is None and not has_distributed(module):
-        with load_weights(path) as weights:
+        require_spread(spread)
+        refuse_group_options("load_into", timeout=timeout, spread=spread)
+        with opened(path, "load_into") as weights:
             own = _Plan(module, weights, strict, options)
             own.require_fit()
             return own.run(began)
     from max_weights._ranks.session import Session
 
-    with Session(group, timeout, "load_into") as session:
+    with Session(group, timeout, "load_into") as session, ExitStack() as files:
         plan: _Plan | None = None
         together: Together | None = None
         error: Exception | None = None
         try:
             run_hooks(module, before=True)
-            weights = load_weights(path)
+            weights = files.enter_context(opened(path, "load_into"))
             plan = _Plan(module, weights, strict, options)
             plan.require_fit()
             together = plan.together(session, spread)
         except Exception as failed:
             error = failed
         records = session.agree({} if together is None else together.record, error)
-        assert plan is not None
-        assert together is not None
+        plan, together = known(plan), known(together)
         together.plan(records)
         session.note = "the module may have some of the new values"
         try:
@@ -141,7 +145,6 @@ def load_into(
         except Exception as failed:
             error = failed
         session.agree({}, error)
-        weights.close()
         return report
 
 

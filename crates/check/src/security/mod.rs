@@ -14,7 +14,7 @@ use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::repository;
-use formats::{hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow, tflite};
+use formats::{arrow, hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow, tflite};
 use pickle::Expected;
 
 /// Of what has no magic, so many bytes show whether it is a pickle.
@@ -60,6 +60,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         Kind::Numpy => numpy::scan(piece, context)?,
         Kind::Hdf5 => hdf5::scan(piece, context)?,
         Kind::Onnx => onnx::scan(piece, context)?,
+        Kind::Arrow | Kind::Parquet | Kind::Feather => arrow::scan(piece, kind, context)?,
         Kind::Safetensors | Kind::Gguf => polyglot::check(piece, kind, context)?,
         Kind::Media | Kind::Empty | Kind::Zeros | Kind::LfsPointer => {}
         _ => {

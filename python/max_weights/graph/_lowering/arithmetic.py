@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from max_weights._typing import known
 from max_weights.dtype import DType
 from max_weights.graph._lowering.division import choose, quotient, remainder
 from max_weights.graph._lowering.dtypes import wider
@@ -70,8 +71,7 @@ def lower_power(scope: Scope, node: Node) -> ir.Value:
                 result = x if result is None else scope.compute("Mul", [result, x], dtype)
             rest //= 2
             if not rest:
-                assert result is not None
-                return result
+                return known(result)
             x = scope.compute("Mul", [x, x], dtype)
     wide = [scope.cast(name, dtype, DType.int64) for name in (x, exponent)]
     return scope.cast(scope.add("Pow", wide), DType.int64, dtype)

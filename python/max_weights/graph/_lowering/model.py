@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
 from max_weights._dim import Dim, StaticDim, SymbolicDim
+from max_weights._typing import known
 from max_weights.dtype import DType
 from max_weights.errors import GraphError
 from max_weights.graph._lowering.packed import ELEMENTS, repack
@@ -162,7 +163,6 @@ def _add_weight(graph: ir.Graph, value: ir.Value, initializer: bool) -> None:
     if not initializer:
         graph.inputs.append(value)
         return
-    assert value.dtype is not None
-    assert value.shape is not None
-    value.const_value = ir.ExternalTensor("weights", None, None, value.dtype, shape=value.shape, name=name_of(value))
+    dtype, shape = known(value.dtype), known(value.shape)
+    value.const_value = ir.ExternalTensor("weights", None, None, dtype, shape=shape, name=name_of(value))
     graph.register_initializer(value)

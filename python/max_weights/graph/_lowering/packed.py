@@ -61,7 +61,8 @@ def lower_product(scope: Scope, node: Node) -> ir.Value:
     """Lower the product with the elements, which is computed in float32."""
     (left, right), encoding = node.inputs, node.attributes["encoding"]
     inner, outer = left.shape[-1], right.shape[0]
-    assert isinstance(inner, StaticDim)
+    if not isinstance(inner, StaticDim):
+        raise UnsupportedError(f"the product with packed weights needs a size that is known, not {inner}")
     rows = scope.rows(scope[left], int(inner))
     if encoding == "Q4_0" and right.node.op == "weight" and isinstance(outer, StaticDim):
         parts = [scope.repacked_part(right, encoding, part) for part in ("numbers", "scales")]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from max_weights._dim import Dim, StaticDim, SymbolicDim, terms_of
+from max_weights._typing import known
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph._lowering.division import quotient
@@ -122,8 +123,7 @@ class Scope(Writer):
             for atom in product:
                 factor = self.dim(atom) if isinstance(atom, Dim) else self._quotient(*atom)
                 term = factor if term is None else self.add("Mul", [term, factor])
-            assert term is not None
-            total = term if total is None else self.add("Add", [total, term])
+            total = known(term) if total is None else self.add("Add", [total, known(term)])
         return self.constant([0]) if total is None else total
 
     def _quotient(self, left: Dim, right: Dim) -> ir.Value:

@@ -30,7 +30,8 @@ def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
 
     def add(lowering: Lowering) -> Lowering:
         for op in ops:
-            assert op not in _LOWERINGS, op
+            if op in _LOWERINGS:
+                raise RuntimeError(f"the operation '{op}' has two lowerings")
             _LOWERINGS[op] = lowering
         return lowering
 

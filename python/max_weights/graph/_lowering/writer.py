@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from max_weights._typing import known
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph._lowering.dtypes import ONNX_TYPES, computed_as
@@ -62,8 +63,7 @@ class Shared:
 
 def name_of(value: ir.Value) -> str:
     """Return the name of an input, an output or a weight."""
-    assert value.name is not None
-    return value.name
+    return known(value.name)
 
 
 def onnx_type(dtype: DType, where: str) -> ir.DataType:

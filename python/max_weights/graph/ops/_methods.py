@@ -82,7 +82,8 @@ class _Methods(TensorValue):
     @classmethod
     def _operand(cls, op: str, value: TensorValue | Dim | Shape) -> Self:
         tensor = operand(op, value)
-        assert isinstance(tensor, cls)
+        if not isinstance(tensor, cls):
+            raise TypeError(f"{op} needs a {cls.__name__}, not a {type(tensor).__name__}")
         return tensor
 
     def broadcast_to(self, shape: ShapeLike) -> TensorValue:

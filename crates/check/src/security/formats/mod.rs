@@ -1,5 +1,6 @@
-//! Formats that hold no pickles by themselves: what in them is code, reaches other files, or is something else than it seems.
+//! Formats that are no pickles by themselves: what in them is code, reaches other files, or is something else than it seems.
 
+pub(crate) mod arrow;
 mod configurations;
 pub(crate) mod hdf5;
 mod keras;
@@ -13,6 +14,7 @@ mod skops;
 pub(crate) mod suffix;
 pub(crate) mod tensorflow;
 pub(crate) mod tflite;
+mod unpickled;
 
 use max_weights::rules;
 use max_weights::text::shown;

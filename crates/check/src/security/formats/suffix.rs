@@ -76,7 +76,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         }
         Kind::Text if has_suffix(piece.name, "pth") && is_path_file(piece)? => {}
         Kind::Text | Kind::Unknown if has_suffix(piece.name, NO_TEXT) => no_weights(piece, kind, context),
-        Kind::Media if names_weights => {
+        Kind::Media | Kind::Arrow | Kind::Parquet | Kind::Feather if names_weights => {
             let message = format!("this is {} in place of weights", kind.with_article());
             report(rules::FORMAT_STRANGER, message, context);
         }

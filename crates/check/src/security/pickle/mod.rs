@@ -25,7 +25,7 @@ use crate::context::{Context, Piece};
 use crate::security;
 
 pub use stream::scan;
-pub(super) use stream::{one, rest};
+pub(super) use stream::{embedded, one, rest};
 pub use trial::{is_pickle_that_imports, may_be_pickle};
 
 /// Whose pickle it is said to be: what references to the outside it may have, and what may follow it.

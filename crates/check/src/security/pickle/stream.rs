@@ -25,6 +25,8 @@ const MAX_NAME: usize = 256;
 const TRIES: u64 = 16 << 20;
 /// A try counts for so many at least.
 const LEAST: u64 = 4 << 10;
+/// How often the bytes of a file of another format may be tried: each line of a list of words looks like a pickle.
+const TRIES_OF_OTHERS: u64 = 2048;
 /// The class of what torch's distributed checkpoints say of themselves.
 const METADATA: (&str, &str) = ("torch.distributed.checkpoint.metadata", "Metadata");
 /// So many values of the list of storages are known.
@@ -229,6 +231,38 @@ pub(in crate::security) fn rest(
         context.report(piece, Diagnostic::new(rules::CODE_STREAM, message).offset(from));
     }
     Ok(end)
+}
+
+/// Looks for pickles that name something, anywhere in a file of another format but in the parts of it that are `known`, in their order.
+pub(in crate::security) fn embedded(piece: &Piece<'_>, known: &[(u64, u64)], context: &mut Context<'_>) -> Result<()> {
+    let mut left = piece.bytes.len().saturating_mul(TRIES_OF_OTHERS).saturating_add(TRIES);
+    let mut at = 0;
+    while let Some(start) = hidden(piece.bytes, at, context)? {
+        context.go_on()?;
+        let part = known.partition_point(|(begin, _)| *begin <= start).checked_sub(1).and_then(|part| known.get(part));
+        if let Some((_, end)) = part.filter(|(_, end)| start < *end) {
+            at = *end;
+            continue;
+        }
+        let tried = run(piece.bytes, start, Expected::Any, true, context)?;
+        left = left.saturating_sub(tried.cost());
+        let is_whole = matches!(tried.end, End::Stop);
+        let (calls, is_marked) = (tried.found.calls > 0, piece.bytes.part(start, 1)? == [0x80]);
+        // Without the mark of its protocol, lines and words of a text look like imports, and some like calls.
+        let counts = if is_marked { is_whole || calls } else { is_whole && calls };
+        if counts && tried.names_something() {
+            at = if is_whole { tried.next } else { tried.at.max(start) + 1 };
+            commit(piece, tried, context)?;
+        } else {
+            at = start + 1;
+        }
+        if left == 0 {
+            let message = format!("from byte {at} on, no more pickles were looked for: too much looks like one");
+            context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Reports what was found in a pickle, and looks into those in it.

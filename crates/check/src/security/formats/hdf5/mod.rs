@@ -1,11 +1,15 @@
-//! HDF5 files, as older Keras writes them. They are searched for what a loader would act on: the configuration of a model, and links to other files.
+//! HDF5 files, as older Keras, PyTables and pandas write them. They are searched for what a loader would act on: the configuration of a model, links to
+//! other files, and pickles.
 //! Objects in them are not followed: a part that no object leads to is looked at as well.
+
+mod values;
 
 use max_weights::rules;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 
 use super::configurations::{self, Configurations};
+use super::unpickled::Unpickled;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::options::Level;
@@ -24,6 +28,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let bytes = piece.bytes;
     let mut at = 0;
     let mut configs = Configurations::new();
+    let mut unpickled = Unpickled::default();
     while at < bytes.len() {
         context.go_on()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
@@ -57,8 +62,18 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             let message = "the names in a group are compressed: whether its links lead to other files is unknown";
             report(rules::ARCHIVE_UNSUPPORTED, place, message.into());
         }
+        for place in 0..window.len().min(WINDOW) {
+            if let Some(attribute) = window.get(place..).and_then(values::attribute) {
+                let extent = (at + place as u64 + attribute.at, attribute.len);
+                unpickled.value(piece, &format!("attribute '{}'", attribute.name), extent, context)?;
+            }
+        }
+        for place in memchr::memmem::find_iter(&window, values::HEAP).filter(|place| *place < WINDOW) {
+            values::heap(piece, at + place as u64, &mut unpickled, context)?;
+        }
         at += WINDOW as u64;
     }
+    unpickled.anywhere(piece, context)?;
     if piece.member.is_none() && configs.found > 0 {
         context.file.kind = "Keras (HDF5)".into();
     }

@@ -1,0 +1,31 @@
+"""Environment variables that turn something on or off; any other value is an error that names those that do."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["is_on"]
+
+_ON = ("1", "true", "yes", "on")
+_OFF = ("0", "false", "no", "off", "")
+
+
+def is_on(variable: str, *, default: bool = False) -> bool:
+    """Return whether an environment variable turns something on: 1, true, yes or on, in any case.
+
+    Args:
+        variable: Its name.
+        default: What counts where it is not set.
+
+    Raises:
+        ArgumentError: its value is none of these, nor 0, false, no, off or nothing (a ValueError).
+    """
+    value = os.environ.get(variable)
+    if value is None:
+        return default
+    word = value.strip().lower()
+    if word not in _ON + _OFF:
+        from max_weights.errors import ArgumentError  # torch imports this file in every program
+
+        raise ArgumentError(f"{variable}={value!r} is no switch: use 1, true, yes or on, or else 0, false, no or off")
+    return word in _ON

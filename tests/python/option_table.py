@@ -1,0 +1,537 @@
+"""Every option of every public verb, and what shows that it has an effect; `test_option_table.py` walks it.
+
+A new option needs a row in the table of its verb: without one a test fails. A row is one of
+
+- `Changes(value)`: with this value the result is another one;
+- `Refused(value, message)`: an error says why the value cannot be, where it changes how, and not what;
+- `Called()`: for `progress`: the function is called;
+- `Kept("test_file.py::test_name")`: a test of its own, whose file names the option.
+
+A value that is a function of one argument is called with the `Case`, which has files and trees.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+import max_weights
+import max_weights.delta
+import max_weights.torch
+from max_weights import WeightsNode, nn
+from max_weights._loading import LoadOptions
+from max_weights._read_options import ReadKeywords
+from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.remote import Remote, source
+from option_cases import (
+    HALF,
+    Called,
+    Changes,
+    Kept,
+    Refused,
+    Row,
+    Verb,
+    applied,
+    diffed,
+    fingerprinted,
+    into,
+    made_delta,
+    saved,
+    saved_by_torch,
+    scaled,
+    seen,
+    written_by_writer,
+)
+
+DCP = Kept("test_ranks_store.py::test_dcp_save_writes_the_objects_of_one_process_and_dcp_load_reads_them")
+LAZY = Kept("test_lazy_state_dict.py::test_a_lazy_tensor_says_what_it_is_and_gives_what_is_asked_for")
+SIZES = Kept("test_saving_refused.py::test_modes_follow_the_umask_or_the_file_that_is_replaced_for_all_ways_to_save")
+STRICT = Kept("test_load_into.py::test_everything_that_does_not_fit_is_said_at_once_and_nothing_is_changed")
+SYNC = Kept(
+    "test_saving_refused.py::test_a_name_that_is_not_on_the_disk_is_an_error_after_the_file_has_taken_its_place"
+)
+PROGRESS = Called()
+WHAT: dict[str, Row] = {
+    "select": Changes("a"),
+    "rename": Changes({"a.": "x."}),
+    "dtype": Changes("float16"),
+    "packed": Kept("test_loading.py::test_packed_blocks_are_never_decoded_unasked"),
+}
+READ: dict[str, Row] = {
+    "options": Refused({}, "must be a ReadOptions"),
+    "backend": Refused("bogus", "backend"),
+    "max_host_bytes": Refused(0, "above 0"),
+    "threads": Kept("test_loading_backends.py::test_direct_reads_need_no_io_uring"),
+    "drop_cache": Changes(True),
+}
+DIGESTS = Refused({}, "verify has no digest of")
+STORAGE = Refused("bogus", "storage must be")
+TIMEOUT = Refused(30, "timeout= has no effect without ranks")
+GROUP = Kept("test_ranks.py::test_shards_of_ranks_are_what_each_would_load_alone")
+LOADED = {
+    **WHAT,
+    **READ,
+    "shard": Changes(HALF),
+    "copy": Changes(True),
+    "storage": STORAGE,
+    "verify": DIGESTS,
+    "progress": PROGRESS,
+}
+OF_FILES = {**LOADED, "drop_cache": Kept("test_loading_backends.py::test_the_page_cache_forgets_what_was_loaded")}
+SAVED: dict[str, Row] = {
+    "metadata": Changes({"made": "by"}),
+    "alignment": Changes(4096),
+    "sync": SYNC,
+    "verify": Kept("test_saving.py::test_a_writer_that_reads_back_finds_a_changed_byte"),
+    "progress": PROGRESS,
+    "remote": Kept("test_remote_saving.py::test_a_file_has_the_bytes_that_it_has_on_a_disk"),
+    "if_exists": Kept("test_remote_saving.py::test_an_object_that_is_there_stays_if_that_is_wanted"),
+}
+SHARDED: dict[str, Row] = {
+    "max_shard_size": Changes("100B"),
+    "name": Kept("test_saving.py::test_shards_are_read_by_everybody"),
+}
+TENSORS: dict[str, Row] = {
+    "tied": Kept("test_saving.py::test_tied_tensors_are_copied_noted_or_refused"),
+    "strided": Kept("test_saving.py::test_what_is_no_tensor_or_has_no_elements_is_refused_by_name"),
+}
+DELTA = "test_delta.py::"
+WRITTEN = "test_delta_dialects_written.py::test_large_tensors_of_every_kind_of_bytes_are_written"
+REMOTE = "test_remote.py::"
+STATE = "test_load_state_dict.py::"
+
+
+VERBS: dict[str, Verb] = {
+    "weights.load": Verb(
+        WeightsNode.load,
+        {
+            **LOADED,
+            "framework": Changes("numpy"),
+            "device": Refused("tpu:0", "tpu"),
+            "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
+            "group": GROUP,
+            "timeout": TIMEOUT,
+        },
+        lambda case, options: seen(case.weights.load(**options)),
+        (ReadKeywords,),
+    ),
+    "weights.stream": Verb(
+        WeightsNode.stream,
+        {
+            **WHAT,
+            **READ,
+            "drop_cache": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
+            "shard": Changes(HALF),
+            "framework": Changes("numpy"),
+            "verify": Refused({}, "verify"),
+            "reuse": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
+            "device": Refused("tpu:0", "tpu"),
+            "group": Kept("test_ranks_streaming.py::test_each_rank_gets_its_parts_in_the_order_of_all"),
+            "timeout": TIMEOUT,
+            "progress": PROGRESS,
+        },
+        lambda case, options: seen(dict(case.weights.stream(**options))),
+        (ReadKeywords,),
+    ),
+    "plan": Verb(
+        max_weights.plan,
+        {
+            **LOADED,
+            "shard": Kept("test_conversion_add.py::test_a_slice_and_a_shard_of_a_sum_read_what_they_need"),
+            "framework": Refused("bogus", "framework must be"),
+            "device": Refused("tpu:0", "tpu"),
+            "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
+            "verify": Changes({"a.weight": "x", "b": "x"}),
+            # So that the arguments of `load` can be given.
+            "progress": Kept("test_planning.py::test_a_plan_says_what_is_done_and_where_it_goes"),
+        },
+        lambda case, options: repr(max_weights.plan(case.weights, **options)),
+        (ReadKeywords,),
+    ),
+    "load_ranks": Verb(
+        max_weights.load_ranks,
+        # There are no GPUs here: the programs on the stand-in driver call it, and it takes the way of `load`.
+        dict.fromkeys(
+            [*WHAT, *READ, "framework", "storage", "progress", "verify"],
+            Kept("test_gpu_loading.py::test_every_program_is_run"),
+        ),
+        keywords=(ReadKeywords,),
+    ),
+    "lazy_state_dict": Verb(
+        max_weights.lazy_state_dict,
+        {
+            **WHAT,
+            "copy": LAZY,
+        },
+        lambda case, options: seen(
+            {name: lazy[...] for name, lazy in max_weights.lazy_state_dict(case.weights, **options).items()}
+        ),
+    ),
+    "weights.save": Verb(
+        WeightsNode.save,
+        {
+            **SAVED,
+            **SHARDED,
+            "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
+            "select": Changes("a"),
+            "rename": Changes({"a.": "x."}),
+            "dtype": Changes("float16"),
+            "shard": Changes(HALF),
+        },
+        saved(lambda case, options: case.weights.save(case.out, **options)),
+    ),
+    "save_file": Verb(
+        max_weights.save_file,
+        {**SAVED, **TENSORS},
+        saved(lambda case, options: max_weights.save_file(case.tensors, case.out, **options)),
+    ),
+    "save_sharded": Verb(
+        max_weights.save_sharded,
+        {
+            **SAVED,
+            **SHARDED,
+            **TENSORS,
+            "name": Changes("weights"),
+            "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
+            "timeout": TIMEOUT,
+        },
+        saved(lambda case, options: max_weights.save_sharded(case.tensors, case.folder / "sharded", **options)),
+    ),
+    "save_gguf": Verb(
+        max_weights.save_gguf,
+        {
+            **{name: row for name, row in SAVED.items() if name != "alignment"},
+            "metadata": Changes({"general.name": "one"}),
+            "quantize": Refused({"x.weight": "q8_0"}, "quantize names 'x.weight'"),
+            "max_shard_size": SIZES,
+        },
+        saved(lambda case, options: max_weights.save_gguf(case.tensors, case.folder / "out.gguf", **options)),
+    ),
+    "SafetensorsWriter": Verb(
+        max_weights.SafetensorsWriter,
+        {name: row for name, row in SAVED.items() if name != "progress"},
+        saved(lambda case, options: written_by_writer(case, options)),
+    ),
+    "torch.load_file": Verb(
+        max_weights.torch.load_file,
+        {
+            **OF_FILES,
+            "copy": Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none"),
+            "device": Refused("bogus", "bogus"),
+        },
+        lambda case, options: seen(max_weights.torch.load_file(case.path, **options)),
+        (LoadOptions,),
+    ),
+    "numpy.load_file": Verb(
+        max_weights.numpy.load_file,
+        {**OF_FILES, "copy": Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")},
+        lambda case, options: seen(max_weights.numpy.load_file(case.path, **options)),
+        (LoadOptions,),
+    ),
+    "jax.load_file": Verb(
+        max_weights.jax.load_file,
+        dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
+        keywords=(LoadOptions,),
+    ),
+    "torch.load_into": Verb(
+        max_weights.torch.load_into,
+        {
+            **OF_FILES,
+            "select": Refused("a", "missing"),
+            "rename": Refused({"a.": "x."}, "unexpected"),
+            "shard": Refused(HALF, "the file has the shape"),
+            "copy": Kept("test_load_into.py::test_a_module_is_filled_in_place_as_load_state_dict_fills_it"),
+            "strict": STRICT,
+            "group": Kept("test_ranks.py::test_a_group_may_have_one_rank"),
+            "spread": Refused("world", "spread= has no effect without ranks"),
+            "timeout": TIMEOUT,
+        },
+        into,
+        (LoadOptions,),
+    ),
+    "load_weights": Verb(
+        max_weights.load_weights,
+        {
+            "backend": Refused("bogus", "backend"),
+            "strict": Kept("test_cli.py::test_ls_prints_warnings_beside_the_listing"),
+            "max_header_bytes": Refused(10, "header"),
+            "remote": Kept("test_remote.py::test_files_of_every_format_are_what_they_are_on_a_disk"),
+        },
+        lambda case, options: repr(max_weights.load_weights(case.path, **options)),
+    ),
+    "torch.load": Verb(
+        max_weights.torch.load,
+        {
+            "map_location": Kept("test_pytorch_checks.py::test_what_the_callers_function_raises_comes_to_the_caller"),
+            "pickle_module": Refused(re, "pickle_module="),
+            "weights_only": Refused(False, "weights_only=False"),
+            "mmap": Kept("test_torch_load.py::test_real_files_load_as_torch_loads_them"),
+            "encoding": Refused("latin1", "encoding="),
+            "unknown": Refused("bogus", "unknown must be one of"),
+        },
+        lambda case, options: max_weights.torch.load(case.path, **options),
+    ),
+    "torch.verify_loaded": Verb(
+        max_weights.torch.verify_loaded,
+        {
+            "rename": Kept("test_verify_loaded.py::test_bad_arguments_are_errors"),
+            "group": Kept("test_ranks.py::test_each_rank_verifies_its_part_and_all_say_what_one_finds"),
+        },
+    ),
+    "fingerprint": Verb(
+        max_weights.fingerprint,
+        {
+            "select": Changes("a"),
+            "column_blocks": Changes(2),
+            "digests": Changes(True),
+            "threads": Refused(-1, ""),
+            "progress": PROGRESS,
+        },
+        fingerprinted,
+    ),
+    "fingerprint of tensors": Verb(
+        max_weights.fingerprint,
+        {
+            "select": Changes("a"),
+            "column_blocks": Changes(2),
+            "digests": Changes(True),
+            "threads": Refused(3, "threads has no effect on tensors in memory"),
+            "progress": Refused(True, "progress has no effect on tensors in memory"),
+        },
+        lambda case, options: max_weights.fingerprint(case.tensors, **options).to_json(),
+    ),
+    "digests": Verb(
+        max_weights.digests,
+        {"select": Changes("a"), "threads": Refused(-1, ""), "progress": PROGRESS},
+        lambda case, options: max_weights.digests(case.weights, **options),
+    ),
+    "stats": Verb(
+        max_weights.stats,
+        {"select": Changes("a"), "bins": Changes(4), "progress": PROGRESS},
+        lambda case, options: dict(max_weights.stats(case.weights, **options)),
+    ),
+    "diff": Verb(
+        max_weights.diff,
+        {
+            "rtol": Changes(0.01),
+            "atol": Changes(1.0),
+            "exact": Changes(True),
+            "values": Changes(False),
+            "dtypes": Kept("test_diff.py::test_a_gguf_file_meets_the_names_and_rows_of_transformers"),
+            "metadata": Changes(False),
+            "progress": PROGRESS,
+        },
+        lambda case, options: repr(diffed(case, options)),
+    ),
+    "quantized": Verb(
+        max_weights.quantized,
+        {"name": Refused("nothing", "nothing")},
+        lambda case, options: repr(max_weights.quantized(case.weights, **options)),
+    ),
+    "renamed": Verb(
+        max_weights.renamed,
+        {"config": Refused(3, "config is the content of a config.json")},
+        lambda case, options: max_weights.renamed(case.weights, "vllm", **options),
+    ),
+    "reshard": Verb(
+        max_weights.reshard,
+        {
+            "strategies": Refused("bogus", "bogus"),
+            "dtype": Kept("test_resharding.py::test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted"),
+            "max_shard_size": Kept("test_resharding.py::test_the_parts_of_all_ranks_are_the_whole"),
+            "sync": SYNC,
+            "verify": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
+            "progress": PROGRESS,
+        },
+        lambda case, options: repr(
+            max_weights.reshard(case.path, case.folder / "ranks", 2, **({"strategies": HALF.strategies} | options))
+        ),
+    ),
+    "reshard_plan": Verb(
+        max_weights.reshard_plan,
+        {
+            "strategies": Refused("bogus", "bogus"),
+            "dtype": Kept("test_resharding.py::test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted"),
+        },
+        lambda case, options: repr(max_weights.reshard_plan(case.path, case.folder / "ranks", 2, **options)),
+    ),
+    "bench": Verb(
+        max_weights.bench,
+        {
+            "against": Refused(["nothing"], "nothing"),
+            "cold": Kept("test_benching.py::test_a_file_is_measured_beside_a_rival_and_the_limits"),
+            "seconds": Kept("test_benching.py::test_time_that_is_up_ends_it"),
+            "progress": Kept("test_benching.py::test_a_file_is_measured_beside_a_rival_and_the_limits"),
+            "device": Kept("test_gpu_benching.py::test_what_is_no_package_of_a_device_is_named"),
+        },
+        lambda case, options: max_weights.bench(case.path, **options),
+    ),
+    "validate": Verb(
+        max_weights.validate,
+        {
+            "level": Changes("content"),
+            "select": Refused("bogus", "bogus"),
+            "ignore": Refused("bogus", "bogus"),
+            "severity": Refused("bogus", "bogus"),
+            "jobs": Kept("test_option_table.py::test_options_of_validation_reach_it"),
+            "max_memory": Kept("test_option_table.py::test_options_of_validation_reach_it"),
+            "timeout": Changes(0.0),
+            "progress": PROGRESS,
+        },
+        lambda case, options: [(file.depth, file.path) for file in max_weights.validate(case.path, **options).files],
+    ),
+    "assert_checkpoint_ok": Verb(
+        max_weights.assert_checkpoint_ok,
+        {"fail_on": Kept("test_option_table.py::test_options_of_validation_reach_it")},
+    ),
+    "dequantize": Verb(
+        max_weights.dequantize,
+        dict.fromkeys(["dtype", "out"], Kept("test_blocks.py::test_a_range_of_rows_is_decoded_without_the_rest")),
+    ),
+    "scale_blocks": Verb(
+        max_weights.scale_blocks,
+        {
+            **dict.fromkeys(
+                ["block", "dtype", "out"],
+                Kept("test_blocks.py::test_mapped_data_is_scaled_part_by_part_and_written_where_it_is_wanted"),
+            ),
+            "saturate": Changes(True),
+        },
+        lambda case, options: seen({"a": scaled(case.tensors["a.weight"], options)}),
+    ),
+    "delta.create": Verb(
+        max_weights.delta.create,
+        {
+            "dialect": Refused("bogus", "bogus"),
+            "version": Kept(WRITTEN),
+            "base_version": Kept(WRITTEN),
+            "checksum": Kept("test_delta_dialects_written.py::test_what_is_written_is_read_as_receivers_do"),
+            "sync": Kept(DELTA + "test_versions_are_files_trees_or_tensors_in_memory"),
+            "progress": PROGRESS,
+        },
+        saved(
+            lambda case, options: max_weights.delta.create(
+                case.path, {**case.tensors, "b": np.zeros(3, "f4")}, case.folder / "delta.safetensors", **options
+            )
+        ),
+    ),
+    "delta.apply": Verb(
+        max_weights.delta.apply,
+        {
+            "sync": Kept(DELTA + "test_deltas_of_a_folder_are_read_by_url"),
+            "verify": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
+            "progress": PROGRESS,
+        },
+        lambda case, options: max_weights.delta.apply(case.path, made_delta(case), **options),
+    ),
+    "delta.apply_into": Verb(
+        max_weights.delta.apply_into,
+        {
+            "rename": Kept(DELTA + "test_a_module_gets_a_delta_also_under_other_names"),
+            "group": Kept("test_ranks.py::test_deltas_are_applied_to_parts_of_every_placement"),
+            "timeout": TIMEOUT,
+            "progress": PROGRESS,
+        },
+        lambda case, options: applied(case, options),
+    ),
+    "delta.fold": Verb(
+        max_weights.delta.fold, {"sync": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version")}
+    ),
+    "delta.follow": Verb(
+        max_weights.delta.follow,
+        dict.fromkeys(["every", "timeout"], Kept(DELTA + "test_versions_are_followed_as_they_appear")),
+    ),
+    "Module.load": Verb(
+        nn.Module.load,
+        {
+            "dtype": Kept(STATE + "test_load_takes_path_dtype_and_rename"),
+            "rename": Kept(STATE + "test_load_takes_path_dtype_and_rename"),
+            "adapter": Kept(STATE + "test_load_leaves_integers_and_honours_adapters"),
+            "strict": Kept("test_load_packed.py::test_load_takes_a_file_of_mixed_encodings_with_override"),
+            "copy_if_misaligned": Kept(STATE + "test_copy_if_misaligned_copies_only_then"),
+            "override_quantization_encoding": Kept(
+                "test_load_packed.py::test_load_takes_a_file_of_mixed_encodings_with_override"
+            ),
+        },
+    ),
+    "Module.load_state_dict": Verb(
+        nn.Module.load_state_dict,
+        {
+            "override_quantization_encoding": Kept(
+                "test_load_packed.py::test_gptq_takes_the_bytes_as_uint8_and_keeps_the_original"
+            ),
+            "weight_alignment": Kept(STATE + "test_alignment_of_the_call_of_the_weight_and_of_the_dtype"),
+            "strict": Kept("test_load_packed.py::test_weights_that_a_graph_has_are_loaded_as_the_graph_has_them"),
+            "copy_if_misaligned": Kept(STATE + "test_copy_if_misaligned_copies_only_then"),
+        },
+    ),
+    "patch": Verb(
+        max_weights.patch,
+        {"verify": Kept("test_patch_verify.py::test_every_parameter_of_every_architecture_is_verified")},
+    ),
+    "Remote": Verb(
+        Remote,
+        {
+            "endpoint": Kept(REMOTE + "test_files_of_every_format_are_what_they_are_on_a_disk"),
+            "region": Kept("test_remote_credentials.py::test_the_machine_says_who_asks"),
+            "credentials": Kept("test_remote_credentials.py::test_the_machine_says_who_asks"),
+            "allow_http": Kept("test_remote_credentials.py::test_servers_that_are_not_there_are_not_tried_for_long"),
+            "requests": Kept(REMOTE + "test_what_is_no_source_is_refused"),
+            "request_bytes": Kept(REMOTE + "test_faults_that_pass_leave_right_bytes"),
+            "retries": Kept(REMOTE + "test_what_is_not_there_is_named_without_what_is_secret"),
+            "stall": Kept(REMOTE + "test_faults_that_pass_leave_right_bytes"),
+            "timeout": Kept(REMOTE + "test_a_timeout_bounds_a_load"),
+            "cache": Kept("test_remote_cache.py::test_the_second_load_asks_only_what_the_files_are_and_maps_them"),
+            "cache_bytes": Kept("test_remote_cache.py::test_the_bound_is_kept_and_nothing_that_is_in_use_goes"),
+        },
+    ),
+    "remote.source": Verb(
+        source, dict.fromkeys(["name", "identity"], Kept(REMOTE + "test_a_function_reads_the_bytes_of_a_source"))
+    ),
+    "WeightsReader": Verb(
+        WeightsReader,
+        {
+            "path": Refused(None, "WeightsReader has no checkpoint"),
+            "group": Kept("test_ranks_saving.py::test_dcp_load_reads_every_placement_and_each_byte_once"),
+            "timeout": TIMEOUT,
+            "remote": DCP,
+        },
+        lambda case, options: repr(WeightsReader(**({"path": case.path} | options)).read_metadata()),
+    ),
+    "WeightsWriter": Verb(
+        WeightsWriter,
+        {
+            "folder": Refused(None, "WeightsWriter has no folder"),
+            "metadata": Changes({"made": "by"}),
+            "max_shard_size": Changes("100B"),
+            "name": Changes("weights"),
+            "alignment": Changes(4096),
+            "sync": SYNC,
+            "timeout": Refused(-1, "timeout"),
+            "remote": DCP,
+        },
+        saved(lambda case, options: saved_by_torch(case, {"folder": case.folder / "dcp"} | options)),
+    ),
+}
+"""By the names that messages have; a verb whose options mean something else for other arguments stands here twice."""
+
+
+# Public functions and classes whose parameters are what they work on, and no options of how.
+WITHOUT_OPTIONS = {
+    "aliases",
+    "expectation_of_config",
+    "finfo",
+    "infos",
+    "objects",
+    "patched",
+    "quantize",
+    "release_memory",
+    "set_threads",
+    "show_versions",
+    "unpatch",
+    "verify_checksums",
+    "virtual_devices",
+    "warnings",
+    "weights_format",
+}
