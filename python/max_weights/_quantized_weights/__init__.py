@@ -6,6 +6,7 @@
 >>> weight.astype("bfloat16")
 """
 
+from max_weights._quantized_weights.decoded import KEEP, DecodedAs, StoredWeights, stored_weights
 from max_weights._quantized_weights.view import QuantizedWeight, QuantizedWeights, quantized
 
-__all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
+__all__ = ["KEEP", "DecodedAs", "QuantizedWeight", "QuantizedWeights", "StoredWeights", "quantized", "stored_weights"]

@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from max_weights._allocation import LazyCast
+from max_weights._core import GGUFWeights
 from max_weights._load_request import LoadRequest, Rename
 from max_weights._weight_data import WeightData
 from max_weights._weights import load_weights
@@ -40,7 +41,11 @@ def load_file(
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     target = None if dtype is None else DType(dtype)
-    request = LoadRequest(rename=rename, packed=True).resolve(load_weights(path))
+    weights = load_weights(path)
+    if target is None or isinstance(weights, GGUFWeights):  # blocks are decoded when they are used
+        request = LoadRequest(rename=rename, packed=True).resolve(weights)
+    else:
+        request = LoadRequest(rename=rename, dtype=target).resolve(weights)
     nodes = as_mapping(request.node)
     values: Mapping[str, object] = {
         new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)

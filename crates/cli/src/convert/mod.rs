@@ -3,6 +3,7 @@
 mod beside;
 mod hugging_face;
 mod items;
+mod quantized;
 mod report;
 mod target;
 mod tied;
@@ -35,9 +36,15 @@ completely or not at all, and may be the input itself.")]
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
-    /// Convert all floats to this dtype.
+    /// Convert all floats to this dtype; quantized weights are decoded.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
+    /// Decode quantized weights (GPTQ, AWQ, FP8, NF4, MXFP4, GGUF and others), to bfloat16 unless --dtype says another.
+    #[arg(long, conflicts_with = "quantize")]
+    dequantize: bool,
+    /// Leave quantized weights as they are: --dtype is for the others.
+    #[arg(long, value_enum, value_name = "keep", hide_possible_values = true, conflicts_with_all = ["dequantize", "quantize"])]
+    packed: Option<Packed>,
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
@@ -118,6 +125,13 @@ struct Writing {
     json: bool,
 }
 
+/// What becomes of quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Packed {
+    /// Nothing.
+    Keep,
+}
+
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum IfThere {
     #[default]
@@ -162,6 +176,8 @@ impl Split {
 struct Wanted<'a> {
     places: &'a Places,
     dtype: Option<DType>,
+    dequantize: bool,
+    packed: Option<Packed>,
     quantize: Option<Encoding>,
     rename: &'a [String],
     select: &'a [String],
@@ -176,6 +192,8 @@ impl<'a> Wanted<'a> {
         Self {
             places,
             dtype: None,
+            dequantize: false,
+            packed: None,
             quantize: None,
             rename: &[],
             select: &[],
@@ -195,17 +213,19 @@ impl<'a> Wanted<'a> {
             )));
         }
         let target = Target::new(&self.places.out, self.max_shard_size)?;
+        let quantized::Decoded { checkpoint, any: is_decoded, kept } = quantized::decoded(self, checkpoint, &target)?;
+        let catalog = checkpoint.catalog();
         if self.tied == Tied::Alias && target.is_gguf() {
             return Err(Failure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
         }
-        let (mut items, in_order) = items::items(self, &checkpoint, &target, host)?;
+        let (mut items, in_order) = items::items(self, (&checkpoint, &kept), &target, host)?;
         let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
         notes.extend(left_out(catalog));
         let output = target.output(self, &checkpoint, tied)?;
         let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
         let files = output.files(&declared)?;
-        let beside = beside::files(self, &checkpoint, &target, host)?;
+        let beside = beside::files(self, &checkpoint, (&target, is_decoded), host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
@@ -230,15 +250,32 @@ impl<'a> Wanted<'a> {
 }
 
 pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    let Convert { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing } = options;
+    let Convert {
+        places,
+        dtype,
+        dequantize,
+        packed,
+        quantize,
+        rename,
+        select,
+        tied,
+        metadata,
+        max_shard_size,
+        writing,
+    } = options;
     let (dtype, quantize, tied, max_shard_size, writing) = (*dtype, *quantize, *tied, *max_shard_size, *writing);
+    let (dequantize, packed) = (*dequantize, *packed);
+    if packed.is_some() && dtype.is_none() {
+        return Err(Failure::Usage("--packed keep changes nothing without --dtype: nothing is decoded unasked".into()));
+    }
     if let Some(dtype) = dtype.filter(|dtype| !dtype.is_float()) {
         let name = dtype.name();
         return Err(Failure::Usage(format!(
             "--dtype {name}: floats would lose their fractions; give a dtype of floats, or --quantize q8_0 for a GGUF file"
         )));
     }
-    Wanted { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing }.run(host, screen)
+    Wanted { places, dtype, dequantize, packed, quantize, rename, select, tied, metadata, max_shard_size, writing }
+        .run(host, screen)
 }
 
 /// Says which values are not written: those of PyTorch files that are not tensors.
