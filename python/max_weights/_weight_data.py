@@ -13,6 +13,7 @@ from max_weights._dim import DimLike
 from max_weights._shape import Shape, listed
 from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dtype import DType, DTypeLike
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -111,9 +112,11 @@ class WeightData:
         """Return the data as a NumPy array over the same memory.
 
         Raises:
+            ArgumentError: packed blocks, whose bytes are no values; `to_buffer()` has them (a ValueError).
             ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
             UnsupportedError: the elements are smaller than a byte, which NumPy cannot view.
         """
+        self._require_values()
         return self.__array__()
 
     def numpy(self) -> Array:
@@ -124,12 +127,25 @@ class WeightData:
         """Return the data as a torch tensor over the same memory.
 
         Raises:
+            ArgumentError: packed blocks, whose bytes are no values; `to_buffer()` has them (a ValueError).
             ImportError: torch is missing.
             BufferError: a type that torch does not have.
         """
         from max_weights._buffer import to_torch
 
+        self._require_values()
         return to_torch(self.to_buffer())
+
+    def _require_values(self) -> None:
+        """Refuse packed blocks, which are bytes to other libraries; DLPack and NumPy's protocol give them, as MAX's do."""
+        encoding = self.quantization_encoding
+        if encoding is not None and encoding.is_gguf:
+            error = ArgumentError(
+                f"'{shown(self.name)}' ({encoding.name}) is packed in blocks: decode it with astype('bfloat16'), or "
+                "load it with dequantize=True; to_buffer() has the bytes of the blocks"
+            )
+            error.tensor = self.name
+            raise error
 
     def to_buffer(self) -> Buffer:
         """Return the data as a `Buffer` over the same memory, which is kept as `data` from then on.

@@ -21,7 +21,7 @@ use crate::buffer::writable;
 use crate::convert::dtype_from_python;
 use crate::dlpack::Access;
 use crate::ending::detached;
-use crate::error::{Failure, Outcome, classes, interrupt};
+use crate::error::{Failure, Outcome, classes, interrupt, of_option};
 use crate::node::WeightsNode;
 use crate::shared::Shared;
 use crate::tensor::Buffer;
@@ -301,7 +301,8 @@ pub(crate) fn decode_weights<'py>(
         let names = listing.found.iter().enumerate();
         let chosen = names.filter_map(|(at, found)| Some((at, *dtypes.get(found.weight.as_str())?)));
         listing.decoded(&checkpoint, declared, chosen, cure)
-    })?;
+    });
+    let decoded = decoded.map_err(of_option)?;
     let shared = Shared::over(py, Arc::new(decoded), own.shared().arguments().clone());
     Ok(WeightsNode::at(Arc::new(shared), own.name().to_owned()).into_python(py)?)
 }
