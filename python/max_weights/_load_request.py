@@ -275,9 +275,7 @@ class Decoding(NamedTuple):
     keeps: bool
     """Whether parts of quantized weights are kept as they are."""
 
-    def checked(
-        self, chosen: list[WeightInfo], dtypes: list[DType | None], *, all_decoded: bool
-    ) -> list[DType | None]:
+    def checked(self, chosen: list[WeightInfo], dtypes: list[DType | None], *, all_decoded: bool) -> list[DType | None]:
         """Return the dtypes of weights, with none for those that are kept as they are.
 
         Raises:

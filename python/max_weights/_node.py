@@ -164,7 +164,8 @@ class WeightsNode(Node):
         Raises:
             WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
             ValueError: packed blocks without `dtype` or `packed`; a `dtype` of a quantized weight that cannot be
-                decoded; two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
+                decoded; two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split
+                so; the tensors take more than `max_host_bytes`.
             UnsupportedError: a conversion that there is not.
             FileChangedError: a file is another than when it was opened.
             FormatError: a digest is another than in `verify`.

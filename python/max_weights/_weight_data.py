@@ -137,7 +137,7 @@ class WeightData:
         return to_torch(self.to_buffer())
 
     def _require_values(self) -> None:
-        """Refuse packed blocks, which are bytes to other libraries; DLPack and NumPy's protocol give them, as MAX's do."""
+        """Refuse packed blocks, which are bytes to other libraries. DLPack and `__array__` give them, as in MAX."""
         encoding = self.quantization_encoding
         if encoding is not None and encoding.is_gguf:
             error = ArgumentError(

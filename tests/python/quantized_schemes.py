@@ -199,7 +199,8 @@ def int4_in_bytes() -> Checkpoint:
     halves = (values & 15).astype(np.uint8)
     scale = _scales(ROWS, 2)
     decoded = torch.from_numpy(values).float() * _spread(scale, 1, COLUMNS // 2)
-    return _made({"weight_packed": (halves[:, 0::2] | halves[:, 1::2] << 4).view(np.int8), "weight_scale": scale}, decoded)
+    codes = (halves[:, 0::2] | halves[:, 1::2] << 4).view(np.int8)
+    return _made({"weight_packed": codes, "weight_scale": scale}, decoded)
 
 
 def int4_of_modelopt() -> Checkpoint:

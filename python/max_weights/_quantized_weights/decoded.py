@@ -1,4 +1,4 @@
-"""Trees with quantized weights decoded: what a request with a dtype asks for of weights that several tensors make up."""
+"""Trees with quantized weights decoded: what a request with a dtype asks for of weights of several tensors."""
 
 from __future__ import annotations
 
