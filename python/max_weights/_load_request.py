@@ -46,9 +46,7 @@ is stored. It is called with `None` for names that are not known before the weig
 _DECODED = DType.bfloat16
 """What `dequantize` makes of weights that the dtype says nothing of."""
 
-_UNPACK = (
-    ": say what they become with dtype='bfloat16' or another, or keep the bytes of the blocks with packed=\"keep\""
-)
+_UNPACK = ": say what they become with dtype='bfloat16' or another, or keep the bytes of the blocks with packed=True"
 PackedOption: TypeAlias = bool | Literal["keep"]
 """Whether what is packed stays as it is: `keep`, which True says, too."""
 

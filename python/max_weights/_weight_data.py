@@ -109,18 +109,17 @@ class WeightData:
         return self.to_buffer()[key]
 
     def to_numpy(self) -> Array:
-        """Return the data as a NumPy array over the same memory.
+        """Return the data as a NumPy array over the same memory; of packed blocks, their bytes.
 
         Raises:
-            ArgumentError: packed blocks, whose bytes are no values; `to_buffer()` has them (a ValueError).
             ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
             UnsupportedError: the elements are smaller than a byte, which NumPy cannot view.
         """
-        self._require_values()
         return self.__array__()
 
     def numpy(self) -> Array:
-        """As `to_numpy`."""
+        """As `to_numpy`, but that packed blocks, whose bytes are no values, are an ArgumentError (a ValueError)."""
+        self._require_values()
         return self.to_numpy()
 
     def torch(self) -> torch.Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -404,3 +405,58 @@ def large_nf4(path: Path) -> Path:
     tensors["weight.quant_state.bitsandbytes__nf4"] = torch.from_numpy(state)
     save_file({f"a.{name}": one for name, one in tensors.items()}, path)
     return path
+
+
+def test_packed_blocks_are_no_values_to_other_libraries_and_bytes_by_another_name(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    blocks = gguf.quants.quantize(rows, gguf.GGMLQuantizationType.Q8_0)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tensor("w", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    weights = load_weights(tmp_path / "a.gguf")
+    takers: list[Callable[[], object]] = [
+        weights.w.numpy,
+        weights.w.torch,
+        lambda: np.asarray(weights.w),
+        lambda: torch.from_dlpack(weights.w),
+        weights.w.data().numpy,
+        weights.w.data().torch,
+        lambda: weights.load(),
+        lambda: max_weights.torch.load_file(tmp_path / "a.gguf"),
+    ]
+    for take in takers:
+        with pytest.raises(ValueError, match=r"(?i)'w' \(q8_0\) is packed in blocks"):
+            take()
+    for take in takers[:6]:
+        with pytest.raises(ArgumentError, match="dequantize=True"):
+            take()
+    assert np.array_equal(weights.w.data().to_buffer().to_numpy(), blocks)
+    expected = torch.from_numpy(gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0))
+    found = max_weights.torch.load_file(tmp_path / "a.gguf", dequantize=True)
+    assert same(found["w"], expected.bfloat16())
+    assert np.array_equal(weights.load(packed="keep", framework="numpy")["w"], blocks)
+    assert np.array_equal(weights.load(packed="keep", dtype="float16", framework="numpy")["w"], blocks)
+    run("convert", tmp_path / "a.gguf", tmp_path / "a.safetensors", "--dequantize")
+    assert same(load_file(tmp_path / "a.safetensors")["w"], expected.bfloat16())
+
+
+def test_codes_become_no_values_of_a_graph_or_a_layer(tmp_path: Path) -> None:
+    made = fp8_of_rows()
+    weights = load_weights(made.written(tmp_path / "model"))
+    with pytest.raises(ArgumentError, match=r"holds codes of the quantized weight"):
+        weights[f"{UP}.weight"].allocate(DType.bfloat16)
+    assert weights[f"{UP}.weight"].allocate().dtype is DType.float8_e4m3fn
+    save_file({"bare": torch.ones(4, 4).to(torch.float8_e4m3fn)}, tmp_path / "bare.safetensors")
+    assert load_weights(tmp_path / "bare.safetensors").bare.allocate(DType.bfloat16).dtype is DType.bfloat16
+
+
+def test_a_file_is_replaced_by_what_its_weights_are(tmp_path: Path) -> None:
+    made = gptq_of(4)
+    file = made.written(tmp_path / "model") / "model.safetensors"
+    load_weights(file).save(file, dtype="float32")
+    found = load_file(file)
+    assert set(found) == {*made.decoded, NORM}
+    assert same(found[f"{UP}.weight"], made.decoded[f"{UP}.weight"])

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from max_weights._core import GGUFWeights, _decode_weights, infos, quantized_names, shown
 from max_weights._quantized_weights.config import config_of
+from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from max_weights._core import WeightsNode
-    from max_weights.dtype import DType
 
-__all__ = ["KEEP", "DecodedAs", "StoredWeights", "stored_weights"]
+__all__ = ["CODES", "KEEP", "DecodedAs", "StoredWeights", "require_no_codes", "stored_weights"]
 
+CODES = frozenset({DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz})
+"""The floats that quantized weights hold as codes."""
 DecodedAs: TypeAlias = Literal["same", "turned"]
 """Whether a decoded weight has the shape that it has in the model, or of gpt-oss's experts outputs before inputs."""
 KEEP = 'packed="keep" keeps its tensors as they are, and max_weights.quantized(weights) has them by their roles'
@@ -114,3 +116,23 @@ def stored_weights(node: WeightsNode) -> StoredWeights | None:
         return None
     stored = StoredWeights(node)
     return stored if stored else None
+
+
+def require_no_codes(node: WeightsNode) -> None:
+    """Refuse a weight whose elements are codes of a quantized one, for callers that convert elements alone.
+
+    Raises:
+        ArgumentError: it is one, or its scales are not known (a ValueError).
+    """
+    stored = stored_weights(node)
+    if stored is None:
+        return
+    if node.name in stored.unknown:
+        raise stored.not_known(node.name)
+    if node.name in stored.parts:
+        error = ArgumentError(
+            f"'{shown(node.name)}' holds codes of the quantized weight '{shown(stored.parts[node.name])}', and a dtype "
+            "alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it"
+        )
+        error.tensor = node.name
+        raise error

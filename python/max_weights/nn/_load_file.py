@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from max_weights._allocation import LazyCast
 from max_weights._core import GGUFWeights
 from max_weights._load_request import LoadRequest, Rename
+from max_weights._quantized_weights import CODES
 from max_weights._weight_data import WeightData
 from max_weights._weights import load_weights
 from max_weights.devices import is_virtual_device_mode
@@ -89,6 +90,8 @@ class Conversions:
             return argument
         if value.dtype.is_float() and not dtype.is_float():
             return argument  # the fractions would be cut off
+        if value.dtype in CODES and dtype not in CODES:
+            return argument  # codes whose scales may be elsewhere; `load` with a dtype decodes them
         self._counts[value.dtype, dtype] += 1
         if isinstance(argument, WeightData):
             return _cast(argument, dtype)
