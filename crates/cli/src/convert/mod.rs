@@ -39,10 +39,10 @@ pub(crate) struct Convert {
     /// Convert all floats to this dtype; quantized weights are decoded.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
-    /// Decode quantized weights (GPTQ, AWQ, FP8, NF4, MXFP4, GGUF and others), to bfloat16 unless --dtype says another.
+    /// Decode quantized weights, to bfloat16 unless --dtype says another.
     #[arg(long, conflicts_with = "quantize")]
     dequantize: bool,
-    /// Leave quantized weights as they are: --dtype is for the others.
+    /// Leave quantized weights as they are.
     #[arg(long, value_enum, value_name = "keep", hide_possible_values = true, conflicts_with_all = ["dequantize", "quantize"])]
     packed: Option<Packed>,
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
