@@ -36,10 +36,10 @@ completely or not at all, and may be the input itself.")]
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
-    /// Convert all floats to this dtype; quantized weights are decoded.
+    /// Convert all floats to this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
-    /// Decode quantized weights, to bfloat16 unless --dtype says another.
+    /// Decode quantized weights, to bfloat16 or --dtype.
     #[arg(long, conflicts_with = "quantize")]
     dequantize: bool,
     /// Leave quantized weights as they are.
