@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights._quantized_weights import CODES, require_no_codes
 from max_weights._shape import Shape, listed, matches
 from max_weights._typing import known
 from max_weights.devices import DeviceRef
@@ -50,6 +51,8 @@ def allocate(
     lazy = converts or place.is_gpu()
     if converts and value.refusal is not None:
         raise value.refusal.with_traceback(None)
+    if converts and value.dtype in CODES:
+        require_no_codes(node)
     weight = Weight(
         node.name,
         dtype,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightInfo, WeightsNode
-    from max_weights._load_request import DTypeOption, Rename
+    from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._selection import Select
 
 __all__ = ["LazyTensor", "lazy_state_dict"]
@@ -27,7 +27,8 @@ def lazy_state_dict(
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: bool = False,
+    packed: PackedOption = False,
+    dequantize: bool = False,
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:
     """Return what `node.load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
@@ -37,7 +38,7 @@ def lazy_state_dict(
     there twice.
     """
     require_tree(node, "lazy_state_dict")
-    request = LoadRequest(select, rename, dtype, packed).resolve(node)
+    request = LoadRequest(select, rename, dtype, packed, dequantize=dequantize).resolve(node)
     nodes = dict(request.node.items())
     ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
     rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from max_weights._core import infos, renamed_names, shown
 from max_weights._selection import Pattern, Select, fits, not_found, require_effect, selected
@@ -19,10 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._quantized_weights import DecodedAs, StoredWeights
     from max_weights.dtype import DTypeLike
     from max_weights.sharding._by_name import Cut, Shard
 
-__all__ = ["DTypeOption", "LoadRequest", "Rename", "ResolvedRequest", "holds_floats", "renamed_by"]
+__all__ = [
+    "DTypeOption",
+    "LoadRequest",
+    "PackedOption",
+    "Quantized",
+    "Rename",
+    "ResolvedRequest",
+    "holds_floats",
+    "renamed_by",
+]
 
 DTypeOption: TypeAlias = "DTypeLike | Mapping[str, DTypeLike] | Mapping[Pattern, DTypeLike]"
 """One dtype for everything, or one for each pattern of names."""
@@ -30,8 +40,15 @@ DTypeOption: TypeAlias = "DTypeLike | Mapping[str, DTypeLike] | Mapping[Pattern,
 _T = TypeVar("_T")
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
+Quantized: TypeAlias = Callable[["str | None", "str | None"], "DType | None"]
+"""What a quantized weight becomes, by the new names of what it is decoded to and of its packed numbers; `None`: as it
+is stored. It is called with `None` for names that are not known before the weights are decoded."""
+_DECODED = DType.bfloat16
+"""What `dequantize` makes of weights that the dtype says nothing of."""
 
 _UNPACK = ": say what they become with dtype='bfloat16' or another, or keep the bytes of the blocks with packed=True"
+PackedOption: TypeAlias = bool | Literal["keep"]
+"""Whether what is packed stays as it is: `keep`, which True says, too."""
 
 
 class ResolvedRequest(NamedTuple):
@@ -46,12 +63,14 @@ class ResolvedRequest(NamedTuple):
     """`None` for the dtype in the file."""
     parts: Sequence[Cut | None]
     """`None` for the whole weight."""
+    decoded: Sequence[DecodedAs | None]
+    """`None` for a weight that is a tensor of the file."""
 
     def only(self, dtypes: Mapping[str, DType | None]) -> ResolvedRequest:
         """Return the weights of these new names alone, each as another dtype."""
         rows = [row for row in zip(*self[1:], strict=True) if row[1] in dtypes]
-        names, new_names, infos, _, parts = zip(*rows, strict=True) if rows else [()] * 5
-        return ResolvedRequest(self.node, names, new_names, infos, [dtypes[new] for new in new_names], parts)
+        names, new_names, infos, _, parts, decoded = zip(*rows, strict=True) if rows else [()] * 6
+        return ResolvedRequest(self.node, names, new_names, infos, [dtypes[new] for new in new_names], parts, decoded)
 
     def by_position(self, out: Mapping[str, _T]) -> dict[int, _T]:
         """Look up memory of the caller's by new name, and return it by the positions of the weights."""
@@ -63,7 +82,12 @@ class ResolvedRequest(NamedTuple):
 
     def digests(self, verify: Mapping[str, str]) -> list[str]:
         """Return the digest that each weight must have, or raise an error for a weight that has none in `verify`."""
-        for name in self.names:
+        for name, decoded in zip(self.names, self.decoded, strict=True):
+            if decoded is not None:
+                raise ArgumentError(
+                    f"verify compares what the file has, and '{shown(name)}' is decoded of several tensors: compare "
+                    "them with max_weights.digests, or load them as they are"
+                )
             if not isinstance(verify.get(name), str):
                 raise ArgumentError(
                     f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
@@ -78,29 +102,47 @@ class LoadRequest:
     select: Select | None = None
     rename: Rename | str | None = None
     dtype: DTypeOption | None = None
-    packed: bool = False
+    packed: PackedOption = False
     shard: Shard | None = None
+    dequantize: bool = False
 
-    def resolve(self, node: WeightsNode, *, unpack: DType | str = _UNPACK) -> ResolvedRequest:
+    def __post_init__(self) -> None:
+        """Check the options that are no tables."""
+        if not (isinstance(self.packed, bool) or self.packed == "keep"):
+            raise ArgumentError(f'packed must be "keep", True or False, not {self.packed!r}')
+        if not isinstance(self.dequantize, bool):
+            raise ArgumentError(f"dequantize must be True or False, not {self.dequantize!r}")
+        if self.dequantize and self.packed:
+            raise ArgumentError('dequantize=True decodes what packed="keep" keeps: give one of them')
+
+    def resolve(
+        self, node: WeightsNode, *, unpack: DType | str = _UNPACK, quantized: Quantized | None = None
+    ) -> ResolvedRequest:
         """Look up what is asked for among the weights at and below a node.
 
         Args:
             node: The node.
             unpack: What packed blocks become that the request says nothing of; or what to do, for the error that they
                 are.
+            quantized: What quantized weights become of which the request says nothing. Default: nothing.
 
         Raises:
             WeightNotFoundError: a name or a pattern that fits no weight.
-            ArgumentError: two weights get one name, a mapping is empty, or nothing says what packed blocks become (a
-                ValueError).
+            ArgumentError: two weights get one name, a mapping is empty, nothing says what packed blocks become, or a
+                dtype is for a quantized weight that cannot be decoded (a ValueError).
         """
-        rename = self.rename
+        rename, decoding = self.rename, self._decoding(node, quantized)
+        if decoding is not None:
+            node = decoding.node
         if isinstance(rename, str):
             from max_weights._renaming import renamed  # with the tables of all libraries
 
             node, rename = renamed(node, rename), None
         below = {info.name: info for info in infos(node)}
-        names = list(below) if self.select is None else selected(list(below), self.select)
+        if decoding is not None and decoding.names is not None:
+            names = decoding.names
+        else:
+            names = list(below) if self.select is None else selected(list(below), self.select)
 
         # A table of options may be for more than this node.
         def every() -> list[str]:
@@ -113,8 +155,75 @@ class LoadRequest:
             from max_weights.sharding._by_name import parts_of_rank
 
             parts = parts_of_rank(node, chosen, self.shard)
+        if self.dequantize and isinstance(unpack, str):
+            unpack = _DECODED
         dtypes = self._dtypes(chosen, every, unpack)
-        return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
+        if decoding is not None:
+            dtypes = decoding.checked(chosen, dtypes, all_decoded=self.dequantize)
+        if self.dequantize and decoding is None and not any(info.encoding is not None for info in chosen):
+            raise ArgumentError("dequantize=True: nothing is quantized here, so that it changes nothing: leave it out")
+        decoded: list[DecodedAs | None] = [None] * len(chosen)
+        if decoding is not None:
+            decoded = [decoding.stored.decoded_as(name) if name in decoding.decoded else None for name in new_names]
+        return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts, decoded)
+
+    def _decoding(self, node: WeightsNode, quantized: Quantized | None) -> Decoding | None:
+        """Decide which quantized weights of several tensors are decoded; `None` where there are none."""
+        if self.dtype is None and not self.dequantize and quantized is None:
+            return None
+        from max_weights._quantized_weights import stored_weights
+
+        stored = stored_weights(node)
+        if stored is None:
+            return None
+        by_library = isinstance(self.rename, str)
+        if by_library and (isinstance(self.dtype, Mapping) or self.packed):
+            # The tensors have other names and other layouts where the request is about them.
+            raise ArgumentError(
+                f"weights of this checkpoint are quantized: rename={self.rename!r} takes them as one dtype decodes "
+                "them, neither packed nor by a mapping of dtypes"
+            )
+        asked = self.dtype is not None or self.dequantize
+        if stored.is_converted and (asked or (quantized is not None and quantized(None, None) is not None)):
+            raise stored.named_otherwise()
+        if by_library and asked and stored.unknown:
+            raise stored.not_known(min(stored.unknown))
+        if self.packed:
+            return Decoding(node, None, stored, frozenset(), keeps=True)
+        dtypes = {weight: to for weight in stored.packed if (to := self._decoded_to(weight, stored, quantized))}
+        names = stored.names(dtypes)
+        if self.select is not None and not by_library:
+            names = selected(names, self.select)
+            chosen = set(names)
+            dtypes = {weight: to for weight, to in dtypes.items() if weight in chosen}
+        below = set(names)
+        dtypes = {weight: to for weight, to in dtypes.items() if by_library or weight in below}
+        return Decoding(stored.decode(dtypes), None if by_library else names, stored, frozenset(dtypes), keeps=False)
+
+    def _decoded_to(self, weight: str, stored: StoredWeights, quantized: Quantized | None) -> DType | None:
+        """Return what a quantized weight of this name becomes; `None`: it stays as it is stored."""
+        to: DType | None = None
+        if isinstance(self.dtype, Mapping):
+            by_name = self.dtype.get(weight)
+            fitting = (one for pattern, one in self.dtype.items() if fits(pattern)(weight))
+            said = next(fitting, None) if by_name is None else by_name
+            to = None if said is None else DType(said)
+        elif self.dtype is not None:
+            to = DType(self.dtype)
+        if to is None and self.dequantize:
+            to = _DECODED
+        if to is None and self.dtype is None and quantized is not None:
+            packed = stored.packed[weight]
+            if isinstance(self.rename, str):
+                return quantized(None, None)
+            if self.rename is None:
+                return quantized(weight, packed)
+            new = [
+                next(iter(renamed_by([name], self.rename, lambda: [*stored.parts, *stored.packed]).values()), None)
+                for name in (weight, packed)
+            ]
+            return quantized(*new)
+        return to
 
     def _dtypes(
         self, chosen: list[WeightInfo], every: Callable[[], Iterable[str]], unpack: DType | str
@@ -149,6 +258,41 @@ class LoadRequest:
             unpack if one is None and info.encoding is not None else one
             for info, one in zip(chosen, named, strict=True)
         ]
+
+
+class Decoding(NamedTuple):
+    """What a request makes of the quantized weights of a tree."""
+
+    node: WeightsNode
+    """The node with those decoded that are."""
+    names: list[str] | None
+    """The selected names, where they are known."""
+    stored: StoredWeights
+    decoded: frozenset[str]
+    """The names of those that are decoded."""
+    keeps: bool
+    """Whether parts of quantized weights are kept as they are."""
+
+    def checked(self, chosen: list[WeightInfo], dtypes: list[DType | None], *, all_decoded: bool) -> list[DType | None]:
+        """Return the dtypes of weights, with none for those that are kept as they are.
+
+        Raises:
+            ArgumentError: one is for a tensor that is a part of a quantized weight, or for codes without known scales.
+        """
+        checked = []
+        for info, to in zip(chosen, dtypes, strict=True):
+            is_part, is_unknown = info.name in self.stored.parts, info.name in self.stored.unknown
+            if is_unknown and all_decoded:
+                raise self.stored.not_known(info.name)
+            if to is None or to is info.dtype:
+                checked.append(to)
+                continue
+            if not self.keeps and is_part and info.name not in self.stored.packed:
+                raise self.stored.is_part(info.name)
+            if not self.keeps and is_unknown:
+                raise self.stored.not_known(info.name)
+            checked.append(None if self.keeps and (is_part or is_unknown) else to)
+        return checked
 
 
 def _packed(weights: list[WeightInfo], advice: str) -> ArgumentError:

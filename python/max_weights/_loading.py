@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
     from max_weights._checkpoints import Checkpoint
     from max_weights._core import Buffer, WeightInfo, WeightsNode
-    from max_weights._load_request import DTypeOption
+    from max_weights._load_request import DTypeOption, PackedOption
     from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Shard
 
@@ -60,7 +60,8 @@ class _Read(ReadKeywords, total=False):
 
     rename: Rename | str | None
     dtype: DTypeOption | None
-    packed: bool
+    packed: PackedOption
+    dequantize: bool
     progress: Progress | bool | None
     verify: Mapping[str, str] | None
     options: ReadOptions | None
@@ -107,6 +108,7 @@ class RanksOptions(_Read, total=False):
 # The values that mean the same as leaving the option out.
 _DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *LoadOptions.__required_keys__)) | {
     "packed": False,
+    "dequantize": False,
     "storage": "arena",
     "backend": "auto",
     "drop_cache": False,
@@ -163,7 +165,8 @@ def load_ranks(
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: bool = False,
+    packed: PackedOption = False,
+    dequantize: bool = False,
     framework: str | None = None,
     storage: str = "arena",
     progress: Progress | bool | None = None,
@@ -182,7 +185,8 @@ def load_ranks(
         select: This and all others are what they are for `weights.load`.
         rename: New names.
         dtype: What floats become.
-        packed: Keep packed blocks as bytes.
+        packed: `keep`: leave packed blocks and quantized weights as they are.
+        dequantize: Decode all of them.
         framework: `torch` or `jax`; default: Buffer.
         storage: `arena` or `per-tensor`.
         progress: A function of (bytes done, bytes of all), or True for a bar.
@@ -207,7 +211,7 @@ def load_ranks(
         check_device(device, None, framework)
     convert = converter(framework)
     with gc_paused():
-        what = LoadRequest(select, rename, dtype, packed)
+        what = LoadRequest(select, rename, dtype, packed, dequantize=dequantize)
         requests = [replace(what, shard=shard).resolve(weights) for shard in shards]
         joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in requests), strict=True))
         request = ResolvedRequest(requests[0].node, *joined)
@@ -401,9 +405,10 @@ def is_lazy(options: LoadOptions) -> bool:
 def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, WeightInfo]] | None:
     """Return the tensors that the options choose, by their new names, or `None` for all as they are."""
     select, rename, packed = options.get("select"), options.get("rename"), options.get("packed", False)
+    what = LoadRequest(select, rename, packed=packed)
     if select is None and rename is None and (packed or not isinstance(node, GGUFWeights)):
         return None
-    request = LoadRequest(select, rename, packed=packed).resolve(node)
+    request = what.resolve(node)
     data = data_of_all([request.node[name] for name in request.names])
     return [
         (new, weight.to_buffer(), info)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from max_weights._core import Buffer
     from max_weights._core._weights import Node
     from max_weights._dim import Dim
-    from max_weights._load_request import DTypeOption, Rename
+    from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._loading import StreamOptions, TensorsOptions
     from max_weights._progress import Progress
     from max_weights._read_options import ReadKeywords, ReadOptions
@@ -104,7 +104,8 @@ class WeightsNode(Node):
         *,
         rename: Rename | str | None = None,
         dtype: DTypeOption | None = None,
-        packed: bool = False,
+        packed: PackedOption = False,
+        dequantize: bool = False,
         shard: Shard | None = None,
         framework: str | None = None,
         copy: bool | None = None,
@@ -131,10 +132,13 @@ class WeightsNode(Node):
             rename: New names: a function (None drops the weight), a mapping (a key that ends with a dot stands for
                 every name that begins with it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at
                 the names of the file, or, for `hf`, at the new ones.
-            dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as
-                `select` takes them, to dtypes, of which that of the name itself, or else the first that fits counts,
-                for numbers of any kind.
-            packed: Keep packed blocks of a GGUF file as bytes. They need this or a `dtype`: nothing is decoded unasked.
+            dtype: What floats become, and what packed blocks and quantized weights of several tensors are decoded to:
+                such a weight has one tensor then, of the name and the shape that it has where it is not quantized. Or a
+                mapping of names and patterns, as `select` takes them, to dtypes, of which that of the name itself, or
+                else the first that fits counts, for numbers of any kind.
+            packed: `keep` (or True) leaves packed blocks of a GGUF file as bytes, and the tensors of quantized weights
+                as they are; `dtype` is for the others then. Blocks need this or a `dtype`: nothing is decoded unasked.
+            dequantize: Decode all of them, to bfloat16 where `dtype` says nothing. An error where nothing is quantized.
             shard: The part that one rank has, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read.
                 `dtype` comes after the cut. `max_weights.load_ranks` loads several ranks at once.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
@@ -159,8 +163,9 @@ class WeightsNode(Node):
 
         Raises:
             WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
-            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; a mapping is empty; an
-                `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
+            ValueError: packed blocks without `dtype` or `packed`; a `dtype` of a quantized weight that cannot be
+                decoded; two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split
+                so; the tensors take more than `max_host_bytes`.
             UnsupportedError: a conversion that there is not.
             FileChangedError: a file is another than when it was opened.
             FormatError: a digest is another than in `verify`.
@@ -173,7 +178,7 @@ class WeightsNode(Node):
         from max_weights._loading import LoadMethod, load
         from max_weights._read_options import ReadOptions
 
-        request = LoadRequest(select, rename, dtype, packed, shard)
+        request = LoadRequest(select, rename, dtype, packed, shard, dequantize)
         if group is not None:
             from max_weights._ranks.loading import load_in_group
 
@@ -219,7 +224,8 @@ class WeightsNode(Node):
         *,
         rename: Rename | str | None = None,
         dtype: DTypeOption | None = None,
-        packed: bool = False,
+        packed: PackedOption = False,
+        dequantize: bool = False,
         shard: Shard | None = None,
         framework: str | None = None,
         verify: Mapping[str, str] | None = None,
@@ -240,10 +246,11 @@ class WeightsNode(Node):
         files: closing the weights does not end it. Threads may share it; a forked child opens its own.
 
         Args:
-            select: Which; this and the next four are what they are for `load`.
+            select: Which; this and the next five are what they are for `load`.
             rename: New names.
-            dtype: What floats become, and what packed blocks are decoded to.
-            packed: Keep packed blocks as bytes.
+            dtype: What floats become, and what packed blocks and quantized weights are decoded to.
+            packed: `keep`: leave those as they are.
+            dequantize: Decode all of them.
             shard: The part of one rank.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
             verify: Digests, by the names of the file, as for `load`: that of each tensor is compared before it is
@@ -279,7 +286,7 @@ class WeightsNode(Node):
         from max_weights._read_options import ReadOptions
         from max_weights._streaming import stream
 
-        request = LoadRequest(select, rename, dtype, packed, shard)
+        request = LoadRequest(select, rename, dtype, packed, shard, dequantize)
         how = LoadMethod(verify=verify, read=ReadOptions.of("stream", options, read))
         if group is not None:
             from max_weights._ranks.streaming import stream_in_group
@@ -317,8 +324,8 @@ class WeightsNode(Node):
 
         Args:
             path: The file; with `max_shard_size`, the folder; or the URL of one, as for `save_file`.
-            dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only. Packed weights of
-                GGUF files need one, because a safetensors file cannot hold them.
+            dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and quantized
+                weights are decoded. Packed weights of GGUF files need one, because a safetensors file cannot hold them.
             rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors
                 that llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
                 otherwise.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import DLPackArray
     from max_weights._checkpoints import Checkpoint
-    from max_weights._load_request import DTypeOption, Rename
+    from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._progress import Progress
     from max_weights._selection import Select
     from max_weights.devices import DeviceLike
@@ -152,7 +152,8 @@ def plan(
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: bool = False,
+    packed: PackedOption = False,
+    dequantize: bool = False,
     shard: Shard | None = None,
     framework: Literal["numpy", "torch", "jax"] | None = None,
     copy: bool | None = None,
@@ -178,7 +179,7 @@ def plan(
         ValueError: two weights get one name; the tensors take more than `max_host_bytes`.
         UnsupportedError: a conversion that there is not.
     """
-    request = LoadRequest(select, rename, dtype, packed, shard)
+    request = LoadRequest(select, rename, dtype, packed, shard, dequantize)
     how = LoadMethod(copy, storage, verify, ReadOptions.of("plan", options, read))
     device = resolve_device(device, out)
     check_device(device, how.copy, framework)

@@ -239,7 +239,7 @@ def reshard(
                 progress=progress,
             )
             for file in beside:
-                if file.parent == one.folder:
+                if file.parent == one.folder or (isinstance(dtype, str | DType) and file.name in _QUANTIZATION):
                     continue
                 content = file.read_bytes()
                 if file.name == "config.json":
@@ -393,6 +393,10 @@ def _beside(node: WeightsNode, path: StrPath | Iterable[StrPath]) -> list[Path]:
     ]
 
 
+# What says how weights are quantized, and nothing else.
+_QUANTIZATION = ("quantize_config.json", "hf_quant_config.json")
+
+
 def _of_dtype(content: bytes, dtype: object) -> bytes:
     """Return a configuration with the new dtype of converted weights; anything but a JSON object stays as it is."""
     if not isinstance(dtype, str | DType):
@@ -404,6 +408,9 @@ def _of_dtype(content: bytes, dtype: object) -> bytes:
     if not isinstance(config, dict):
         return content
     for settings in (config, config.get("text_config"), config.get("llm_config")):
+        if isinstance(settings, dict):  # a dtype has decoded what is quantized
+            settings.pop("quantization_config", None)
+            settings.pop("compression_config", None)
         for key in ("dtype", "torch_dtype"):
             if isinstance(settings, dict) and key in settings:
                 settings[key] = DType(dtype).name

@@ -13,6 +13,7 @@ from max_weights._dim import DimLike
 from max_weights._shape import Shape, listed
 from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dtype import DType, DTypeLike
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -108,7 +109,7 @@ class WeightData:
         return self.to_buffer()[key]
 
     def to_numpy(self) -> Array:
-        """Return the data as a NumPy array over the same memory.
+        """Return the data as a NumPy array over the same memory; of packed blocks, their bytes.
 
         Raises:
             ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
@@ -117,19 +118,33 @@ class WeightData:
         return self.__array__()
 
     def numpy(self) -> Array:
-        """As `to_numpy`."""
+        """As `to_numpy`, but that packed blocks, whose bytes are no values, are an ArgumentError (a ValueError)."""
+        self._require_values()
         return self.to_numpy()
 
     def torch(self) -> torch.Tensor:
         """Return the data as a torch tensor over the same memory.
 
         Raises:
+            ArgumentError: packed blocks, whose bytes are no values; `to_buffer()` has them (a ValueError).
             ImportError: torch is missing.
             BufferError: a type that torch does not have.
         """
         from max_weights._buffer import to_torch
 
+        self._require_values()
         return to_torch(self.to_buffer())
+
+    def _require_values(self) -> None:
+        """Refuse packed blocks, which are bytes to other libraries. DLPack and `__array__` give them, as in MAX."""
+        encoding = self.quantization_encoding
+        if encoding is not None and encoding.is_gguf:
+            error = ArgumentError(
+                f"'{shown(self.name)}' ({encoding.name}) is packed in blocks: decode it with astype('bfloat16'), or "
+                "load it with dequantize=True; to_buffer() has the bytes of the blocks"
+            )
+            error.tensor = self.name
+            raise error
 
     def to_buffer(self) -> Buffer:
         """Return the data as a `Buffer` over the same memory, which is kept as `data` from then on.

@@ -31,9 +31,9 @@ def load_file(
 
     Args:
         filename: Anything that `load_weights` accepts.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, verify,
-            progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and `packed` say
-            which tensors there are; with any other, all are in memory when this returns.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, dequantize, shard, copy, storage,
+            verify, progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
+            `packed` say which tensors there are; with any other, all are in memory when this returns.
 
     Raises:
         FormatError: the file is damaged.

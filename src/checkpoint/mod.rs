@@ -5,6 +5,7 @@
 
 mod aliases;
 mod conversion;
+mod decoded;
 mod delta;
 mod distributed;
 mod files;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 pub(crate) use conversion::{Composition, Made, sizes_of_parts};
 pub use conversion::{ConversionRule, PlainRule, Step};
+pub use decoded::{Decode, DecodedWeight, Grain};
 pub use delta::{ChangedElements, Delta, Dialect};
 pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
 pub use hub::{ModelCache, find_in_cache};
@@ -151,6 +153,8 @@ pub enum More {
     Delta,
     /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta.
     Deltas,
+    /// Nothing; its weights are decoded of several tensors of others. It is no file of its own: its path is that of the first of them.
+    Decoded,
 }
 
 impl FileFacts {
@@ -207,7 +211,7 @@ impl Catalog {
 
     /// How many files there are.
     pub fn file_count(&self) -> usize {
-        self.files.iter().filter(|file| !matches!(file.more, More::Deltas)).count()
+        self.files.iter().filter(|file| !matches!(file.more, More::Deltas | More::Decoded)).count()
     }
 
     /// How many of the files are deltas, and how many weights are other ones than in the base by them; `None` without deltas.
@@ -270,7 +274,7 @@ impl Catalog {
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
-            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas => false,
+            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas | More::Decoded => false,
             More::Gguf(gguf) => gguf.big_endian,
             More::Torch(torch) => torch.big_endian,
         }
@@ -487,7 +491,7 @@ impl Checkpoint {
         }
         let number = self.catalog.table.get(number).file as usize;
         // What is in pieces is never mapped, and nobody is to be told so.
-        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas) {
+        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas | More::Decoded) {
             return None;
         }
         let file = self.files[number].as_ref()?;

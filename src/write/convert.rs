@@ -133,7 +133,7 @@ pub fn check_whole(checkpoint: &Checkpoint, output: &Output) -> Result<()> {
         Some((folder, path.file_name()?.to_os_string()))
     };
     let written = place(path);
-    let is_of_several = catalog.files().len() > 1 || catalog.note().is_some();
+    let is_of_several = catalog.file_count() > 1 || catalog.note().is_some();
     if !is_of_several || written.is_none() || catalog.files().iter().all(|file| place(&file.path) != written) {
         return Ok(());
     }

@@ -59,7 +59,8 @@ impl<'a> Version<'a> {
             Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements }))
         };
         let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
-        let (inputs, has_deltas) = (Inputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
+        let (inputs, has_deltas) =
+            (Inputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
         Ok(Self { tensors, opened: checkpoint.opened(), inputs, has_deltas })
     }
 

@@ -124,6 +124,14 @@ pub(crate) fn to_python(error: Error) -> PyErr {
     }
 }
 
+/// The same, of an option that cannot be what it is: as the class that Python raises for those.
+pub(crate) fn of_option(error: Error) -> Failure {
+    match error {
+        Error::Argument(_) => classes::ArgumentError::new_err(error.to_string()).into(),
+        other => other.into(),
+    }
+}
+
 /// That a name, which is not a weight, was asked for what weights have.
 pub(crate) fn no_attribute(key: &str, missing: Option<Error>) -> PyErr {
     let why = missing.map_or_else(String::new, |missing| format!(": {missing}"));

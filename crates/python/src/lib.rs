@@ -84,6 +84,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<quantized::QuantizationConfig>()?;
     module.add_class::<quantized::QuantizedLayout>()?;
     module.add_class::<quantized::QuantizedListing>()?;
+    module.add_class::<quantized::QuantizedNames>()?;
     module.add_class::<quantized::QuantizedRecord>()?;
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
@@ -141,6 +142,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(take::buffers, module)?)?;
     module.add_function(function!(take::data_of_all, module)?)?;
     module.add_function(function!(take::export_dlpack, module)?)?;
+    module.add_function(function!(quantized::decode_weights, module)?)?;
+    module.add_function(function!(quantized::quantized_names, module)?)?;
     module.add_function(function!(quantized::quantized_record, module)?)?;
     module.add_function(function!(quantized::read_quantization_config, module)?)?;
     module.add_function(function!(text::near_names, module)?)?;

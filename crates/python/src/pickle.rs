@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use max_weights::buffer::Buffer as Tensor;
-use max_weights::checkpoint::Checkpoint;
+use max_weights::checkpoint::{Checkpoint, More};
 use max_weights::error::Error;
 use max_weights::memory::{Fingerprint, ForkMutex, Origin, Storage};
 use max_weights::source::store::is_url;
@@ -56,6 +56,11 @@ fn keep(key: Reopening, checkpoint: &Arc<Checkpoint>) {
 pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
     let checkpoint = node.shared().checkpoint()?;
     detached(py, || checkpoint.require_unwritten(&interrupt))?;
+    if checkpoint.catalog().files().iter().any(|file| matches!(file.more, More::Decoded)) {
+        let cause =
+            "a tree of decoded weights is not pickled: pickle the tree of the files, and decode where it arrives";
+        return Err(Error::Argument(cause.to_owned()).into());
+    }
     if let Some((of, scheme, rules)) = node.shared().made_of(py, &checkpoint) {
         // A tree such as it was made of goes along, and is renamed where it arrives.
         let of = WeightsNode::at(Arc::new(of), String::new()).into_python(py)?;

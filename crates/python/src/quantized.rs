@@ -1,25 +1,31 @@
 //! Quantized weights: what `max_weights_check` decides of their tensors, as records. What is wrong with them is raised.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use max_weights::Diagnostic;
 use max_weights::dtype::DType;
 use max_weights::names::join;
 use max_weights::text;
-use max_weights_check::quantized::{self, Declared, Fault, Group, Layer, Layout, Scheme, Stop};
+use max_weights_check::quantized::{
+    self, DAMAGED, Declared, Decoder, Fault, Group, Layer, Layout, Listing, Part, Scheme, Stop,
+};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::convert::dtype_to_python;
+use crate::buffer::writable;
+use crate::convert::dtype_from_python;
+use crate::dlpack::Access;
 use crate::ending::detached;
-use crate::error::{Failure, Outcome, classes, interrupt};
+use crate::error::{Failure, Outcome, classes, interrupt, of_option};
 use crate::node::WeightsNode;
+use crate::shared::Shared;
+use crate::tensor::Buffer;
 
-/// What to do where a part does not fit.
-const DAMAGED: &str = "The checkpoint was damaged or converted wrongly; `max-weights validate` lists all such tensors";
 /// What to do where a scheme cannot be decoded.
 const BY_OTHERS: &str = "its tensors are in `parts`: decode them by the library that wrote them";
 
@@ -47,8 +53,6 @@ pub(crate) fn read_quantization_config(py: Python<'_>, folder: PathBuf) -> Outco
 pub(crate) struct QuantizedLayout {
     /// The name of the scheme.
     scheme: &'static str,
-    /// How its numbers are made of the parts.
-    way: &'static str,
     /// The bits of one element.
     bits: u64,
     /// The shape of the weight.
@@ -59,41 +63,58 @@ pub(crate) struct QuantizedLayout {
     symmetric: Option<bool>,
     /// Whether columns are ordered by how much they matter.
     reordered: bool,
-    /// Whether each column names its group.
-    is_indexed: bool,
-    /// What is added to zero points.
-    zero_point_offset: u32,
-    /// The dtype that elements are viewed as; None for that of the tensor.
-    dtype: Option<Py<PyAny>>,
     /// The shape that the weight is decoded in.
     matrix: Py<PyTuple>,
-    /// Rows and columns of the blocks that it is decoded in.
-    step: (u64, u64),
-    /// The shape that scales are viewed in; None for that of the tensor.
-    grid: Option<Py<PyTuple>>,
-    /// For scales that are codes: how many share a scale, and what is added to them.
-    nested: Option<(u64, f32)>,
-    /// The values of codes of four bits.
-    table: Option<Vec<f32>>,
 }
 
 /// The tensors of one quantized weight, and what was decided of them.
-#[pyclass(frozen, get_all, module = "max_weights._core")]
+#[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct QuantizedRecord {
     /// The full name of the group.
+    #[pyo3(get)]
     name: String,
     /// Whether the weight has that name, too.
+    #[pyo3(get)]
     is_bare: bool,
     /// The nodes of the tensors by their roles.
+    #[pyo3(get)]
     parts: Py<PyDict>,
     /// The bytes of all of them.
+    #[pyo3(get)]
     nbytes: u64,
     /// The name of the scheme.
+    #[pyo3(get)]
     scheme: String,
     /// None where the scheme cannot be decoded.
+    #[pyo3(get)]
     layout: Option<Py<QuantizedLayout>>,
     /// What is raised then.
+    #[pyo3(get)]
     refusal: Option<Py<PyAny>>,
+    decoding: Option<Decoding>,
+}
+
+/// What decodes a weight: where its tensors are, and how they are put together.
+struct Decoding {
+    shared: Arc<Shared>,
+    layout: Layout,
+    parts: Vec<(Part, usize)>,
+}
+
+#[pymethods]
+impl QuantizedRecord {
+    /// Decode the weight to a dtype, into `out`, of the shape in which it is decoded, if it is not None.
+    #[pyo3(signature = (dtype, out=None))]
+    fn decode(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>, out: Option<&Bound<'_, PyAny>>) -> Outcome<Buffer> {
+        let dtype = dtype_from_python(dtype)?;
+        let mut out = out.map(|out| writable(out, Access::Write)).transpose()?.map(|(_, out)| out);
+        let Some(Decoding { shared, layout, parts }) = &self.decoding else {
+            return Err(PyIndexError::new_err("the scheme of the weight cannot be decoded").into());
+        };
+        let checkpoint = shared.checkpoint()?;
+        let decoder = Decoder::new(layout.clone(), parts.iter().copied(), dtype);
+        Ok(Buffer::new(detached(py, || decoder.all(&checkpoint, out.as_mut(), &interrupt))?))
+    }
 }
 
 /// The quantized weights at and below a node, and what is said of each.
@@ -204,6 +225,10 @@ fn record(
             parts.set_item(part.role(), weight.into_python(py)?)?;
         }
     }
+    let decoding = decided.as_ref().ok().map(|layout| {
+        let parts = layer.parts().collect();
+        Decoding { shared: node.shared().clone(), layout: layout.clone(), parts }
+    });
     let (scheme, layout, refusal) = match decided {
         Ok(layout) => (layout.scheme.to_owned(), Some(Py::new(py, layout_to_python(py, &layout)?)?), None),
         Err(Stop::Fault(fault)) => return Err(raised(node, layer, fault)),
@@ -213,7 +238,73 @@ fn record(
         }
     };
     let (name, is_bare) = (layer.name.to_owned(), layer.is_bare());
-    Ok(QuantizedRecord { name, is_bare, parts: parts.unbind(), nbytes, scheme, layout, refusal })
+    Ok(QuantizedRecord { name, is_bare, parts: parts.unbind(), nbytes, scheme, layout, refusal, decoding })
+}
+
+/// What a request with a dtype has to know of the quantized weights of a whole tree.
+#[pyclass(frozen, get_all, module = "max_weights._core")]
+pub(crate) struct QuantizedNames {
+    /// Of each weight, the name that it has where it is decoded, that of its packed numbers, and those of all its tensors.
+    weights: Vec<(String, String, Vec<String>)>,
+    /// The tensors of which nobody knows what they are times.
+    unknown: Vec<String>,
+    /// The weights that are decoded with outputs before inputs, which their model has the other way round.
+    turned: Vec<String>,
+    /// Whether the tree has the weights otherwise than its files, which have quantized ones.
+    is_converted: bool,
+}
+
+/// The quantized weights of a whole tree; nothing is read.
+#[pyfunction]
+pub(crate) fn quantized_names(
+    py: Python<'_>,
+    node: &Bound<'_, WeightsNode>,
+    config: &Bound<'_, QuantizationConfig>,
+) -> QuantizedNames {
+    let (catalog, declared) = (node.get().catalog(), config.get().0.as_ref());
+    let of_files = node.get().shared().of_files();
+    let (listing, of_files) = detached(py, || {
+        (
+            Listing::new(catalog, declared),
+            of_files.is_some_and(|catalog| !Listing::new(&catalog, declared).found.is_empty()),
+        )
+    });
+    let name = |number: usize| catalog.table().name(number).to_owned();
+    let names = |found: &quantized::Found| {
+        let parts = found.parts.iter().map(|(_, number)| name(*number)).collect();
+        (found.weight.clone(), name(found.packed), parts)
+    };
+    QuantizedNames {
+        weights: listing.found.iter().map(names).collect(),
+        unknown: listing.unknown.iter().map(|number| name(*number)).collect(),
+        turned: listing.turned().map(|found| found.weight.clone()).collect(),
+        is_converted: of_files,
+    }
+}
+
+/// A tree over the same files with these weights decoded, by the names that they have then, each to a dtype. `cure` is what to do about those that
+/// cannot be.
+#[pyfunction]
+#[pyo3(name = "_decode_weights")]
+pub(crate) fn decode_weights<'py>(
+    node: &Bound<'py, WeightsNode>,
+    config: &Bound<'py, QuantizationConfig>,
+    dtypes: HashMap<String, Bound<'py, PyAny>>,
+    cure: &str,
+) -> Outcome<Bound<'py, WeightsNode>> {
+    let (py, own) = (node.py(), node.get());
+    let (checkpoint, declared) = (own.shared().checkpoint()?, config.get().0.as_ref());
+    let dtypes = dtypes.iter().map(|(name, dtype)| Ok((name.as_str(), dtype_from_python(dtype)?)));
+    let dtypes = dtypes.collect::<Outcome<HashMap<&str, DType>>>()?;
+    let decoded = detached(py, || {
+        let listing = Listing::new(checkpoint.catalog(), declared);
+        let names = listing.found.iter().enumerate();
+        let chosen = names.filter_map(|(at, found)| Some((at, *dtypes.get(found.weight.as_str())?)));
+        listing.decoded(&checkpoint, declared, chosen, cure)
+    });
+    let decoded = decoded.map_err(of_option)?;
+    let shared = Shared::over(py, Arc::new(decoded), own.shared().arguments().clone());
+    Ok(WeightsNode::at(Arc::new(shared), own.name().to_owned()).into_python(py)?)
 }
 
 /// The elements of a tensor, if they have at most so many bytes.
@@ -251,22 +342,13 @@ fn refused(py: Python<'_>, node: &WeightsNode, layer: &Layer<'_>, (tensor, cause
 
 fn layout_to_python(py: Python<'_>, layout: &Layout) -> PyResult<QuantizedLayout> {
     let tuple = |sizes: &[u64]| PyTuple::new(py, sizes).map(Bound::unbind);
-    let dtype = |dtype: DType| dtype_to_python(py, dtype).map(|dtype| dtype.clone().unbind());
     Ok(QuantizedLayout {
         scheme: layout.scheme,
-        way: layout.way.name(),
         bits: layout.bits,
         shape: tuple(&layout.shape)?,
         block: layout.block.into(),
         symmetric: layout.symmetric,
         reordered: layout.reordered,
-        is_indexed: layout.is_indexed,
-        zero_point_offset: layout.zero_point_offset,
-        dtype: layout.dtype.map(dtype).transpose()?,
         matrix: tuple(&layout.matrix)?,
-        step: layout.step.into(),
-        grid: layout.grid.as_deref().map(tuple).transpose()?,
-        nested: layout.nested,
-        table: layout.way.table(),
     })
 }

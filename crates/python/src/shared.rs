@@ -97,6 +97,15 @@ impl Shared {
         Some((tree, &renaming.scheme, renaming.rules.as_ref().map(|rules| rules.clone_ref(py))))
     }
 
+    /// What the files have, where the tree has it otherwise.
+    pub(crate) fn of_files(&self) -> Option<Arc<Catalog>> {
+        let mut renaming = self.renaming.as_ref()?;
+        while let Some(of) = &renaming.of.1 {
+            renaming = of;
+        }
+        Some(renaming.of.0.clone())
+    }
+
     /// The scheme of the names; `None` if they are the file's.
     pub(crate) fn scheme(&self) -> Option<&str> {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())

@@ -15,7 +15,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Outcome, to_python};
+use crate::error::{Outcome, of_option, to_python};
 use crate::node::WeightsNode;
 use crate::open::log_warning;
 use crate::package;
@@ -40,6 +40,24 @@ impl WeightsNode {
             None => detached(py, || checkpoint.tensor(number))?,
         };
         self.taken(py, &checkpoint, number, tensor)
+    }
+
+    /// The weight's tensor for other libraries, to which bytes of packed blocks would be numbers.
+    ///
+    /// # Errors
+    /// The weight is packed in blocks, of which the bytes are asked for by another name.
+    pub(crate) fn values(&self, py: Python<'_>) -> Outcome<Buffer> {
+        let number = self.number()?;
+        if let Element::Packed(encoding) = self.catalog().table().get(number).element {
+            let name = text::shown(self.name());
+            let cause = format!(
+                "'{name}' ({}) is packed in blocks: decode it with data().astype('bfloat16'), or load it with dequantize=True; \
+                 data().to_buffer() has the bytes of the blocks",
+                encoding.name()
+            );
+            return Err(of_option(Error::Argument(cause)));
+        }
+        self.whole(py)
     }
 
     /// The part of the weight's tensor that a basic index selects; the whole for an empty one.

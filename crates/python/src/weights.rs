@@ -67,7 +67,7 @@ impl WeightsNode {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> Outcome<Bound<'py, PyAny>> {
-        Ok(package::ARRAY.get(py)?.call1((self.whole(py)?, dtype, copy))?)
+        Ok(package::ARRAY.get(py)?.call1((self.values(py)?, dtype, copy))?)
     }
 
     /// What torch, JAX and others take the weight by.
@@ -80,7 +80,7 @@ impl WeightsNode {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> Outcome<Bound<'py, PyCapsule>> {
-        dlpack::answer(py, self.whole(py)?.tensor(), stream, max_version, dl_device, copy)
+        dlpack::answer(py, self.values(py)?.tensor(), stream, max_version, dl_device, copy)
     }
 
     /// The DLPack device of the weight: that of host memory.
@@ -187,22 +187,24 @@ impl WeightsNode {
     }
 
     /// The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the dtypes of
-    /// ml_dtypes; packed blocks come as bytes.
+    /// ml_dtypes.
     ///
     /// Raises:
+    ///     ArgumentError: packed blocks, whose bytes are no values; `data().to_buffer()` has them (a ValueError).
     ///     WeightNotFoundError: a KeyError; there is no such weight.
     ///     ImportError: ml_dtypes is needed and missing.
     ///     UnsupportedError: elements of less than a byte.
     fn numpy<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
-        Ok(package::TO_NUMPY.get(py)?.call1((self.whole(py)?,))?)
+        Ok(package::TO_NUMPY.get(py)?.call1((self.values(py)?,))?)
     }
 
-    /// The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes.
+    /// The weight's tensor as a torch tensor, a view where `data()` is one.
     ///
     /// Raises:
+    ///     ArgumentError: packed blocks, whose bytes are no values; `data().to_buffer()` has them (a ValueError).
     ///     WeightNotFoundError: a KeyError; there is no such weight.
     fn torch<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
-        Ok(package::TO_TORCH.get(py)?.call1((self.whole(py)?,))?)
+        Ok(package::TO_TORCH.get(py)?.call1((self.values(py)?,))?)
     }
 
     /// The values of all weights that `allocate` made, by full name; shared by all nodes of one tree.

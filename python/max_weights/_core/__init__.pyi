@@ -43,20 +43,20 @@ _Progress = Callable[[int, int], object] | None
 # fmt: off
 __all__ = [
     "Ahead", "Buffer", "DeltaLog", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "RangeSource",
-    "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
-    "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
-    "_convert_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count",
-    "aliases", "apply_deltas_to", "buffers", "check_apart", "check_safetensors_name", "command_line", "data_of_all",
-    "delta_header", "dequantize",
-    "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities",
-    "files", "fingerprint_of", "fingerprints_of", "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of",
-    "infos", "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
-    "opened_paths", "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_record",
-    "ranges_in_mesh", "read_quantization_config", "release_memory", "renamed_names", "safetensors_header",
-    "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
-    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files",
-    "verify_checksums", "versions", "warnings", "weights_are_held", "write_delta",
+    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedNames", "QuantizedRecord",
+    "RangeSource", "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile",
+    "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
+    "_convert_weights", "_decode_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights",
+    "accelerator_count", "aliases", "apply_deltas_to", "buffers", "check_apart", "check_safetensors_name",
+    "command_line", "data_of_all", "delta_header", "dequantize", "dequantize_codebook", "dequantize_groups",
+    "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of", "fingerprints_of",
+    "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of", "infos", "keys_of_content", "load_tensors",
+    "missing_accelerator", "near_names", "objects", "open_weights", "opened_paths", "paths_of_deltas", "place_file",
+    "plan_tensors", "printable", "quantize", "quantized_names", "quantized_record", "ranges_in_mesh",
+    "read_quantization_config", "release_memory", "renamed_names", "safetensors_header", "save_converted",
+    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
+    "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files", "verify_checksums", "versions",
+    "warnings", "weights_are_held", "write_delta",
 ]
 # fmt: on
 
@@ -427,9 +427,6 @@ class QuantizedLayout:
     def scheme(self) -> str:
         """The name of the scheme."""
     @property
-    def way(self) -> str:
-        """How its numbers are made of the parts."""
-    @property
     def bits(self) -> int:
         """The bits of one element."""
     @property
@@ -445,29 +442,8 @@ class QuantizedLayout:
     def reordered(self) -> bool:
         """Whether columns are ordered by how much they matter."""
     @property
-    def is_indexed(self) -> bool:
-        """Whether each column names its group."""
-    @property
-    def zero_point_offset(self) -> int:
-        """What is added to zero points."""
-    @property
-    def dtype(self) -> DType | None:
-        """The dtype that elements are viewed as; None for that of the tensor."""
-    @property
     def matrix(self) -> tuple[int, ...]:
         """The shape that the weight is decoded in."""
-    @property
-    def step(self) -> tuple[int, int]:
-        """Rows and columns of the blocks that it is decoded in."""
-    @property
-    def grid(self) -> tuple[int, ...] | None:
-        """The shape that scales are viewed in; None for that of the tensor."""
-    @property
-    def nested(self) -> tuple[int, float] | None:
-        """For scales that are codes: how many share a scale, and what is added to them."""
-    @property
-    def table(self) -> list[float] | None:
-        """The values of codes of four bits."""
 
 @final
 class QuantizedRecord:
@@ -494,6 +470,8 @@ class QuantizedRecord:
     @property
     def refusal(self) -> UnsupportedError | None:
         """What is raised then."""
+    def decode(self, dtype: DType, out: DLPackArray | None = None) -> Buffer:
+        """Decode the weight to a dtype, into `out`, of the shape in which it is decoded, if it is not None."""
 
 @final
 class QuantizedListing:
@@ -506,6 +484,28 @@ class QuantizedListing:
     def record(self, number: int) -> QuantizedRecord:
         """The weight of this number."""
 
+@final
+class QuantizedNames:
+    """What a request with a dtype has to know of the quantized weights of a whole tree."""
+
+    @property
+    def weights(self) -> list[tuple[str, str, list[str]]]:
+        """Of each weight, the name that it has where it is decoded, that of its packed numbers, and those of all its
+        tensors."""
+    @property
+    def unknown(self) -> list[str]:
+        """The tensors of which nobody knows what they are times."""
+    @property
+    def turned(self) -> list[str]:
+        """The weights that are decoded with outputs before inputs, which their model has the other way round."""
+    @property
+    def is_converted(self) -> bool:
+        """Whether the tree has the weights otherwise than its files, which have quantized ones."""
+
+def _decode_weights(node: WeightsNode, config: QuantizationConfig, dtypes: dict[str, DType], cure: str) -> WeightsNode:
+    """A tree over the same files with these weights decoded, by the names that they have then."""
+
+def quantized_names(node: WeightsNode, config: QuantizationConfig) -> QuantizedNames: ...
 def quantized_record(node: WeightsNode, name: str, config: QuantizationConfig) -> QuantizedRecord | None: ...
 def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig: ...
 

@@ -125,10 +125,10 @@ class Node:
         """
     def numpy(self) -> _Array:
         """The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
-        dtypes of ml_dtypes; packed blocks come as bytes.
+        dtypes of ml_dtypes. ArgumentError for packed blocks; `data().to_buffer()` has their bytes.
         """
     def torch(self) -> _torch.Tensor:
-        """The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes."""
+        """The weight's tensor as a torch tensor, a view where `data()` is one. ArgumentError for packed blocks."""
     @property
     def _root(self) -> Self: ...
     @property

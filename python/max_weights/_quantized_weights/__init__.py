@@ -6,6 +6,24 @@
 >>> weight.astype("bfloat16")
 """
 
+from max_weights._quantized_weights.decoded import (
+    CODES,
+    KEEP,
+    DecodedAs,
+    StoredWeights,
+    require_no_codes,
+    stored_weights,
+)
 from max_weights._quantized_weights.view import QuantizedWeight, QuantizedWeights, quantized
 
-__all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
+__all__ = [
+    "CODES",
+    "KEEP",
+    "DecodedAs",
+    "QuantizedWeight",
+    "QuantizedWeights",
+    "StoredWeights",
+    "quantized",
+    "require_no_codes",
+    "stored_weights",
+]

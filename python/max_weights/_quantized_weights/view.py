@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, overload
 
+from max_weights._buffer import Buffer
 from max_weights._checkpoints import require_tree
 from max_weights._core import QuantizedListing, infos, near_names, quantized_record, shown
 from max_weights._html import count, properties, table, view
 from max_weights._quantized_weights.config import config_of
-from max_weights._quantized_weights.decoding import decode
 from max_weights._shape import Shape
 from max_weights._typing import known
 from max_weights._weight_data import WeightData
 from max_weights.dtype import DType, DTypeLike
-from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
+from max_weights.errors import ArgumentError, UnsupportedError, WeightNotFoundError, WeightsError
 
 if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
@@ -135,7 +135,12 @@ class QuantizedWeight:
         if dtype not in _DECODED:
             names = ", ".join(one.name for one in _DECODED)
             raise UnsupportedError(f"a quantized weight is decoded to {names}, not to {dtype.name}; cast it from these")
-        return WeightData(decode(layout, self._record.parts, dtype, out), self.weight_name, dtype, layout.shape)
+        if out is not None and layout.matrix != layout.shape:
+            given = Buffer.of(out)
+            if given.shape != layout.shape:
+                raise ArgumentError(f"out must have the shape {list(layout.shape)}; it has {list(given.shape)}")
+            out = given.view(given.dtype, layout.matrix)
+        return WeightData(self._record.decode(dtype, out), self.weight_name, dtype, layout.shape)
 
     def __repr__(self) -> str:
         about = "cannot be decoded"

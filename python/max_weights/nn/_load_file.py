@@ -9,7 +9,9 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from max_weights._allocation import LazyCast
+from max_weights._core import GGUFWeights
 from max_weights._load_request import LoadRequest, Rename
+from max_weights._quantized_weights import CODES
 from max_weights._typing import known
 from max_weights._weight_data import WeightData
 from max_weights._weights import load_weights
@@ -41,7 +43,11 @@ def load_file(
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     target = None if dtype is None else DType(dtype)
-    request = LoadRequest(rename=rename, packed=True).resolve(load_weights(path))
+    weights = load_weights(path)
+    if target is None or isinstance(weights, GGUFWeights):  # blocks are decoded when they are used
+        request = LoadRequest(rename=rename, packed=True).resolve(weights)
+    else:
+        request = LoadRequest(rename=rename, dtype=target).resolve(weights)
     nodes = as_mapping(request.node)
     values: Mapping[str, object] = {
         new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)
@@ -85,6 +91,8 @@ class Conversions:
             return argument
         if value.dtype.is_float() and not dtype.is_float():
             return argument  # the fractions would be cut off
+        if value.dtype in CODES and dtype not in CODES:
+            return argument  # codes whose scales may be elsewhere; `load` with a dtype decodes them
         self._counts[value.dtype, dtype] += 1
         if isinstance(argument, WeightData):
             return _cast(argument, dtype)

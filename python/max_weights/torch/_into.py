@@ -148,6 +148,28 @@ def load_into(
         return report
 
 
+# What holds codes of quantized weights.
+_CODES = frozenset(
+    {
+        DType.int8,
+        DType.uint8,
+        DType.int32,
+        DType.float8_e4m3fn,
+        DType.float8_e4m3fnuz,
+        DType.float8_e5m2,
+        DType.float8_e5m2fnuz,
+    }
+)
+
+
+def _dtype_of(slot: Slot) -> DType | None:
+    """Return the dtype of what a slot holds; `None` for one that only torch has."""
+    try:
+        return DType.from_torch(slot.tensor.dtype)
+    except (TypeError, ValueError):
+        return None
+
+
 @dataclass
 class _Fill:
     """One slot that the file has values for."""
@@ -181,23 +203,27 @@ class _Plan:
     def __post_init__(self) -> None:
         options: dict[str, Any] = dict(self.options)
         self._progress = options.pop("progress", None)
-        what = {name: options.pop(name) for name in ("select", "rename", "dtype", "packed", "shard") if name in options}
+        names = ("select", "rename", "dtype", "packed", "shard", "dequantize")
+        what = {name: options.pop(name) for name in names if name in options}
         if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
             options["copy"] = True
         method = {name: options.pop(name) for name in ("copy", "storage", "verify") if name in options}
         read = ReadOptions.of("load_into", options.pop("options", None), options)
         self._how = LoadMethod(**method, read=read)
-        # The module says what packed blocks become, unless the caller does.
+        # The module says what packed blocks and quantized weights become, unless the caller does.
         self._unpacks = what.get("dtype") is None and not what.get("packed")
+        self.slots = Slots(self.module)
         request = LoadRequest(**what)
         self._request = (
-            request.resolve(self.weights, unpack=DType.float32) if self._unpacks else request.resolve(self.weights)
+            request.resolve(self.weights, unpack=DType.float32, quantized=self._quantized)
+            if self._unpacks
+            else request.resolve(self.weights)
         )
+        self._decoded = dict(zip(self._request.new_names, self._request.decoded, strict=True))
         self._infos = dict(zip(self._request.new_names, self._request.infos, strict=True))
         self._dtypes = dict(zip(self._request.new_names, self._request.dtypes, strict=True))
         self._can_initialize = can_initialize(self.module)
         self._shapes = _shapes_of_parts(self._request)
-        self.slots = Slots(self.module)
         self.slots.tie(set(self._infos))
         for slot in self.slots:
             self._examine(slot)
@@ -209,6 +235,16 @@ class _Plan:
             for name in self._infos
             if name not in self.slots.by_name and not (prefixes and name.startswith(prefixes))
         ]
+
+    def _quantized(self, weight: str | None, packed: str | None) -> DType | None:
+        """Return what the module has a quantized weight as; `None` where it has its tensors as they are stored."""
+        if weight is None:
+            return None if any(_dtype_of(slot) in _CODES for slot in self.slots) else DType.float32
+        slot = self.slots.by_name.get(weight)
+        if slot is None or (packed != weight and packed in self.slots.by_name):
+            return None
+        dtype = _dtype_of(slot)
+        return dtype if dtype is not None and dtype.is_float() and dtype not in _CODES else None
 
     def _examine(self, slot: Slot) -> None:
         """Decide how a slot is filled."""
@@ -229,6 +265,14 @@ class _Plan:
         info, dtype = self._infos[name], self._dtypes[name]
         shape = self._shapes[name]
         refusal = slot.refusal()
+        decoded = self._decoded[name]
+        if refusal is None and decoded == "turned":
+            refusal = (
+                "it is decoded as [experts, out, in], and modules may have [experts, in, out]: decode it with "
+                "max_weights.quantized, and copy it in the order of the module"
+            )
+        if refusal is None and decoded is not None and _dtype_of(slot) in _CODES:
+            refusal = "the module has codes, and the weight is decoded: leave dtype and dequantize out"
         if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
         if refusal is not None:

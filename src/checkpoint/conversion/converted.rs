@@ -46,6 +46,13 @@ impl Composition {
         self.refused.push(fault);
     }
 
+    /// The same where the weights have other numbers: {before: now}.
+    pub(in crate::checkpoint) fn renumbered(&self, numbers: &HashMap<u32, u32>) -> Self {
+        let made = self.made.iter().filter_map(|(number, made)| Some((*numbers.get(number)?, *made))).collect();
+        let (rules, groups, refused) = (self.rules.clone(), self.groups.clone(), self.refused.clone());
+        Self { of: self.of.clone(), rules, groups, made, refused }
+    }
+
     /// What the weight of this number is made of; `None` for an ordinary one.
     pub(crate) fn made(&self, number: usize) -> Option<Made> {
         self.made.get(&(number as u32)).copied()

@@ -5,6 +5,8 @@
 
 mod bitsandbytes;
 mod declared;
+mod decode;
+mod decoded;
 mod floats;
 mod group;
 mod integers;
@@ -16,6 +18,8 @@ mod scheme;
 mod torchao;
 
 pub use declared::{Declared, Method, Scheme};
+pub use decode::Decoder;
+pub use decoded::{DAMAGED, Found, Listing};
 pub use group::{Fault, Group, Stop};
 pub use layout::{Family, Layout, Way};
 pub use order::with_parts_together;

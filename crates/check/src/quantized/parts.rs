@@ -48,7 +48,7 @@ parts! {
     ScaleInv "scales": ".weight_scale_inv" "_scale_inv";
     WeightGIdx "group_index": ".weight_g_idx";
     Codebook "codebook": ".weight_codebook";
-    PlainScale "scales": ".scale" ".qscale_weight";
+    PlainScale "scales": ".scale" ".qscale_weight" ".scale_weight";
     // bitsandbytes, of eight bits and of four.
     Scb "scales": ".SCB";
     Format "format": ".weight_format";
@@ -67,7 +67,7 @@ parts! {
     Blocks "packed": "_blocks";
     BlockScales "scales": "_scales";
     // For the activations. They make no weight a quantized one, and are not needed to decode it.
-    InputScale "input_scale": ".input_scale" ".activation_scale" "._weight_act_quant_scale" "._weight_act_per_tensor_scale";
+    InputScale "input_scale": ".input_scale" ".activation_scale" ".scale_input" "._weight_act_quant_scale" "._weight_act_per_tensor_scale";
     InputGlobalScale "input_global_scale": ".input_global_scale";
     InputZeroPoint "input_zero_points": ".input_zero_point" "._weight_act_quant_zero_point";
     InputFactors "input_factors": ".pre_quant_scale" "._weight_act_pre_scale";

@@ -22,6 +22,9 @@ const CONFIG: &str = "config.json";
 const DTYPE_KEYS: [&str; 2] = ["torch_dtype", "dtype"];
 /// The files that a model has beside its weights: configurations, vocabularies, templates, code, texts.
 const SUFFIXES: [&str; 7] = ["json", "txt", "model", "jinja", "tiktoken", "py", "md"];
+/// The keys of a configuration that say how the weights are quantized, and the files that say nothing else.
+const QUANTIZATION_KEYS: [&str; 2] = ["quantization_config", "compression_config"];
+const QUANTIZATION_FILES: [&str; 2] = ["quantize_config.json", "hf_quant_config.json"];
 /// An index names the files of weights, which are other ones now.
 const INDEX: &str = ".index.json";
 /// What is larger is no such file.
@@ -33,6 +36,8 @@ pub(super) struct Beside {
     files: Vec<(PathBuf, PathBuf)>,
     /// What is to be known about them.
     pub(super) notes: Vec<String>,
+    /// Whether weights are decoded that the configuration says are quantized.
+    is_decoded: bool,
     /// Holds those that were made for this.
     _made: Option<(TempDir, Temporary)>,
 }
@@ -42,7 +47,7 @@ pub(super) struct Beside {
 pub(super) fn files(
     wanted: &Wanted<'_>,
     checkpoint: &Checkpoint,
-    target: &Target,
+    (target, is_decoded): (&Target, bool),
     host: &Host,
 ) -> Result<Beside, Failure> {
     let (Target::Folder(to, _), [path]) = (target, &*wanted.places.paths) else { return Ok(Beside::default()) };
@@ -66,10 +71,31 @@ pub(super) fn files(
     from.sort();
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
     if same(folder, to) {
-        from.retain(|path| wanted.dtype.is_some() && path.ends_with(CONFIG));
+        if let Some(said) = from.iter().find(|path| is_decoded && says_quantization(path)) {
+            return Err(Failure::Usage(format!(
+                "{}: it says how the weights are quantized, and would be left beside those that are decoded: give another folder as OUT",
+                text::path(said)
+            )));
+        }
+        from.retain(|path| (wanted.dtype.is_some() || is_decoded) && path.ends_with(CONFIG));
     }
+    from.retain(|path| !(is_decoded && says_quantization(path)));
     let files = from.into_iter().filter_map(|path| Some((path.clone(), join(to, path.file_name()?)))).collect();
-    Ok(Beside { files, ..Beside::default() })
+    Ok(Beside { files, is_decoded, ..Beside::default() })
+}
+
+/// Whether a file says how weights are quantized, and nothing else.
+fn says_quantization(path: &Path) -> bool {
+    QUANTIZATION_FILES.iter().any(|name| path.ends_with(name))
+}
+
+/// Whether the configuration that would be copied is that of gpt-oss.
+pub(super) fn is_of_gpt_oss(wanted: &Wanted<'_>) -> bool {
+    let [path] = &*wanted.places.paths else { return false };
+    let Ok(path) = ModelCache::from_environment().resolve(path) else { return false };
+    let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(Path::new("")) };
+    let config = fs::read(folder.join(CONFIG)).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    config.is_some_and(|config| config.get("model_type").is_some_and(|kind| kind == "gpt_oss"))
 }
 
 /// The file of this name in a folder, or below a URL.
@@ -85,7 +111,8 @@ fn made(wanted: &Wanted<'_>, checkpoint: &Checkpoint, gguf: &Path, to: &Path, ho
     let made = Temporary::make(|| tempfile::tempdir().map(|folder| (folder.path().to_path_buf(), folder)));
     let (noted, folder) = made.map_err(|source| Error::io(&place, "make a folder in", source))?;
     let is_packed = |info: TensorInfo<'_>| matches!(info.element, Element::Packed(_));
-    let dtype = if checkpoint.catalog().table().iter().any(is_packed) { super::items::DECODED } else { DType::Float32 };
+    let is_packed = checkpoint.catalog().table().iter().any(is_packed);
+    let dtype = if is_packed || wanted.dequantize { super::items::DECODED } else { DType::Float32 };
     let written = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(dtype), host)?;
     let files =
         written.files.into_iter().map(|name| (folder.path().join(&name), join(to, OsStr::new(&name)))).collect();
@@ -97,7 +124,7 @@ fn made(wanted: &Wanted<'_>, checkpoint: &Checkpoint, gguf: &Path, to: &Path, ho
             text::shown(first)
         ));
     }
-    Ok(Beside { files, notes, _made: Some((folder, noted)) })
+    Ok(Beside { files, notes, _made: Some((folder, noted)), is_decoded: false })
 }
 
 fn is_beside(path: &Path) -> bool {
@@ -120,10 +147,28 @@ impl Beside {
             if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {
                 bytes = with_dtype(bytes, dtype);
             }
+            if from.ends_with(CONFIG) && self.is_decoded {
+                bytes = without_quantization(bytes);
+            }
             place_file(to, &bytes, !wanted.writing.no_sync, &wanted.writing.destination(), &uninterrupted)?;
         }
         Ok(())
     }
+}
+
+/// The configuration without what it says of quantization.
+fn without_quantization(bytes: Vec<u8>) -> Vec<u8> {
+    let Ok(Value::Object(mut config)) = serde_json::from_slice(&bytes) else { return bytes };
+    for key in QUANTIZATION_KEYS {
+        config.remove(key);
+        for of_part in config.values_mut().filter_map(Value::as_object_mut) {
+            of_part.remove(key);
+        }
+    }
+    serde_json::to_vec_pretty(&config).map_or(bytes, |mut made| {
+        made.push(b'\n');
+        made
+    })
 }
 
 /// The configuration with another dtype, where it says one; whatever is not JSON stays as it is.

@@ -22,7 +22,7 @@ pub(super) const HUGGING_FACE: &str = "hf";
 /// names.
 pub(super) fn items(
     wanted: &Wanted<'_>,
-    checkpoint: &Checkpoint,
+    (checkpoint, kept): (&Checkpoint, &HashSet<usize>),
     target: &Target,
     others: &HashSet<String>,
     host: &Host,
@@ -49,7 +49,7 @@ pub(super) fn items(
             let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
             return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' the same name, '{name}'")));
         }
-        let stored = stored(wanted, &info, &name, target)?;
+        let stored = stored(wanted, (&info, kept.contains(&number)), &name, target)?;
         items.push(Item { number, region: None, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
     if let Some(encoding) = wanted.quantize {
@@ -86,14 +86,29 @@ fn is_float(info: &TensorInfo<'_>) -> bool {
 }
 
 /// What the elements become.
-fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Target) -> Result<Stored, Failure> {
+fn stored(
+    wanted: &Wanted<'_>,
+    (info, is_kept): (&TensorInfo<'_>, bool),
+    name: &str,
+    target: &Target,
+) -> Result<Stored, Failure> {
     let Some(found) = Stored::of(info.element) else {
         let (name, element) = (text::shown(info.name), info.element);
         return Err(Failure::Usage(format!(
             "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out with --select"
         )));
     };
+    let keeps = wanted.packed.is_some();
+    if let (true, Stored::Packed(_), false) = (keeps, found, target.is_gguf()) {
+        let name = text::shown(info.name);
+        return Err(Failure::Usage(format!(
+            "--packed keep: '{name}' is packed in blocks of GGUF, which only FILE.gguf can hold"
+        )));
+    }
     Ok(match (wanted.dtype, wanted.quantize, found) {
+        (_, None, Stored::Packed(_)) if keeps => found,
+        (None, None, Stored::Packed(_)) if wanted.dequantize => Stored::Plain(DType::BFloat16),
+        (Some(_), None, _) if is_kept => found,
         (Some(dtype), _, _) if is_float(info) => Stored::Plain(dtype),
         (None, Some(encoding), _) if target.is_gguf() => write::quantized(name, info.shape, found, encoding),
         (None, Some(_), _) => {

@@ -4,6 +4,7 @@ mod beside;
 mod hugging_face;
 mod items;
 mod layouts;
+mod quantized;
 mod report;
 mod target;
 mod tied;
@@ -40,6 +41,12 @@ pub(crate) struct Convert {
     /// Convert all floats to this dtype; without it, packed weights become bfloat16 in safetensors files, with a warning.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
+    /// Decode quantized weights, to bfloat16 or --dtype.
+    #[arg(long, conflicts_with = "quantize")]
+    dequantize: bool,
+    /// Leave quantized weights as they are.
+    #[arg(long, value_enum, value_name = "keep", hide_possible_values = true, conflicts_with_all = ["dequantize", "quantize"])]
+    packed: Option<Packed>,
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
@@ -120,6 +127,13 @@ struct Writing {
     json: bool,
 }
 
+/// What becomes of quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Packed {
+    /// Nothing.
+    Keep,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IfThere {
     Replace,
@@ -163,6 +177,8 @@ impl Split {
 struct Wanted<'a> {
     places: &'a Places,
     dtype: Option<DType>,
+    dequantize: bool,
+    packed: Option<Packed>,
     quantize: Option<Encoding>,
     /// The layout of a library that they come in, before other names are given.
     layout: Option<&'a str>,
@@ -179,6 +195,8 @@ impl<'a> Wanted<'a> {
         Self {
             places,
             dtype: None,
+            dequantize: false,
+            packed: None,
             quantize: None,
             layout: None,
             rename: &[],
@@ -209,16 +227,22 @@ impl<'a> Wanted<'a> {
                 "{note}, and would become a model without the others: give the folder, or all shards; with --no-strict, those that are given are taken"
             )));
         }
+        let target = Target::new(&self.places.out, self.max_shard_size)?;
+        let quantized::Decoded { checkpoint, any: is_decoded, kept } = quantized::decoded(self, checkpoint, &target)?;
         let (checkpoint, others) = match self.layout {
+            Some(layout) if is_decoded || !kept.is_empty() => {
+                return Err(Failure::Usage(format!(
+                    "--rename {layout}: its rules are for weights that are not quantized; convert with --dequantize first, and then to this layout"
+                )));
+            }
             Some(layout) => layouts::converted(layout, self, checkpoint, host)?,
             None => (checkpoint, HashSet::new()),
         };
         let catalog = checkpoint.catalog();
-        let target = Target::new(&self.places.out, self.max_shard_size)?;
         if self.tied == Tied::Alias && target.is_gguf() {
             return Err(Failure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
         }
-        let (mut items, in_order) = items::items(self, &checkpoint, &target, &others, host)?;
+        let (mut items, in_order) = items::items(self, (&checkpoint, &kept), &target, &others, host)?;
         let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
         notes.extend(left_out(catalog));
@@ -228,7 +252,7 @@ impl<'a> Wanted<'a> {
         let files = output.files(&declared)?;
         write::check_whole(&checkpoint, &output)?;
         self.check_apart(&checkpoint, &files)?;
-        let beside = beside::files(self, &checkpoint, &target, host)?;
+        let beside = beside::files(self, &checkpoint, (&target, is_decoded), host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
@@ -256,8 +280,24 @@ impl<'a> Wanted<'a> {
 const REPLACE: &str = "or give --if-exists replace, if it is to be replaced";
 
 pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    let Convert { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing } = options;
+    let Convert {
+        places,
+        dtype,
+        dequantize,
+        packed,
+        quantize,
+        rename,
+        select,
+        tied,
+        metadata,
+        max_shard_size,
+        writing,
+    } = options;
     let (dtype, quantize, tied, max_shard_size, writing) = (*dtype, *quantize, *tied, *max_shard_size, *writing);
+    let (dequantize, packed) = (*dequantize, *packed);
+    if packed.is_some() && dtype.is_none() {
+        return Err(Failure::Usage("--packed keep changes nothing without --dtype: nothing is decoded unasked".into()));
+    }
     if let Some(dtype) = dtype.filter(|dtype| !dtype.is_float()) {
         let name = dtype.name();
         return Err(Failure::Usage(format!(
@@ -266,8 +306,21 @@ pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result
     }
     let (layout, rename) = layouts::of(rename)?;
     let rename = &rename;
-    Wanted { places, dtype, quantize, layout, rename, select, tied, metadata, max_shard_size, writing }
-        .run(host, screen)
+    Wanted {
+        places,
+        dtype,
+        dequantize,
+        packed,
+        quantize,
+        layout,
+        rename,
+        select,
+        tied,
+        metadata,
+        max_shard_size,
+        writing,
+    }
+    .run(host, screen)
 }
 
 /// Says which values are not written: those of PyTorch files that are not tensors.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::Checkpoint;
-use max_weights::text;
 use max_weights::write::{self, Options, Output, Stored};
+use max_weights::{DType, text};
 
 use super::Wanted;
 use crate::failure::Failure;
@@ -76,6 +76,7 @@ impl Target {
                 let said = meta::typed(checkpoint.catalog(), &said)?;
                 let said = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
                 let matrices = wanted.dtype.map(Stored::Plain).or(wanted.quantize.map(Stored::Packed));
+                let matrices = matrices.or(wanted.dequantize.then_some(Stored::Plain(DType::BFloat16)));
                 let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, said);
                 Output::Gguf { path: path.clone(), metadata, most: *most, sync }
             }

@@ -142,6 +142,12 @@ impl<'a> Patterns<'a> {
         Ok(Self { option, said, matchers: said.iter().map(pattern).collect::<Result<_, _>>()? })
     }
 
+    /// Whether a whole name matches one of them, or there is none.
+    pub(crate) fn is_wanted(&self, name: &str) -> bool {
+        let options = MatchOptions { case_sensitive: true, ..MatchOptions::new() };
+        self.matchers.is_empty() || self.matchers.iter().any(|pattern| pattern.matches_with(name, options))
+    }
+
     /// The numbers of the weights whose whole name matches, in file order; of all where there is no pattern. An error for one that matches none.
     pub(crate) fn matching(&self, catalog: &Catalog) -> Result<Vec<u32>, Failure> {
         let table = catalog.table();

@@ -1,0 +1,90 @@
+//! Quantized weights of several tensors: decoded where a dtype is said, or kept as they are.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use max_weights::checkpoint::{Catalog, Checkpoint};
+use max_weights::source::store::is_url;
+use max_weights::tensor::Element;
+use max_weights::{DType, text};
+use max_weights_check::quantized::{Declared, Listing};
+
+use super::beside::is_of_gpt_oss;
+use super::target::Target;
+use super::{Packed, Wanted};
+use crate::failure::Failure;
+use crate::list::Patterns;
+
+/// What to do about a scheme that cannot be decoded.
+const CURE: &str = "leave it out with --select, or keep its tensors as they are with --packed keep";
+
+/// A checkpoint as it is written.
+pub(super) struct Decoded {
+    pub(super) checkpoint: Checkpoint,
+    /// Whether weights are decoded, so that a configuration which says how they are quantized says what is not so.
+    pub(super) any: bool,
+    /// The numbers of tensors that a dtype is not for.
+    pub(super) kept: HashSet<usize>,
+}
+
+/// The checkpoint with the weights decoded that are asked for.
+pub(super) fn decoded(wanted: &Wanted<'_>, checkpoint: Checkpoint, target: &Target) -> Result<Decoded, Failure> {
+    let unchanged = |checkpoint| Decoded { checkpoint, any: false, kept: HashSet::new() };
+    let dtype = match (wanted.dtype, wanted.quantize, wanted.dequantize) {
+        (Some(dtype), _, _) => dtype,
+        (None, Some(_), _) => DType::Float32, // what is packed again is not rounded before
+        (None, None, true) => DType::BFloat16,
+        (None, None, false) => return Ok(unchanged(checkpoint)),
+    };
+    let catalog = checkpoint.catalog();
+    let declared = declared(catalog)?;
+    let listing = Listing::new(catalog, declared.as_ref());
+    if wanted.packed == Some(Packed::Keep) {
+        let parts = listing.found.iter().flat_map(|found| found.parts.iter().map(|(_, number)| *number));
+        let kept = parts.chain(listing.unknown.iter().copied()).collect();
+        return Ok(Decoded { kept, ..unchanged(checkpoint) });
+    }
+    let has_blocks = || catalog.table().iter().any(|info| matches!(info.element, Element::Packed(_)));
+    if wanted.dequantize && listing.found.is_empty() && listing.unknown.is_empty() && !has_blocks() {
+        return Err(Failure::Usage("--dequantize: nothing is quantized here, so that it changes nothing".into()));
+    }
+    let select = Patterns::new("--select", wanted.select)?;
+    if let Some(unknown) = listing.unknown.iter().find(|number| select.is_wanted(catalog.table().name(**number))) {
+        let name = text::shown(catalog.table().name(*unknown));
+        return Err(Failure::Usage(format!(
+            "'{name}' holds codes of a quantized weight in a layout that is not known here, and would lose its scales: {CURE}"
+        )));
+    }
+    let chosen: Vec<usize> =
+        (0..listing.found.len()).filter(|at| select.is_wanted(&listing.found[*at].weight)).collect();
+    let turned = || listing.turned().find(|turned| select.is_wanted(&turned.weight));
+    if let (Target::Folder(..), true, Some(found)) = (target, is_of_gpt_oss(wanted), turned()) {
+        let name = text::shown(&found.weight);
+        return Err(Failure::Usage(format!(
+            "'{name}' is decoded as [experts, out, in], and transformers takes it from a folder of gpt_oss as [experts, in, out]: give FILE.safetensors as OUT, or --packed keep"
+        )));
+    }
+    let any = !chosen.is_empty();
+    let numbered = chosen.into_iter().map(|at| (at, dtype));
+    let checkpoint = listing.decoded(&checkpoint, declared.as_ref(), numbered, CURE)?;
+    let has_parts = |found: &max_weights_check::quantized::Found| {
+        !select.is_wanted(&found.weight)
+            && found.parts.iter().any(|(_, number)| select.is_wanted(catalog.table().name(*number)))
+    };
+    if let Some(found) = listing.found.iter().find(|found| has_parts(found)) {
+        let name = text::shown(&found.weight);
+        return Err(Failure::Usage(format!(
+            "--select takes a part of the quantized weight '{name}', which is decoded as a whole: select '{name}', or keep its tensors as they are with --packed keep"
+        )));
+    }
+    Ok(Decoded { checkpoint, any, kept: HashSet::new() })
+}
+
+/// What the files beside a checkpoint say of its quantization.
+fn declared(catalog: &Catalog) -> Result<Option<Declared>, Failure> {
+    let path = catalog.files().first().map_or(Path::new(""), |file| &file.path);
+    if is_url(path) {
+        return Ok(None);
+    }
+    Ok(Declared::read(path.parent().unwrap_or(Path::new("")))?)
+}

@@ -1,0 +1,229 @@
+//! Weights that several tensors make up, as the one that each is decoded to: it takes the place of the packed numbers, and the tensors that belong to
+//! them are gone. It is decoded as it is read, some rows at a time. How, is said from outside: nothing here knows a scheme.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Catalog, Checkpoint, FileFacts, More};
+use crate::buffer::Buffer;
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::memory::{self, Fingerprint, Identity, Origin};
+use crate::names::NameIndex;
+use crate::rules;
+use crate::source::{Filesystem, Part, Source};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes};
+use crate::text;
+use crate::workers::Interrupt;
+
+/// Tensors begin at multiples of this in the source that they are together.
+const ALIGN: u64 = 64;
+/// So many bytes of a weight are decoded at a time, or the rows that have to be decoded together.
+const AT_A_TIME: u64 = 4 << 20;
+/// The metadata of torchao's files name the tensors that have an entry by their own names.
+const LISTED: &str = "tensor_names";
+
+/// How a weight is cut for decoding: into matrices of as many rows each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grain {
+    /// How many elements a row has; the last one of all may be shorter.
+    pub row: u64,
+    /// How many rows a matrix has.
+    pub rows: u64,
+    /// A range of rows begins at a multiple of this, and ends at one or with its matrix.
+    pub align: u64,
+}
+
+/// What knows the elements of one decoded weight.
+pub trait Decode: Send + Sync + fmt::Debug {
+    /// How it is cut.
+    fn grain(&self) -> Grain;
+
+    /// Rows of one of its matrices: elements in C order without gaps, in the dtype of the weight.
+    ///
+    /// # Errors
+    /// What reading the tensors says; elements that cannot be.
+    fn rows(&self, checkpoint: &Checkpoint, matrix: u64, rows: Range<u64>, interrupt: Interrupt<'_>) -> Result<Buffer>;
+}
+
+/// A weight that is decoded.
+#[derive(Debug)]
+pub struct DecodedWeight {
+    /// Its name.
+    pub name: String,
+    /// Its dtype, of whole bytes.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// The number of the tensor whose place it takes.
+    pub packed: usize,
+    /// The numbers of all tensors that it is made of.
+    pub parts: Vec<usize>,
+    /// What decodes it.
+    pub decode: Box<dyn Decode>,
+}
+
+/// One of them, in the source that they are together.
+#[derive(Debug)]
+struct Placed {
+    start: u64,
+    len: u64,
+    item: u64,
+    decode: Box<dyn Decode>,
+}
+
+impl Placed {
+    /// Fills `out` with its bytes from `offset` on.
+    fn fill(&self, of: &Checkpoint, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let Grain { row, rows, align } = self.decode.grain();
+        let (row, rows, align) = ((row * self.item).max(1), rows.max(1), align.max(1));
+        let at_a_time = (AT_A_TIME / row).max(1).next_multiple_of(align);
+        let end = offset + out.len() as u64;
+        let mut at = offset;
+        while at < end {
+            interrupt()?;
+            let matrix = at / row / rows;
+            let first = at / row % rows / align * align;
+            let wanted = end.div_ceil(row) - matrix * rows;
+            let last = wanted.min(first + at_a_time).next_multiple_of(align).min(rows);
+            let decoded = self.decode.rows(of, matrix, first..last, interrupt)?;
+            let start = at - (matrix * rows + first) * row;
+            let bytes = decoded.bytes().and_then(|bytes| bytes.get(start as usize..)).unwrap_or_default();
+            let len = bytes.len().min((end - at) as usize);
+            let place = (at - offset) as usize..(at - offset) as usize + len;
+            match (out.get_mut(place), bytes.get(..len)) {
+                (Some(place), Some(bytes)) if len > 0 => place.copy_from_slice(bytes),
+                _ => return Err(Error::Argument(format!("decoded rows {first} to {last} have too few elements"))),
+            }
+            at += len as u64;
+        }
+        Ok(())
+    }
+}
+
+/// All of them, one after the other.
+#[derive(Debug)]
+struct DecodedSource {
+    /// With the tensors that they are made of.
+    of: Checkpoint,
+    weights: Vec<Placed>,
+    origin: Arc<Origin>,
+}
+
+impl Source for DecodedSource {
+    fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        for part in parts {
+            let (start, end) = (part.offset, part.offset.saturating_add(part.bytes.len() as u64));
+            if end > self.len() {
+                return Err(self.origin.truncated());
+            }
+            let first = self.weights.partition_point(|weight| weight.start + weight.len <= start);
+            for weight in self.weights.iter().skip(first).take_while(|weight| weight.start < end) {
+                let own = start.max(weight.start)..end.min(weight.start + weight.len);
+                let place = (own.start - start) as usize..(own.end - start) as usize;
+                let out = part.bytes.get_mut(place).unwrap_or_default();
+                weight.fill(&self.of, own.start - weight.start, out, interrupt)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.of.files.iter().flatten().try_for_each(|file| file.check_unchanged())
+    }
+
+    fn filesystem(&self) -> Option<Filesystem> {
+        self.of.files.iter().flatten().next()?.filesystem()
+    }
+
+    fn mapping(&self) -> Result<&Arc<memory::Storage>, &str> {
+        Err("weights that are decoded are in no file")
+    }
+}
+
+impl Checkpoint {
+    /// The same checkpoint with these weights decoded, each in the place of its packed numbers. Nothing is read.
+    ///
+    /// # Errors
+    /// Two weights get one name; a size that overflows.
+    pub fn with_decoded(&self, weights: Vec<DecodedWeight>) -> Result<Self> {
+        let Some(first) = weights.first() else { return Ok(self.with_catalog(self.catalog.clone())) };
+        let of = &self.catalog;
+        let file_of_first = of.table.get(first.packed).file as usize;
+        let file = of.files.len() as u32;
+        let (mut end, mut placed) = (0_u64, Vec::with_capacity(weights.len()));
+        let mut by_packed: HashMap<usize, (String, DType, Vec<u64>, Range<u64>)> = HashMap::new();
+        let mut gone: HashSet<usize> = HashSet::new();
+        for DecodedWeight { name, dtype, shape, packed, parts, decode } in weights {
+            let size = checked_bytes(&shape, dtype).zip(dtype.bytes());
+            let sizes = size.and_then(|(len, item)| {
+                let start = end.checked_next_multiple_of(ALIGN)?;
+                Some((start, len, item as u64, start.checked_add(len)?))
+            });
+            let Some((start, len, item, after)) = sizes else {
+                let shown = text::shown(&name);
+                return Err(Error::Argument(format!("'{shown}' of {dtype} in {} is too large", text::shape(&shape))));
+            };
+            end = after;
+            placed.push(Placed { start, len, item, decode });
+            gone.extend(parts);
+            by_packed.insert(packed, (name, dtype, shape, start..start + len));
+        }
+        let decoded: HashSet<&String> = by_packed.values().map(|(name, ..)| name).collect();
+        let mut table = TensorTable::with_capacity(of.table.len(), 0)?;
+        let mut numbers = HashMap::new();
+        for (number, info) in of.table.iter().enumerate() {
+            if let Some((name, dtype, shape, bytes)) = by_packed.get(&number) {
+                let span = Span::within(end, bytes.start, bytes.end - bytes.start)?;
+                let element = Element::Plain(*dtype);
+                table.push(&TensorInfo { name, element, shape, file, span, view: None })?;
+            } else if !gone.contains(&number) {
+                numbers.insert(number as u32, table.len() as u32);
+                table.push(&info)?;
+            }
+        }
+        NameIndex::probe(&table)?;
+        let names = NameIndex::new(&table).map_err(|twice| {
+            let (_, b) = twice.first().copied().unwrap_or_default();
+            let cause = "a quantized weight has this name when it is decoded, and another tensor has it already";
+            let path = &of.files[file_of_first].path;
+            Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b)).path(path).unsupported()
+        })?;
+        let FileFacts { path, kind, .. } = &of.files[file_of_first];
+        let facts = FileFacts { path: path.clone(), kind: *kind, metadata: None, more: More::Decoded };
+        let mut files: Vec<FileFacts> = of.files.iter().cloned().chain([facts]).collect();
+        for metadata in files.iter_mut().filter_map(|file| file.metadata.as_mut()) {
+            let before = metadata.len();
+            metadata.retain(|(key, _)| !decoded.contains(key));
+            if metadata.len() < before {
+                metadata.retain(|(key, _)| key != LISTED); // it lists those that were packed
+            }
+        }
+        let catalog = Catalog {
+            files: files.into(),
+            values: of.values.clone(),
+            table,
+            names,
+            findings: of.findings.clone(),
+            note: of.note.clone(),
+            composition: of.composition.as_ref().map(|composition| Arc::new(composition.renumbered(&numbers))),
+        };
+        let origin = Origin {
+            path: path.clone(),
+            absolute: path.clone(),
+            // No key is made of it for what is computed of its weights: the same bytes are decoded otherwise by another configuration.
+            fingerprint: Fingerprint { len: end, identity: Identity::Memory },
+        };
+        let of = self.with_catalog(of.clone());
+        let source: Arc<dyn Source> = Arc::new(DecodedSource { of, weights: placed, origin: Arc::new(origin) });
+        let files = self.files.iter().cloned().chain([Some(source)]).collect();
+        let (opened, options) = (self.opened.clone(), self.options.clone());
+        Ok(Self { catalog: Arc::new(catalog), files, opened, options })
+    }
+}
