@@ -45,6 +45,7 @@ from option_cases import (
 )
 
 DCP = Kept("test_ranks_store.py::test_dcp_save_writes_the_objects_of_one_process_and_dcp_load_reads_them")
+DECODED = Kept("test_quantized_net.py::test_dequantize_gives_bfloat16_and_leaves_the_others")
 LAZY = Kept("test_lazy_state_dict.py::test_a_lazy_tensor_says_what_it_is_and_gives_what_is_asked_for")
 SIZES = Kept("test_saving_refused.py::test_modes_follow_the_umask_or_the_file_that_is_replaced_for_all_ways_to_save")
 STRICT = Kept("test_load_into.py::test_everything_that_does_not_fit_is_said_at_once_and_nothing_is_changed")
@@ -57,6 +58,7 @@ WHAT: dict[str, Row] = {
     "rename": Changes({"a.": "x."}),
     "dtype": Changes("float16"),
     "packed": Kept("test_loading.py::test_packed_blocks_are_never_decoded_unasked"),
+    "dequantize": Refused(True, "nothing is quantized here"),
 }
 READ: dict[str, Row] = {
     "options": Refused({}, "must be a ReadOptions"),
@@ -173,6 +175,7 @@ VERBS: dict[str, Verb] = {
         {
             **SAVED,
             **SHARDED,
+            "max_host_bytes": Refused("1GB", "max_host_bytes"),
             "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
             "select": Changes("a"),
             "rename": Changes({"a.": "x."}),
@@ -231,7 +234,10 @@ VERBS: dict[str, Verb] = {
     ),
     "jax.load_file": Verb(
         max_weights.jax.load_file,
-        dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
+        {
+            **dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
+            "dequantize": DECODED,
+        },
         keywords=(LoadOptions,),
     ),
     "torch.load_into": Verb(
@@ -276,6 +282,7 @@ VERBS: dict[str, Verb] = {
         max_weights.torch.verify_loaded,
         {
             "rename": Kept("test_verify_loaded.py::test_bad_arguments_are_errors"),
+            "ignore": Kept("test_verify_whole.py::test_what_ignore_names_is_excused"),
             "group": Kept("test_ranks.py::test_each_rank_verifies_its_part_and_all_say_what_one_finds"),
         },
     ),
@@ -339,6 +346,8 @@ VERBS: dict[str, Verb] = {
         {
             "strategies": Refused("bogus", "bogus"),
             "dtype": Kept("test_resharding.py::test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted"),
+            "select": Changes("b"),
+            "rename": Changes({"a.": "x."}),
             "max_shard_size": Kept("test_resharding.py::test_the_parts_of_all_ranks_are_the_whole"),
             "sync": SYNC,
             "verify": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
@@ -353,8 +362,12 @@ VERBS: dict[str, Verb] = {
         {
             "strategies": Refused("bogus", "bogus"),
             "dtype": Kept("test_resharding.py::test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted"),
+            "select": Changes("b"),
+            "rename": Changes({"a.": "x."}),
         },
-        lambda case, options: repr(max_weights.reshard_plan(case.path, case.folder / "ranks", 2, **options)),
+        lambda case, options: repr(
+            max_weights.reshard_plan(case.path, case.folder / "ranks", 2, **({"strategies": HALF.strategies} | options))
+        ),
     ),
     "bench": Verb(
         max_weights.bench,
@@ -406,6 +419,7 @@ VERBS: dict[str, Verb] = {
             "dialect": Refused("bogus", "bogus"),
             "version": Kept(WRITTEN),
             "base_version": Kept(WRITTEN),
+            "rename": Refused({"a.weight": "b"}, "rename"),
             "checksum": Kept("test_delta_dialects_written.py::test_what_is_written_is_read_as_receivers_do"),
             "sync": Kept(DELTA + "test_versions_are_files_trees_or_tensors_in_memory"),
             "progress": PROGRESS,
@@ -436,7 +450,13 @@ VERBS: dict[str, Verb] = {
         lambda case, options: applied(case, options),
     ),
     "delta.fold": Verb(
-        max_weights.delta.fold, {"sync": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version")}
+        max_weights.delta.fold,
+        {
+            "path": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version"),
+            "keep": Refused(-1, "keep"),
+            "sync": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version"),
+        },
+        lambda case, options: max_weights.delta.fold(case.path, made_delta(case).parent, **options),
     ),
     "delta.follow": Verb(
         max_weights.delta.follow,
