@@ -46,6 +46,7 @@ from ranks_modules import (
     tensor_parallel,
     tensor_parallel_and_fsdp,
 )
+from ranks_stages import stages
 
 Spread = Literal["rank", "world"]
 FOLDER = Path(sys.argv[1])
@@ -232,41 +233,7 @@ def verified() -> dict[str, Any]:
         report = verify_loaded(module, weights, group=dist.group.WORLD)
         if [(one.name, one.rank) for one in report.findings] != [(name, 2)]:
             named.append(f"{distribute.__name__}: {report}")
-    return {"clean": clean, "named": named, **_stages()}
-
-
-def _stages() -> dict[str, Any]:
-    """A checkpoint of which each rank holds one layer; what one rank cannot verify, and what it has beside."""
-    tensors = {f"{number}.weight": numbers(4, 3 + number) for number in range(dist.get_world_size())}
-    path = written("stages.safetensors", tensors)
-
-    def stage() -> torch.nn.Module:
-        layer = torch.nn.Module()
-        layer.register_buffer("weight", tensors[f"{RANK}.weight"].clone())
-        return torch.nn.ModuleDict({str(RANK): layer})
-
-    def verify(module: torch.nn.Module, **options: Any) -> Any:
-        return verify_loaded(module, path, group=dist.group.WORLD, **options)
-
-    clean = verify(stage())
-    missing = stage()
-    if RANK == 1:
-        missing = torch.nn.ReLU()
-    meta = stage()
-    if RANK == 2:
-        meta = meta.to("meta")
-    head = stage()
-    if RANK == 3:
-        head.register_buffer("head", torch.ones(2))
-    excused = verify(head, ignore="head")
-    return {
-        "stages": [clean.ok, list(clean.unused), len(clean.verified), clean.compared],
-        "unused": list(verify(missing).unused),
-        "unfilled": [verify(head).ok, list(verify(head).unfilled), excused.ok],
-        "raised": raised(lambda: verify(meta)),
-        "no_effect": raised(lambda: verify(stage(), ignore=f"{RANK}.weight")),
-        "no_file": raised(lambda: verify_loaded(stage(), path / "x" if RANK == 1 else path, group=dist.group.WORLD)),
-    }
+    return {"clean": clean, "named": named, **stages(RANK, written)}
 
 
 def refused() -> dict[str, Any]:

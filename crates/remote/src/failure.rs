@@ -290,6 +290,16 @@ fn cure(status: StatusCode, code: &str) -> Option<&'static str> {
     })
 }
 
+/// The error, and what else is to be known.
+pub(crate) fn noted(error: Error, note: &str) -> Error {
+    match error {
+        Error::Io { path, action, source } => {
+            Error::Io { path, action, source: std::io::Error::new(source.kind(), format!("{source}; {note}")) }
+        }
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

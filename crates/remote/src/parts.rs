@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use max_weights::{Error, Result, budget};
 use object_store::multipart::PartId;
@@ -17,6 +18,10 @@ const LEAST_PART: u64 = 5 << 20;
 const MOST_PART: u64 = 5 << 30;
 /// The most parts of an upload.
 const MOST_PARTS: u64 = 10_000;
+/// Parts in memory for each that is sent: one more is filled meanwhile.
+const IN_MEMORY: usize = 2;
+/// So slow a connection may be before a part is sent again; each time it has twice as long.
+const SLOWEST: f64 = 1e6;
 /// The most bytes of an upload that are in memory, but for one part, however long it is.
 const MOST_IN_MEMORY: u64 = 2 << 30;
 
@@ -108,9 +113,15 @@ fn failed(action: &str, source: std::io::Error) -> Error {
     Error::io(&std::env::temp_dir(), format!("{action} a temporary file of parts that wait for bytes"), source)
 }
 
-/// How many parts of so many bytes may be in memory, where `most` may by their number.
-pub(crate) fn most_in_memory(part: u64, most: usize) -> usize {
-    usize::try_from(MOST_IN_MEMORY / part.max(1)).unwrap_or(usize::MAX).clamp(1, most.max(1))
+/// How many parts of so many bytes may be in memory, where `sent` are sent at the same time.
+pub(crate) fn most_in_memory(part: u64, sent: usize) -> usize {
+    usize::try_from(MOST_IN_MEMORY / part.max(1)).unwrap_or(usize::MAX).clamp(1, (IN_MEMORY * sent).max(1))
+}
+
+/// The time that a try has to send so many bytes, over a connection that may stall for so long.
+pub(crate) fn patience(stall: Duration, bytes: u64, number: u32) -> Duration {
+    let slow = Duration::from_secs_f64(bytes as f64 / SLOWEST * f64::from(1 << number.min(10).saturating_sub(1)));
+    stall.saturating_add(slow)
 }
 
 type File = Mutex<std::fs::File>;
@@ -197,9 +208,9 @@ mod tests {
 
     #[test]
     fn parts_in_memory_are_bounded_by_their_bytes() {
-        assert_eq!(most_in_memory(8 << 20, 16), 16);
-        assert_eq!(most_in_memory(1 << 30, 16), 2);
-        assert_eq!(most_in_memory(5 << 30, 16), 1);
+        assert_eq!(most_in_memory(8 << 20, 8), 16);
+        assert_eq!(most_in_memory(1 << 30, 8), 2);
+        assert_eq!(most_in_memory(5 << 30, 8), 1);
     }
 
     #[test]
@@ -207,10 +218,10 @@ mod tests {
         let file = temporary(100).expect("a file");
         let mut parts = [Part::in_memory(&(40..60), 20).expect("memory"), Part::in_file(file, 40..60, 20)];
         for part in &mut parts {
-            assert_eq!(part.write(10, &[1; 10]), Ok(Some(false)));
-            assert_eq!(part.write(0, &[2; 10]), Ok(Some(true)));
-            assert_eq!(part.take(), Ok([[2; 10], [1; 10]].concat()));
-            assert_eq!(part.write(0, &[2; 10]), Ok(None));
+            assert_eq!(part.write(10, &[1; 10]).expect("room"), Some(false));
+            assert_eq!(part.write(0, &[2; 10]).expect("room"), Some(true));
+            assert_eq!(part.take().expect("its bytes"), [[2; 10], [1; 10]].concat());
+            assert_eq!(part.write(0, &[2; 10]).expect("no error"), None);
         }
     }
 

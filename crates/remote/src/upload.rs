@@ -18,23 +18,19 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure, caught};
+use crate::failure::{Class, Failure, caught, noted};
 use crate::file::{Asking, Place, RemoteFile, Tries, tried_or};
 use crate::object::There;
-use crate::parts::{Part, State, is_taken, most_in_memory, part_size};
+use crate::parts::{Part, State, is_taken, most_in_memory, part_size, patience};
 use crate::runtime::{handle, wait};
 use crate::same::Standing;
 use crate::url::{Kind, shown};
 
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
-/// Parts in memory for each that is sent: one more is filled meanwhile.
-const IN_MEMORY: usize = 2;
 /// How often a waiting thread asks whether to go on.
 const TICK: Duration = Duration::from_millis(25);
 const SHORT_WAIT: Duration = Duration::from_millis(1);
-/// So slow a connection may be before a part is sent again; each time it has twice as long.
-const SLOWEST: f64 = 1e6;
 /// How long a store may take to make an object of its parts.
 const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
 /// How long it may take to forget them; and when the caller is to stop, how long that is waited for.
@@ -182,7 +178,7 @@ impl Shared {
 
     /// How many parts may be in memory.
     fn most(&self) -> usize {
-        most_in_memory(self.part, IN_MEMORY * self.asking.options.requests.clamp(1, AT_ONCE))
+        most_in_memory(self.part, self.asking.options.requests.clamp(1, AT_ONCE))
     }
 
     /// The object that is there, if it may be the same.
@@ -248,12 +244,6 @@ impl Shared {
             return self.is_there(MEANWHILE);
         }
         failure.written(&self.url, action, tries, time)
-    }
-
-    /// The time that a try has to send so many bytes.
-    fn patience(&self, bytes: u64, number: u32) -> Duration {
-        let slow = Duration::from_secs_f64(bytes as f64 / SLOWEST * f64::from(1 << number.min(10).saturating_sub(1)));
-        self.asking.options.stall.saturating_add(slow)
     }
 
     /// Makes room for one more part, and finds the one of this number.
@@ -342,7 +332,7 @@ impl Shared {
 
     async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, Failure> {
         let _pass = self.asking.gate.enter().await;
-        let patience = self.patience(bytes.len() as u64, try_number);
+        let patience = patience(self.asking.options.stall, bytes.len() as u64, try_number);
         let sent = async {
             let upload = self.upload.get_or_try_init(|| self.bucket.begin(&self.key)).await?;
             self.bucket.put_part(&self.key, upload, number, bytes).await
@@ -372,7 +362,7 @@ impl Shared {
         self.tried("upload it", async |number| {
             let _pass = self.asking.gate.enter().await;
             let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
-            within(self.patience(bytes.len() as u64, number), put).await?;
+            within(patience(self.asking.options.stall, bytes.len() as u64, number), put).await?;
             self.asking.gate.sent();
             Ok(())
         })
@@ -595,16 +585,6 @@ impl Upload for ObjectUpload {
             Ok(Err(error)) => Some(left(error.to_string())),
             Err(_) => Some(left("the store does not answer".to_owned())),
         }
-    }
-}
-
-/// The error, and what else is to be known.
-fn noted(error: Error, note: &str) -> Error {
-    match error {
-        Error::Io { path, action, source } => {
-            Error::Io { path, action, source: std::io::Error::new(source.kind(), format!("{source}; {note}")) }
-        }
-        other => other,
     }
 }
 

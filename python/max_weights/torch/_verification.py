@@ -17,6 +17,7 @@ from max_weights._fingerprint import of_tensor, on_host
 from max_weights._fingerprint_record import Fingerprint, said_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
+from max_weights._typing import known
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
@@ -108,7 +109,7 @@ def verify_loaded(
         error = failed
     if group is not None:
         outcome = of_all_ranks(outcome, error, group)
-    assert outcome is not None
+    outcome = known(outcome)
     patterns = [ignore] if isinstance(ignore, str | re.Pattern) else ignore
     return outcome.reported(patterns, own, size, time.perf_counter() - began)
 
