@@ -19,9 +19,9 @@ import pytest
 from kept_by import is_run
 
 DOCS = Path(__file__).parents[2] / "docs"
-WHOLE = ["delta.md", "security.md", "verify_loaded.md"]
+WHOLE = ["delta.md", "saving.md", "security.md", "verify_loaded.md"]
 """Pages on which every paragraph says what keeps it."""
-BEGUN = ["saving.md"]
+BEGUN: list[str] = []
 """Pages on which some do."""
 _COMMENT = re.compile(r"<!-- (?:(kept by: )(.*?)|(no promise)) -->", re.DOTALL)
 
