@@ -36,7 +36,7 @@ const SUBJECTS: [(&str, &[&str]); 19] = [
     ("What pickles call", &["code"]),
     (
         "Archives and other formats",
-        &["archive", "container", "hdf5", "keras", "numpy", "onnx", "skops", "tensorflow", "tflite"],
+        &["archive", "arrow", "container", "hdf5", "keras", "numpy", "onnx", "skops", "tensorflow", "tflite"],
     ),
     ("What a repository makes its loaders run", &["repository"]),
     ("Tensors and memory", &["cast", "interrupted", "memory", "quantization", "span", "tensor"]),

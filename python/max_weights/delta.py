@@ -207,12 +207,12 @@ def create(
     if rename is not None and not any(in_memory):
         raise ArgumentError("rename= gives tensors in memory their names; of a checkpoint, give renamed(weights, ...)")
     config = next((one.config for one in (new, base) if hasattr(one, "config") and not _is_path(one)), None)
-    versions = [_version(version, rename if own else None) for version, own in zip((base, new), in_memory, strict=True)]
-    _warn_of_names(*(_names(version) for version in versions), new if in_memory[1] else None, config)
+    before, after = (_version(one, rename if own else None) for one, own in zip((base, new), in_memory, strict=True))
+    _warn_of_names(_names(before), _names(after), new if in_memory[1] else None, config)
     report, close = progress_of(progress)
     try:
         own = (dialect, checksum, version, base_version)
-        summary = write_delta(*versions, os.fspath(path), dialect=own, sync=sync, progress=report)
+        summary = write_delta(before, after, os.fspath(path), dialect=own, sync=sync, progress=report)
     finally:
         close()
     return DeltaSummary(*summary[:7], _place(path))

@@ -245,7 +245,7 @@ mod tests {
         let inputs = Inputs::new(["s3://bucket/model", "s3://bucket/out/one.safetensors"].map(PathBuf::from));
         for (target, meeting) in [
             ("s3://bucket/model", Some(Meeting::Is)),
-            ("S3://bucket//model/", Some(Meeting::Is)),
+            ("s3://Bucket//model/", Some(Meeting::Is)),
             ("s3://bucket/model/new", Some(Meeting::LiesIn)),
             ("s3://bucket/out", Some(Meeting::Holds)),
             ("s3://bucket/out/two.safetensors", None),

@@ -26,6 +26,7 @@ mod reshard;
 mod screen;
 mod show;
 mod signals;
+mod stdin;
 mod validate;
 mod versions;
 mod warnings;

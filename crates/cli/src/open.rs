@@ -6,7 +6,8 @@ use max_weights::checkpoint::ModelCache;
 use max_weights::{Checkpoint, OpenOptions};
 
 use crate::failure::Failure;
-use crate::inputs::{Reading, with_stdin};
+use crate::inputs::Reading;
+use crate::stdin::with_stdin;
 
 /// Opens files, folders, indexes, or a model in the local cache, as one checkpoint; `-` is a file on standard input.
 pub(crate) fn open(paths: &[PathBuf], reading: &Reading) -> Result<Checkpoint, Failure> {

@@ -46,7 +46,8 @@ __all__ = [
     "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedNames", "QuantizedRecord",
     "RangeSource", "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile",
     "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
-    "_convert_weights", "_decode_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights",
+    "_convert_weights", "_decode_weights", "_first_fitting", "_panic", "_remap_buffer", "_rename_weights",
+    "_reopen_weights",
     "accelerator_count", "aliases", "apply_deltas_to", "buffers", "check_apart", "check_safetensors_name",
     "command_line", "data_of_all", "delta_header", "dequantize", "dequantize_codebook", "dequantize_groups",
     "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of", "fingerprints_of",
@@ -342,8 +343,10 @@ def delta_header(
     path: str,
 ) -> tuple[str, str, str, dict[str, tuple[str, list[int]] | None], list[str], list[str], list[str]]: ...
 def opened_paths(node: WeightsNode) -> list[str]: ...
+def _panic(message: str) -> None: ...
 def paths_of_deltas(paths: Sequence[str]) -> list[str]: ...
 
+@final
 class DeltaLog:
     """What deltas replaced in tensors in memory, so that all of it can be undone."""
 

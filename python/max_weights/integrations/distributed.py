@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["WeightsReader", "WeightsWriter"]
 
 
+_NO_CHECKPOINT = "WeightsReader has no checkpoint: give it a path, or checkpoint_id= to dcp.load"
+
+
 class WeightsReader(StorageReader):
     """The storage reader of `torch.distributed.checkpoint.load(state_dict, storage_reader=WeightsReader(path))`.
 
@@ -91,7 +94,7 @@ class WeightsReader(StorageReader):
     @property
     def _weights(self) -> WeightsNode:
         if self._opened is None:
-            raise ArgumentError("WeightsReader has no checkpoint: give it a path, or checkpoint_id= to dcp.load")
+            raise ArgumentError(_NO_CHECKPOINT)
         return self._opened
 
     def _open(self, path: Paths) -> None:
@@ -112,7 +115,8 @@ class WeightsReader(StorageReader):
 
     def read_metadata(self, *_: object, **__: object) -> Metadata:
         """Return the dtypes and shapes of all weights; each is one chunk, however many files have its parts."""
-        _ = self._weights
+        if self._opened is None:
+            raise ArgumentError(_NO_CHECKPOINT)
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, None] = {}
         for name, info in self._infos.items():

@@ -23,6 +23,7 @@ from max_weights.nn._load_state import as_mapping, load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from max_weights._buffer import DLPackArray
     from max_weights._load_report import LoadReport
     from max_weights._weights import WeightsAdapter
     from max_weights.graph.weight import Weight
@@ -96,7 +97,7 @@ class Conversions:
         self._counts[value.dtype, dtype] += 1
         if isinstance(argument, WeightData):
             return _cast(argument, dtype)
-        memory = value.value.to_buffer() if isinstance(value.value, LazyCast) else value.memory
+        memory: DLPackArray | None = value.value.to_buffer() if isinstance(value.value, LazyCast) else value.memory
         # Only what virtual_devices() gives has no memory, and that is a WeightData.
         return _cast(WeightData(known(memory), "", value.dtype, value.shape), dtype)
 

@@ -38,7 +38,7 @@ completely or not at all. To replace the input itself, give --if-exists replace.
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
-    /// Convert all floats to this dtype; without it, packed weights become bfloat16 in safetensors files, with a warning.
+    /// Convert all floats to this dtype; packed weights become bfloat16 in safetensors files without it.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
     /// Decode quantized weights, to bfloat16 or --dtype.

@@ -20,8 +20,8 @@ use self::arguments::{Checking, FailOn, Output};
 use crate::failure::Failure;
 use crate::file as files;
 use crate::host::Host;
-use crate::inputs::{STDIN, with_stdin};
 use crate::screen::Screen;
+use crate::stdin::{STDIN, with_stdin};
 use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 
 pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
