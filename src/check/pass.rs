@@ -21,6 +21,9 @@ use crate::tensor::{Element, Span, TensorInfo, checked_bytes};
 use crate::text;
 use crate::workers::Interrupt;
 
+/// Fills memory with the bytes of elements from a place on.
+type ReadElements<'a> = &'a (dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync);
+
 /// Bytes that are read at a time where they are hashed alone.
 const PART: usize = 256 << 10;
 
@@ -135,7 +138,7 @@ impl Pass {
         &mut self,
         dtype: DType,
         shape: &[u64],
-        read: &(dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync),
+        read: ReadElements<'_>,
         interrupt: Interrupt<'_>,
     ) -> Result<Contents> {
         let Some((unit, bytes)) = dtype.bytes().zip(checked_bytes(shape, dtype)) else {

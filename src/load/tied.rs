@@ -77,7 +77,7 @@ fn of_group(
         let own = tensors[*other_number].1.get();
         let is_same = range == other_range && (own.dtype(), own.shape()) == (tensor.dtype(), tensor.shape());
         let [one, two] = [name, other].map(|name| text::shown(name));
-        if !is_same || !(own.is_contiguous() && tensor.is_contiguous()) {
+        if !(is_same && own.is_contiguous() && tensor.is_contiguous()) {
             return Err(Error::Argument(format!("'{one}' and '{two}' are the same memory in part: give one of them")));
         }
         if !changes(other) {

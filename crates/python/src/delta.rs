@@ -240,3 +240,17 @@ pub(crate) fn update_files(
     })?;
     Ok((updated.identity, updated.applied, updated.files))
 }
+
+/// What Python has of this.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<DeltaLog>()?;
+    module.add_function(pyo3::wrap_pyfunction!(write_delta, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(identity_of, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(delta_header, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(fold_deltas, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(opened_paths, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(paths_of_deltas, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(apply_deltas_to, module)?)?;
+    module.add_function(pyo3::wrap_pyfunction!(update_files, module)?)?;
+    Ok(())
+}

@@ -62,13 +62,13 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer_protocol::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
     error::register(module)?;
+    delta::register(module)?;
     max_weights::device::wait_by(dlpack::without_gil);
     #[cfg(feature = "remote")]
     remote::install();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
     module.add_class::<tensor::Buffer>()?;
-    module.add_class::<delta::DeltaLog>()?;
     module.add_class::<check::Report>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;
@@ -105,14 +105,6 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(check::validate_files, module)?)?;
     module.add_function(function!(command_line::command_line, module)?)?;
     module.add_function(function!(command_line::versions, module)?)?;
-    module.add_function(function!(delta::write_delta, module)?)?;
-    module.add_function(function!(delta::identity_of, module)?)?;
-    module.add_function(function!(delta::delta_header, module)?)?;
-    module.add_function(function!(delta::fold_deltas, module)?)?;
-    module.add_function(function!(delta::opened_paths, module)?)?;
-    module.add_function(function!(delta::paths_of_deltas, module)?)?;
-    module.add_function(function!(delta::apply_deltas_to, module)?)?;
-    module.add_function(function!(delta::update_files, module)?)?;
     module.add_function(function!(fingerprint::fingerprint_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of_rows, module)?)?;

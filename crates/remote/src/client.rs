@@ -47,8 +47,11 @@ pub(crate) fn clients() -> Result<Clients> {
     CLIENTS.get(|_| true, make)
 }
 
+/// Which addresses, and what they are called.
+type RefusedAddresses = (fn(IpAddr) -> bool, Refused);
+
 /// A client that connects to no address of these, whatever name stands for it.
-fn client(refused: Option<(fn(IpAddr) -> bool, Refused)>) -> Result<Client> {
+fn client(refused: Option<RefusedAddresses>) -> Result<Client> {
     let mut builder = Client::builder()
         .user_agent(concat!("max-weights/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::none())

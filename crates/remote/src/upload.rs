@@ -288,7 +288,9 @@ impl Shared {
                 self.state().under_way -= 1;
                 self.changed.notify_all();
                 let bytes = taken?;
-                standing.iter().for_each(|standing| standing.add(number, &bytes));
+                if let Some(standing) = standing {
+                    standing.add(number, &bytes);
+                }
                 return Ok(());
             }
         };

@@ -155,12 +155,11 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
     match parts {
-        // 6to4
-        [0x2002, high, low, ..] => v4(high, low),
         // Teredo
         [0x2001, 0, .., high, low] => v4(!high, !low),
-        // compatible, mapped, translated; NAT64, of the world and of a network
-        [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low]
+        // 6to4; compatible, mapped, translated; NAT64, of the world and of a network
+        [0x2002, high, low, ..]
+        | [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low]
         | [0, 0, 0, 0, 0xFFFF, 0, high, low]
         | [0x64, 0xFF9B, 0 | 1, .., high, low]
         // ISATAP

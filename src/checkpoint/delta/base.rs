@@ -142,7 +142,8 @@ fn read(
     spans: impl Iterator<Item = (usize, Span)>,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<Vec<u8>>> {
-    let (mut all, mut by_file): (Vec<Vec<u8>>, HashMap<usize, Vec<(usize, u64)>>) = (Vec::new(), HashMap::new());
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    let mut by_file: HashMap<usize, Vec<(usize, u64)>> = HashMap::new();
     for (file, span) in spans {
         by_file.entry(file).or_default().push((all.len(), span.start()));
         all.push(budget::zeroed(budget::saturating_usize(span.len()))?);

@@ -403,20 +403,15 @@ pub(super) fn compose(
             digest.remove(info.name, &delta::dtype_name(info.element), info.shape);
         }
         for (name, (dtype, shape, _)) in &delta.header.changed {
-            let is_of = |tensor: &&mut Composed<'_>| {
-                matches!(tensor.info.element, Element::Plain(own) if own.safetensors_name() == dtype)
-                    && tensor.info.shape == shape
-            };
-            let Some(tensor) = tensors.get_mut(&**name).filter(is_of) else {
-                let cause = match tensors.get(&**name) {
-                    None => "it changed, but is not there".to_owned(),
-                    Some(there) => {
-                        return Err(delta.misfit(name, &there.info.element.to_string(), there.info.shape).format());
-                    }
-                };
+            let Some(Composed { info, layers, .. }) = tensors.get_mut(&**name) else {
+                let cause = "it changed, but is not there";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
-            tensor.layers.push(delta.layer(name)?);
+            let is_of_dtype = matches!(info.element, Element::Plain(own) if own.safetensors_name() == dtype);
+            if !is_of_dtype || info.shape != shape {
+                return Err(delta.misfit(name, &info.element.to_string(), info.shape).format());
+            }
+            layers.push(delta.layer(name)?);
         }
         for info in delta.whole() {
             let layers = vec![delta.values_layer(info.name)?];

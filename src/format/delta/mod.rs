@@ -237,7 +237,9 @@ pub fn write_tensor(hash: &mut XxHash3_128, name: &str, dtype: &str, shape: &[u6
     write_text(hash, name);
     write_text(hash, dtype);
     hash.write(&(shape.len() as u64).to_le_bytes());
-    shape.iter().for_each(|dim| hash.write(&dim.to_le_bytes()));
+    for dim in shape {
+        hash.write(&dim.to_le_bytes());
+    }
 }
 
 /// The digest of the names, dtypes and shapes of a version: a sum of hashes, so that adding and removing a tensor is one step.
@@ -439,9 +441,9 @@ mod tests {
                     let Ok(flipped) = String::from_utf8(bytes) else { continue };
                     let mut metadata = metadata.clone();
                     if is_key {
-                        metadata[number].0 = flipped
+                        metadata[number].0 = flipped;
                     } else {
-                        metadata[number].1 = flipped
+                        metadata[number].1 = flipped;
                     }
                     assert!(Header::read(&metadata, &tensors).is_err(), "bit {bit} of {text}");
                 }

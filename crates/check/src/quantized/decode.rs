@@ -436,7 +436,7 @@ impl Work<'_> {
             let nested_scales = self.flat("nested_scales", of_nested.as_ref())?;
             let parts = PackedCodes {
                 bits: 8,
-                shape: &scales.shape().to_vec(),
+                shape: scales.shape(),
                 packed: &scales,
                 values: &self.whole("nested_codebook")?,
                 scales: &nested_scales.astype(DType::Float32, false, self.interrupt)?,
