@@ -369,7 +369,7 @@ impl Shared {
         // Memory of other sizes, which waits for its next use, counts.
         let left = self.budget.saturating_sub(self.lock().used);
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
-        memory::keep_at_most(left - waits);
+        memory::keep_at_most(left.saturating_sub(waits));
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
         let layout = Layout::of_recipes(checkpoint, wanted, TensorMemory::Own, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;

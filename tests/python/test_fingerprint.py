@@ -292,6 +292,7 @@ def test_release_memory_gives_up_the_fingerprints_that_are_kept(tmp_path: Path) 
     assert max(read) > 0
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # that of JAX, which tests of this process may have imported
 def test_threads_share_the_fingerprints_that_are_kept_and_a_forked_child_does_not_wait_for_them() -> None:
     cache, failures = ContentCache(50_000), []
 

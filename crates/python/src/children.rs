@@ -28,10 +28,7 @@ const ELSEWHERE: [(&str, &str); 6] = [
         ": .load(framework=\"torch\") gives {name: tensor}, max_weights.lazy_state_dict(weights) tensors that are read when they are used",
     ),
     ("named_parameters", ": .items() has all (name, weight) pairs, .load(framework=\"torch\") gives {name: tensor}"),
-    (
-        "to_onnx",
-        ", as weights alone are no model: max_weights.graph.onnx.save(graph, path) writes a max_weights.graph.Graph",
-    ),
+    ("to_onnx", ", as weights alone are no model: `onnx.save` of the module `graph` writes a Graph"),
 ];
 /// Functions of the package that are looked for as methods.
 const OF_THE_PACKAGE: [&str; 9] =
