@@ -31,7 +31,7 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
         raise ArgumentError(f"there is no layout '{shown(layout)}'; there are {layouts}")
     if config is None:
         raise ArgumentError(
-            f"rename='{layout}' depends on the model's configuration: give the module, whose config it has, "
+            f"rename={layout!r} depends on the model's configuration: give the module, whose config it has, "
             "or a mapping or function of names"
         )
     values = config.to_dict() if hasattr(config, "to_dict") else config

@@ -66,6 +66,7 @@ def folder_path(path: str | os.PathLike[str], name: str) -> str:
     text = os.fsdecode(path)
     for given, whose in ((text, "the folder of several files"), (name, "what the names of the files begin with")):
         suffix = given.lower().rpartition(".")[2] if "." in given else ""
-        if suffix in _SUFFIXES and not (given is text and os.path.isdir(text)):
+        is_folder = given is text and (suffix == "gguf" or os.path.isdir(text))  # a model's folder may be called so
+        if suffix in _SUFFIXES and not is_folder:
             raise ArgumentError(f"'{shown(given)}': this is {whose}: give it without .{suffix}")
     return text
