@@ -31,7 +31,7 @@ def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
     def add(lowering: Lowering) -> Lowering:
         for op in ops:
             if op in _LOWERINGS:
-                raise RuntimeError(f"the operation '{op}' has two lowerings")
+                raise RuntimeError(f"the operation {op!r} has two lowerings")
             _LOWERINGS[op] = lowering
         return lowering
 
