@@ -113,7 +113,8 @@ def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
 
 
 def test_a_frame_that_unpacks_to_much_more_takes_no_memory(damage: Damage) -> None:
-    bomb = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 30))
+    frame = zstandard.ZstdCompressor(level=19).compressobj(size=1 << 30)
+    bomb = b"".join(frame.compress(bytes(1 << 20)) for _ in range(1 << 10)) + frame.flush()
     assert len(bomb) < 200_000
     for encoding in ("xor", "overwrite"):
         said = damage.refused(encoding, frame=lambda _: bomb)
