@@ -21,7 +21,7 @@ import max_weights.numpy
 import max_weights.torch
 from max_weights import lazy_state_dict, load_weights, nn
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, FormatError
 from max_weights.graph import DeviceRef
 from max_weights.sharding import Shard
 from quantized_schemes import EXPERTS, NORM, SCHEMES, UP, Checkpoint, fp8_of_rows, gptq_of
@@ -281,6 +281,18 @@ def test_a_module_that_is_quantized_itself_gets_the_tensors_as_they_are(tmp_path
     assert all(bits(state[name]) == bits(made.tensors[name]) for name in made.parts)
     with pytest.raises(ArgumentError, match=r"up_proj.weight.*the module has codes"):
         max_weights.torch.load_into(module, folder, dtype="bfloat16", strict=False)
+
+
+def test_a_configuration_that_cannot_be_read_is_an_error_beside_codes_alone(tmp_path: Path) -> None:
+    folder = SCHEMES["fp8-block"]().written(tmp_path / "model")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(FormatError, match=r"config\.json: this is no configuration"):
+        load_weights(folder).load(dtype="bfloat16")
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    max_weights.save_file({"a": torch.ones(3)}, plain / "model.safetensors")
+    (plain / "config.json").write_text("{")
+    assert load_weights(plain).load(dtype="bfloat16", framework="torch")["a"].dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("scheme", ["fp8-block", "gptq-4", "nf4-nested", "mxfp6"])

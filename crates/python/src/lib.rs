@@ -135,6 +135,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(take::data_of_all, module)?)?;
     module.add_function(function!(take::export_dlpack, module)?)?;
     module.add_function(function!(quantized::decode_weights, module)?)?;
+    module.add_function(function!(quantized::may_be_quantized, module)?)?;
     module.add_function(function!(quantized::quantized_names, module)?)?;
     module.add_function(function!(quantized::quantized_record, module)?)?;
     module.add_function(function!(quantized::read_quantization_config, module)?)?;

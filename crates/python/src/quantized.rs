@@ -254,6 +254,14 @@ pub(crate) struct QuantizedNames {
     is_converted: bool,
 }
 
+/// Whether a tree, or what its files have, may hold codes: without them no configuration has to be read.
+#[pyfunction]
+pub(crate) fn may_be_quantized(node: &Bound<'_, WeightsNode>) -> bool {
+    let node = node.get();
+    Listing::is_possible(node.catalog())
+        || node.shared().of_files().is_some_and(|catalog| Listing::is_possible(&catalog))
+}
+
 /// The quantized weights of a whole tree; nothing is read.
 #[pyfunction]
 pub(crate) fn quantized_names(

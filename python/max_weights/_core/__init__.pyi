@@ -47,17 +47,16 @@ __all__ = [
     "RangeSource", "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile",
     "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
     "_convert_weights", "_decode_weights", "_first_fitting", "_panic", "_remap_buffer", "_rename_weights",
-    "_reopen_weights",
-    "accelerator_count", "aliases", "apply_deltas_to", "buffers", "check_apart", "check_safetensors_name",
-    "command_line", "data_of_all", "delta_header", "dequantize", "dequantize_codebook", "dequantize_groups",
-    "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of", "fingerprints_of",
-    "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of", "infos", "keys_of_content", "load_tensors",
-    "missing_accelerator", "near_names", "objects", "open_weights", "opened_paths", "paths_of_deltas", "place_file",
-    "plan_tensors", "printable", "quantize", "quantized_names", "quantized_record", "ranges_in_mesh",
-    "read_quantization_config", "release_memory", "renamed_names", "safetensors_header", "save_converted",
-    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
-    "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files", "verify_checksums", "versions",
-    "warnings", "weights_are_held", "write_delta",
+    "_reopen_weights", "accelerator_count", "aliases", "apply_deltas_to", "buffers", "check_apart",
+    "check_safetensors_name", "command_line", "data_of_all", "delta_header", "dequantize", "dequantize_codebook",
+    "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of",
+    "fingerprints_of", "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of", "infos", "keys_of_content",
+    "load_tensors", "may_be_quantized", "missing_accelerator", "near_names", "objects", "open_weights", "opened_paths",
+    "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_names", "quantized_record",
+    "ranges_in_mesh", "read_quantization_config", "release_memory", "renamed_names", "safetensors_header",
+    "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
+    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files",
+    "verify_checksums", "versions", "warnings", "weights_are_held", "write_delta",
 ]
 # fmt: on
 
@@ -508,6 +507,7 @@ class QuantizedNames:
 def _decode_weights(node: WeightsNode, config: QuantizationConfig, dtypes: dict[str, DType], cure: str) -> WeightsNode:
     """A tree over the same files with these weights decoded, by the names that they have then."""
 
+def may_be_quantized(node: WeightsNode) -> bool: ...
 def quantized_names(node: WeightsNode, config: QuantizationConfig) -> QuantizedNames: ...
 def quantized_record(node: WeightsNode, name: str, config: QuantizationConfig) -> QuantizedRecord | None: ...
 def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig: ...

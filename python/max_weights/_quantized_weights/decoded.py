@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from max_weights._core import GGUFWeights, _decode_weights, infos, quantized_names, shown
+from max_weights._core import GGUFWeights, _decode_weights, infos, may_be_quantized, quantized_names, shown
 from max_weights._quantized_weights.config import config_of
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
@@ -112,7 +112,7 @@ class StoredWeights:
 
 def stored_weights(node: WeightsNode) -> StoredWeights | None:
     """Return the quantized weights of the tree of a node; `None` where there are none of several tensors."""
-    if isinstance(node, GGUFWeights):
+    if isinstance(node, GGUFWeights) or not may_be_quantized(node):
         return None
     stored = StoredWeights(node)
     return stored if stored else None

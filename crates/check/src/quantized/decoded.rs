@@ -48,12 +48,17 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// Whether a tensor has a dtype that codes have: if none has, no configuration has to be read.
+    pub fn is_possible(catalog: &Catalog) -> bool {
+        catalog.table().iter().any(|info| is_packed(info.element))
+    }
+
     /// The quantized weights of a catalog.
     pub fn new(catalog: &Catalog, declared: Option<&Declared>) -> Self {
-        let table = catalog.table();
-        if !table.iter().any(|info| is_packed(info.element)) {
+        if !Self::is_possible(catalog) {
             return Self::default();
         }
+        let table = catalog.table();
         let layers = layers(table, 0..table.len()).list;
         let none = |_, _| None;
         let is_quantized = |layer: &&Layer<'_>| Group::new(table, layer, (declared, None), &none).is_quantized();

@@ -83,7 +83,7 @@ pub(super) fn decoded(wanted: &Wanted<'_>, checkpoint: Checkpoint, target: &Targ
 /// What the files beside a checkpoint say of its quantization.
 fn declared(catalog: &Catalog) -> Result<Option<Declared>, Failure> {
     let path = catalog.files().first().map_or(Path::new(""), |file| &file.path);
-    if is_url(path) {
+    if is_url(path) || !Listing::is_possible(catalog) {
         return Ok(None);
     }
     Ok(Declared::read(path.parent().unwrap_or(Path::new("")))?)
