@@ -8,7 +8,7 @@ Every error about a file, and every warning, names its rule in brackets: `[safet
 `error.help` says what to do; in Rust it is `Diagnostic::rule`. [Validation](validation.md) prints the code of the rule beside its name, and
 selects rules by either; `max-weights explain` prints what stands here. Names and codes are never changed once they were released.
 
-An *error* ends the opening. A *warning* is kept in `max_weights.warnings(weights)`; some of them (names that are empty or hold a NUL character,
+An *error* ends the opening. A *warning* is kept in `max_weights.infos(weights).warnings`; some of them (names that are empty or hold a NUL character,
 sets of files that disagree, a wrong checksum of `data.pkl`) are refused unless `strict=False` is given, as are shards that are missing
 or not those of their index, although that is an error.
 `max-weights validate` goes on after an error where that is safe, and reports everything that is found; a *note* is only reported there.

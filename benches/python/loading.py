@@ -79,7 +79,7 @@ def _stream(path: Path) -> Callable[[], object]:
     def run() -> int:
         weights: Any = max_weights.load_weights(path)
         total = 0
-        for name, tensor in weights.stream(framework="torch", max_host_bytes=budget):
+        for name, tensor in weights.stream(framework="torch", max_memory=budget):
             total += rivals.touch({name: tensor})
             del tensor
         return total

@@ -59,7 +59,7 @@ def _stream(kind: str, path: Path) -> Callable[[], object]:
     url = _url(kind, path)
 
     def run() -> object:
-        with max_weights.load_weights(url) as weights, weights.stream(max_host_bytes=BUDGET) as stream:
+        with max_weights.load_weights(url) as weights, weights.stream(max_memory=BUDGET) as stream:
             return sum(tensor.nbytes for _, tensor in stream)
 
     return run

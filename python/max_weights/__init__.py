@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
     from max_weights._core import (
         __version__,
-        aliases,
         infos,
-        objects,
         set_threads,
         verify_checksums,
-        warnings,
     )
+    from max_weights._devices import DeviceRef, virtual_devices
     from max_weights._difference import Difference, diff
     from max_weights._dropin import patch, patched, unpatch
+    from max_weights._dtype import DType, finfo
     from max_weights._expected_config import expectation_of_config
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
     from max_weights._loading import digests, load_ranks
     from max_weights._planning import plan
+    from max_weights._quantization import dequantize, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
     from max_weights._renaming import renamed
     from max_weights._resharding import reshard, reshard_plan
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
         load_weights,
         weights_format,
     )
-    from max_weights.devices import DeviceRef, virtual_devices
-    from max_weights.dtype import DType, finfo
     from max_weights.errors import (
         ClosedError,
         DeviceError,
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
         WeightNotFoundError,
         WeightsError,
     )
-    from max_weights.quantization import dequantize, quantize, scale_blocks
 
 __all__ = [
     "BenchResult",
@@ -89,7 +86,6 @@ __all__ = [
     "WeightsFormat",
     "WeightsNode",
     "__version__",
-    "aliases",
     "assert_checkpoint_ok",
     "bench",
     "dequantize",
@@ -107,7 +103,6 @@ __all__ = [
     "load_weights",
     "nn",
     "numpy",
-    "objects",
     "patch",
     "patched",
     "plan",
@@ -131,7 +126,6 @@ __all__ = [
     "validate",
     "verify_checksums",
     "virtual_devices",
-    "warnings",
     "weights_format",
 ]
 
@@ -162,7 +156,6 @@ _HOMES = {
     "WeightsFormat": "max_weights._weights",
     "WeightsNode": "max_weights._weights",
     "__version__": "max_weights._core",
-    "aliases": "max_weights._core",
     "assert_checkpoint_ok": "max_weights._checking",
     "bench": "max_weights._benching",
     "dequantize": "max_weights.quantization",
@@ -180,7 +173,6 @@ _HOMES = {
     "load_weights": "max_weights._weights",
     "nn": "max_weights.nn",
     "numpy": "max_weights.numpy",
-    "objects": "max_weights._core",
     "patch": "max_weights._dropin",
     "patched": "max_weights._dropin",
     "plan": "max_weights._planning",
@@ -204,7 +196,6 @@ _HOMES = {
     "validate": "max_weights._checking",
     "verify_checksums": "max_weights._core",
     "virtual_devices": "max_weights.devices",
-    "warnings": "max_weights._core",
     "weights_format": "max_weights._weights",
 }
 # The other modules, which are there without an import of their own, too.
@@ -215,7 +206,6 @@ _MODULES = (
     "dtype",
     "engine",
     "errors",
-    "hub_folder",
     "integrations",
     "pipelines",
     "quantization",

@@ -10,11 +10,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights._devices import DeviceRef
+from max_weights._dtype import DType
 from max_weights._quantized_weights import CODES, require_no_codes
 from max_weights._shape import Shape, listed, matches
 from max_weights._typing import known
-from max_weights.devices import DeviceRef
-from max_weights.dtype import DType
 from max_weights.errors import DeviceError
 from max_weights.graph.weight import Weight
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Array
     from max_weights._core import Buffer, WeightsNode
+    from max_weights._dtype import DType
+    from max_weights._quantization import QuantizationEncoding
     from max_weights._shape import Shape, ShapeLike
     from max_weights._weight_data import WeightData
-    from max_weights.dtype import DType
-    from max_weights.quantization import QuantizationEncoding
 
 # The alignment in bytes of memory that the package allocates.
 _BLOCK_ALIGN = 64

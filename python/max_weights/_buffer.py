@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from max_weights import devices as devices  # a tensor tells which device it is on
+from max_weights import _devices as _devices  # a tensor tells which device it is on
 from max_weights._core import (
     Buffer,
     WeightsNode,
@@ -17,7 +17,7 @@ from max_weights._core import (
     _PickledFile,
     _remap_buffer,
 )
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.errors import DeviceError, FileChangedError, UnsupportedError
 
 if TYPE_CHECKING:

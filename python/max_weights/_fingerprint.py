@@ -18,11 +18,11 @@ from max_weights._core import (
     infos,
     keys_of_content,
 )
+from max_weights._dtype import DType
 from max_weights._fingerprint_cache import fingerprint_cache
 from max_weights._fingerprint_record import Fingerprint, TensorFingerprint
 from max_weights._progress import progress_of
 from max_weights._selection import selected
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._checkpoints import require_tree
 from max_weights._core import Ahead, load_tensors
+from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
 from max_weights._loading import restore_torch_dtype
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:

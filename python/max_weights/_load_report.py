@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from max_weights._core import near_names, shown
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.errors import ArgumentError
 
 __all__ = ["LoadReport", "mismatch_error", "suggestions"]

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from max_weights._core import infos, renamed_names, shown
+from max_weights._dtype import DType
 from max_weights._selection import Pattern, Select, fits, not_found, require_effect, selected
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._dtype import DTypeLike
     from max_weights._quantized_weights import DecodedAs, StoredWeights
-    from max_weights.dtype import DTypeLike
     from max_weights.sharding._by_name import Cut, Shard
 
 __all__ = [

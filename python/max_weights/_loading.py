@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
     from max_weights._checkpoints import Checkpoint
     from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights._devices import DeviceLike
     from max_weights._load_request import DTypeOption, PackedOption
-    from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Shard
 
 __all__ = [
@@ -200,7 +200,7 @@ def load_ranks(
     Raises:
         ArgumentError: there are not as many different GPUs as ranks; and for the reasons of `weights.load`.
     """
-    from max_weights.devices import place
+    from max_weights._devices import place
 
     how = LoadMethod(None, storage, verify, ReadOptions.of("load_ranks", options, read))
     if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
@@ -250,7 +250,7 @@ class LoadMethod:
             "threads": self.read.threads,
             "drop_cache": self.read.drop_cache,
             "per_tensor": self.storage == "per-tensor",
-            "max_host_bytes": self.read.host_bytes,
+            "max_memory": self.read.host_bytes,
         }
 
 
@@ -335,7 +335,7 @@ def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | N
     """
     if not out:
         return device
-    from max_weights.devices import place
+    from max_weights._devices import place
 
     locations = {name: _place_of(memory) for name, memory in out.items()}
     if device is None:
@@ -363,7 +363,7 @@ def check_device(device: DeviceLike | None, copy: bool | None, framework: str | 
     """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
     if device is None:
         return
-    from max_weights.devices import place
+    from max_weights._devices import place
 
     if place(device)[0] == "cpu":
         return

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from max_weights._buffer import Array, DLPackArray
     from max_weights._core import Buffer
     from max_weights._core._weights import Node
+    from max_weights._devices import DeviceLike, DeviceRef
     from max_weights._dim import Dim
+    from max_weights._dtype import DType
     from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._loading import StreamOptions, TensorsOptions
     from max_weights._progress import Progress
+    from max_weights._quantization import QuantizationEncoding
     from max_weights._read_options import ReadKeywords, ReadOptions
+    from max_weights._remote import Remote
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
-    from max_weights.devices import DeviceLike, DeviceRef
-    from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
-    from max_weights.quantization import QuantizationEncoding
-    from max_weights.remote import Remote
     from max_weights.sharding._by_name import Shard
 else:
     from max_weights._core import WeightsNode as Node
@@ -159,13 +159,13 @@ class WeightsNode(Node):
             progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
                 True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
-            **read: Its fields, each for itself: `backend`, `max_host_bytes`, `threads`, `drop_cache`.
+            **read: Its fields, each for itself: `backend`, `max_memory`, `threads`, `drop_cache`.
 
         Raises:
             WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
             ValueError: packed blocks without `dtype` or `packed`; a `dtype` of a quantized weight that cannot be
                 decoded; two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split
-                so; the tensors take more than `max_host_bytes`.
+                so; the tensors take more than `max_memory`.
             UnsupportedError: a conversion that there is not.
             FileChangedError: a file is another than when it was opened.
             FormatError: a digest is another than in `verify`.
@@ -241,7 +241,7 @@ class WeightsNode(Node):
 
         They come in file order, but that the scales and other parts of a quantized weight follow it at once; a thread
         reads ahead. Every tensor owns its memory and is no view of a file; the memory goes when the tensor does: those
-        that are kept take memory beside `max_host_bytes`. The stream ends with its last weight, with an error,
+        that are kept take memory beside `max_memory`. The stream ends with its last weight, with an error,
         with `close()` or the end of a `with` block, and when its last reference goes, as after a `break`. It holds its
         files: closing the weights does not end it. Threads may share it; a forked child opens its own.
 
@@ -271,7 +271,7 @@ class WeightsNode(Node):
 
         Raises:
             WeightNotFoundError: `select` names what is not there.
-            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; `max_host_bytes` is too
+            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; `max_memory` is too
                 small for a weight, which is named.
             UnsupportedError: a conversion that there is not.
             FileChangedError: from the iterator; a file is another than when it was opened.
@@ -315,7 +315,7 @@ class WeightsNode(Node):
         progress: Progress | bool | None = None,
         remote: Remote | None = None,
         if_exists: Literal["replace", "fail", "same"] = "replace",
-        max_host_bytes: None = None,
+        max_memory: None = None,
     ) -> list[Path]:
         """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
 
@@ -340,7 +340,7 @@ class WeightsNode(Node):
             progress: As for `save_file`.
             remote: As for `save_file`: of the store that is written to.
             if_exists: As for `save_file`.
-            max_host_bytes: Must be None: a save has no such bound, as it holds a few megabytes for each thread.
+            max_memory: Must be None: a save has no such bound, as it holds a few megabytes for each thread.
 
         Returns:
             The paths of the files, with the index, if there is one, last.
@@ -358,12 +358,12 @@ class WeightsNode(Node):
         """
         from max_weights._saving import save_weights
 
-        if max_host_bytes is not None:
+        if max_memory is not None:
             from max_weights.errors import ArgumentError
 
             raise ArgumentError(
-                "save() has no max_host_bytes: it holds a few megabytes for each thread, which set_threads() bounds, "
-                "and whole only weights that are cut or compressed; load(max_host_bytes=) bounds a load"
+                "save() has no max_memory: it holds a few megabytes for each thread, which set_threads() bounds, "
+                "and whole only weights that are cut or compressed; load(max_memory=) bounds a load"
             )
         return save_weights(
             self,

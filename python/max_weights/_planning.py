@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Literal
 
 from max_weights._checkpoints import opened
 from max_weights._core import files, plan_tensors, printable, shown
+from max_weights._dtype import DType
 from max_weights._html import count, paragraph, table, view
 from max_weights._load_request import LoadRequest
 from max_weights._loading import LoadMethod, check_device, converter, resolve_device
 from max_weights._read_options import ReadKeywords, ReadOptions
-from max_weights.dtype import DType
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from max_weights._buffer import DLPackArray
     from max_weights._checkpoints import Checkpoint
+    from max_weights._devices import DeviceLike
     from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._progress import Progress
     from max_weights._selection import Select
-    from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
@@ -176,7 +176,7 @@ def plan(
 
     Raises:
         WeightNotFoundError: `select` or `out` names what is not there.
-        ValueError: two weights get one name; the tensors take more than `max_host_bytes`.
+        ValueError: two weights get one name; the tensors take more than `max_memory`.
         UnsupportedError: a conversion that there is not.
     """
     request = LoadRequest(select, rename, dtype, packed, shard, dequantize)

@@ -22,7 +22,7 @@ class ReadKeywords(TypedDict, total=False):
     """The same as keyword arguments of the functions that take `options`."""
 
     backend: Backend
-    max_host_bytes: int | str | None
+    max_memory: int | str | None
     threads: int | None
     drop_cache: bool
 
@@ -40,7 +40,7 @@ class ReadOptions:
     disk to the GPU; `auto`: the environment variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page
     cache and the memory that is free. The logger `max_weights` says which and why, at level INFO. A stream maps
     nothing: `mmap` is `read` there."""
-    max_host_bytes: int | str | None = None
+    max_memory: int | str | None = None
     """The most bytes of host memory that the load may take, or a text such as "500MB"; pages of views are fetched as
     far as they fit. Pinned buffers on the way to a device count; without a bound they are at most 512 MiB. For a
     stream, the tensors that are being read, wait, or were given last: 2 GiB, or an eighth of what this process may use;
@@ -53,16 +53,16 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         """Turn a text such as "500MB" into a number."""
-        most = self.max_host_bytes
-        count = bytes_of(most, "max_host_bytes") if isinstance(most, str) else most
+        most = self.max_memory
+        count = bytes_of(most, "max_memory") if isinstance(most, str) else most
         if count is not None and (not isinstance(count, int) or count <= 0):
-            raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {most!r}")
-        object.__setattr__(self, "max_host_bytes", count)
+            raise ArgumentError(f"max_memory must be a number of bytes above 0, not {most!r}")
+        object.__setattr__(self, "max_memory", count)
 
     @property
     def host_bytes(self) -> int | None:
-        """`max_host_bytes` as a number."""
-        return self.max_host_bytes if isinstance(self.max_host_bytes, int) else None
+        """`max_memory` as a number."""
+        return self.max_memory if isinstance(self.max_memory, int) else None
 
     def backend_for(self, *, views: bool = False) -> str:
         """Return the backend, or the one that the environment variable names, which gives way to views."""

@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from max_weights._command_errors import report_error
-from max_weights._core import GGUFWeights, check_apart, infos, place_file, printable, shown, warnings
+from max_weights._core import GGUFWeights, check_apart, infos, place_file, printable, shown
+from max_weights._dtype import DType
 from max_weights._html import count, details, paragraph, table, view
+from max_weights._hub_folder import names_of, write_hub_files
 from max_weights._load_request import LoadRequest
 from max_weights._renaming import renamed
 from max_weights._saving import save_weights
 from max_weights._selection import selected
 from max_weights._weights import load_weights
 from max_weights.conversion._view import converted
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightsError
-from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _plan(
             f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
             "folder"
         )
-    alone = next((text for text in warnings(node) if "[checkpoint.shards-alone]" in text), None)
+    alone = next((text for text in infos(node).warnings if "[checkpoint.shards-alone]" in text), None)
     if alone is not None:
         raise ArgumentError(f"the ranks would get an incomplete model: {alone}")
     beside = None

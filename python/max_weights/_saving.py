@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from max_weights import _core
 from max_weights._buffer import Buffer
 from max_weights._core import infos, printable, shown
+from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
+from max_weights._quantization import QuantizationEncoding
 from max_weights._renaming import left_out, renamed
 from max_weights._saved_paths import folder_path, paths_of, safetensors_path
 from max_weights._sizes import bytes_of
 from max_weights._weight_data import WeightData
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.quantization import QuantizationEncoding
 
 if TYPE_CHECKING:
     from typing import Self
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
     from max_weights._ranks.saving import Files
+    from max_weights._remote import Remote
     from max_weights._selection import Select
-    from max_weights.remote import Remote
     from max_weights.sharding._by_name import Shard
 
 __all__ = ["SafetensorsWriter", "save_file", "save_sharded", "save_weights"]

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights import _core
 from max_weights._core import infos, shown
+from max_weights._dtype import DType
 from max_weights._progress import progress_of
+from max_weights._quantization import QuantizationEncoding
 from max_weights._saved_paths import paths_of
 from max_weights._saving import IfExists, StrPath, buffer_of, encoding_of, items_of
 from max_weights._selection import fits, require_effect
 from max_weights._sizes import bytes_of
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.quantization import QuantizationEncoding
 
 if TYPE_CHECKING:
     from max_weights._buffer import Buffer
     from max_weights._progress import Progress
-    from max_weights.remote import Remote
+    from max_weights._remote import Remote
 
 __all__ = ["save_gguf"]
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights._devices import DeviceLike
     from max_weights._loading import Convert
-    from max_weights.devices import DeviceLike
 
 __all__ = ["Tensors", "WeightStream", "stream"]
 
@@ -29,7 +29,7 @@ class Tensors(Protocol):
     """What a stream takes tensors from: their positions, and them."""
 
     @property
-    def max_host_bytes(self) -> int:
+    def max_memory(self) -> int:
         """The most bytes of host memory that they take."""
         ...
 
@@ -45,7 +45,7 @@ class Tensors(Protocol):
 class WeightStream(Generic[_Tensor_co]):
     """An iterator of (name, tensor), in which the scales of a quantized weight follow it.
 
-    A thread reads ahead of it, within `max_host_bytes`.
+    A thread reads ahead of it, within `max_memory`.
 
     The stream ends after the last weight, on an error, on `close()`, at the end of a `with` block, and when the last
     reference goes: after a `break` nothing of it is left running.
@@ -72,12 +72,12 @@ class WeightStream(Generic[_Tensor_co]):
         self._bytes = sum(info.bytes for info in infos)
 
     @property
-    def max_host_bytes(self) -> int:
+    def max_memory(self) -> int:
         """The most bytes of host memory that the tensors of this stream take; with a `group`, about so many.
 
         Tensors count while they are being read, wait to be taken, were returned last, or are on their way to a device.
         """
-        return self._tensors.max_host_bytes
+        return self._tensors.max_memory
 
     def __iter__(self) -> Iterator[tuple[str, _Tensor_co]]:
         return self
@@ -132,7 +132,7 @@ def stream(
         backend=how.read.backend_for(),
         threads=how.read.threads,
         drop_cache=how.read.drop_cache,
-        max_host_bytes=how.read.host_bytes,
+        max_memory=how.read.host_bytes,
         reuse=reuse,
         device=device,
         verify=None if how.verify is None else resolved.digests(how.verify),

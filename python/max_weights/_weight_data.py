@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights._devices import NoData, is_virtual_device_mode
 from max_weights._dim import DimLike
+from max_weights._dtype import DType, DTypeLike
 from max_weights._shape import Shape, listed
-from max_weights.devices import NoData, is_virtual_device_mode
-from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Array, DLPackArray
     from max_weights._core import Buffer
+    from max_weights._quantization import QuantizationEncoding
     from max_weights.errors import UnsupportedError
-    from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["WeightData"]
 

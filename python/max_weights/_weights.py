@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from typing import Any, Literal, TypeAlias
 
     from max_weights._buffer import DLPackArray
+    from max_weights._devices import DeviceRef
     from max_weights._dim import Dim
+    from max_weights._dtype import DType
+    from max_weights._quantization import QuantizationEncoding
+    from max_weights._remote import Remote
     from max_weights._weight_data import WeightData
-    from max_weights.devices import DeviceRef
-    from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
-    from max_weights.quantization import QuantizationEncoding
-    from max_weights.remote import Remote
 
     CheckpointPath: TypeAlias = str | os.PathLike[str] | RangeSource
 

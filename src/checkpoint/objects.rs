@@ -51,7 +51,10 @@ impl Catalog {
         let below = join(name, "");
         let leaf = self.objects().find(|object| object.name == name || object.name.starts_with(&below))?.name;
         let (is, leaf) = if leaf == name { ("is", name) } else { ("holds", leaf) };
-        Some(format!("it {is} a value that is not a tensor: max_weights.objects(weights)['{}']", text::shown(leaf)))
+        Some(format!(
+            "it {is} a value that is not a tensor: max_weights.infos(weights).objects['{}']",
+            text::shown(leaf)
+        ))
     }
 
     fn torch_files(&self) -> impl Iterator<Item = (u32, &Torch)> {

@@ -45,7 +45,7 @@ pub struct LoadOptions {
     /// Whether every tensor is read by itself and as a whole, so that what it is made of can be compared with a digest.
     pub whole: bool,
     /// The most bytes of host memory that the load may take.
-    pub max_host_bytes: Option<u64>,
+    pub max_memory: Option<u64>,
 }
 
 /// Whose memory tensors may be in.
@@ -290,7 +290,7 @@ mod tests {
         let plain = LoadOptions::default();
         let views = choice(TensorMemory::Views, plain);
         assert_eq!((views.backend, views.on_trial), (Backend::Map, false));
-        let limited = choice(TensorMemory::Fastest, LoadOptions { max_host_bytes: Some(2 * bytes), ..plain });
+        let limited = choice(TensorMemory::Fastest, LoadOptions { max_memory: Some(2 * bytes), ..plain });
         assert_eq!((limited.backend, limited.on_trial), (Backend::Map, false));
         let fastest = choice(TensorMemory::Fastest, plain);
         let direct = checkpoint.file(0).expect("a file").open_direct().is_some();

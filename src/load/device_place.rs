@@ -79,7 +79,7 @@ pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
     let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
     match left {
         Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
-            "moving to a device needs {} bytes of host memory, but max_host_bytes leaves {left}",
+            "moving to a device needs {} bytes of host memory, but max_memory leaves {left}",
             2 * PIECE
         ))),
         Some(left) => Ok(wanted.min(left)),

@@ -142,8 +142,7 @@ impl Layout {
         }
         let all: Vec<&Wanted> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
         // What is written to given memory, compared with digests or kept within a limit is not divided.
-        let may_try =
-            composed.is_empty() && !options.whole && options.max_host_bytes.is_none() && !outs.contains(&true);
+        let may_try = composed.is_empty() && !options.whole && options.max_memory.is_none() && !outs.contains(&true);
         let memory = match memory {
             _ if !to_host => TensorMemory::Own,
             TensorMemory::Fastest if !may_try => TensorMemory::Views,
@@ -171,7 +170,7 @@ impl Layout {
             to_host,
             pinned: 0,
             expected: Vec::new(),
-            together: if options.max_host_bytes.is_none() { VERIFIED_TOGETHER } else { 0 },
+            together: if options.max_memory.is_none() { VERIFIED_TOGETHER } else { 0 },
         };
         for group in order.chunk_by(|&a, &b| shares(a) == shares(b)) {
             let mut plain: Vec<usize> = Vec::new();
@@ -228,7 +227,7 @@ impl Layout {
         if !layout.choice.fetch {
             layout.fetched.clear();
         }
-        layout.keep_to(options.max_host_bytes)?;
+        layout.keep_to(options.max_memory)?;
         Ok(layout)
     }
 
@@ -327,7 +326,7 @@ impl Layout {
         let Some(most) = most else { return Ok(()) };
         if needed > most {
             return Err(Error::Argument(format!(
-                "the tensors take {needed} bytes of memory, and max_host_bytes is {most}: select fewer of them, stream them, or take views \
+                "the tensors take {needed} bytes of memory, and max_memory is {most}: select fewer of them, stream them, or take views \
                  (copy=False, no dtype)"
             )));
         }

@@ -154,7 +154,7 @@ impl Stream {
             let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
             if budget < needed {
                 return Err(Error::Argument(format!(
-                    "'{}' takes {needed} bytes of host memory on its way to {there}: max_host_bytes must be at least that, not {budget}",
+                    "'{}' takes {needed} bytes of host memory on its way to {there}: max_memory must be at least that, not {budget}",
                     name(piece)
                 )));
             }
@@ -164,7 +164,7 @@ impl Stream {
             let beside = if reuse { "" } else { ", besides the previous one, which is still in use" };
             let threads = if piece.by_way_of(scratch) > 0 { ", plus memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
-                "'{name}' takes {} bytes of memory while it is read{threads}{beside}: max_host_bytes must be at least {least}, not {budget}",
+                "'{name}' takes {} bytes of memory while it is read{threads}{beside}: max_memory must be at least {least}, not {budget}",
                 piece.len
             )));
         }

@@ -80,14 +80,25 @@ pub fn set_threads(threads: Option<NonZero<usize>>) {
     THREADS.store(threads.map_or(0, NonZero::get), Ordering::Relaxed);
 }
 
-/// How many threads somebody asked for, up to 512: by [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
+thread_local! {
+    /// How many threads the call that runs on this thread may use; none: as everything.
+    static LIMIT: Cell<Option<NonZero<usize>>> = const { Cell::new(None) };
+}
+
+/// How many threads calls on this thread use from now on, whatever [`set_threads`] says; returns the limit before.
+pub fn limit_threads(threads: Option<NonZero<usize>>) -> Option<NonZero<usize>> {
+    LIMIT.replace(threads)
+}
+
+/// How many threads somebody asked for, up to 512: by [`limit_threads`], [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
 pub fn asked_threads() -> Option<usize> {
     static VARIABLE: OnceBox<Option<usize>> = OnceBox::new();
     let variable = || Box::new(std::env::var("MAX_WEIGHTS_THREADS").ok().and_then(|text| text.trim().parse().ok()));
-    let asked = match THREADS.load(Ordering::Relaxed) {
+    let everywhere = || match THREADS.load(Ordering::Relaxed) {
         0 => *VARIABLE.get_or_init(variable),
         threads => Some(threads),
     };
+    let asked = LIMIT.get().map(NonZero::get).or_else(everywhere);
     asked.filter(|threads| *threads > 0).map(|threads| threads.min(MOST_THREADS))
 }
 

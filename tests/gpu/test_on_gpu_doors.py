@@ -25,7 +25,7 @@ class Doors(Files):
 
     def test_stream(self) -> None:
         not_yet("stream to a device", lambda: list(self.weights.stream("scalar", device=DEVICE)))
-        cases: tuple[dict[str, Any], ...] = ({}, {"dtype": "float32"}, {"max_host_bytes": 64 << 20})
+        cases: tuple[dict[str, Any], ...] = ({}, {"dtype": "float32"}, {"max_memory": 64 << 20})
         for options in cases:
             expected = load_weights(self.path).load(copy=True, dtype=options.get("dtype"))
             names = []
@@ -49,7 +49,7 @@ class Doors(Files):
         not_yet("stream to a device", lambda: list(self.weights.stream("scalar", device=DEVICE)))
         release_memory()
         expected = weights.load(copy=True)
-        for name, tensor in weights.stream(device=DEVICE, max_host_bytes=8 * PIECE):
+        for name, tensor in weights.stream(device=DEVICE, max_memory=8 * PIECE):
             self.assert_same(tensor, expected[name], name)
         self.assertLessEqual(release_memory(), 8 * PIECE)
 

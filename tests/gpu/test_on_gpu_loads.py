@@ -106,7 +106,7 @@ class Loads(Files):
             self.assert_loads_equally(path, **options)
         expected = load_weights(path).load(copy=True)
         for most in (2 * PIECE, 5 * PIECE):
-            for name, tensor in load_weights(path).load(device=DEVICE, max_host_bytes=most).items():
+            for name, tensor in load_weights(path).load(device=DEVICE, max_memory=most).items():
                 self.assert_same(tensor, expected[name], most)
 
     def test_again_and_again_into_memory_that_was_used(self) -> None:
@@ -152,7 +152,7 @@ class Loads(Files):
         weights = load_weights(self.large(LARGE))
         for most in (2 * PIECE, 16 * PIECE, None):
             release_memory()
-            weights.load(device=DEVICE, max_host_bytes=most)
+            weights.load(device=DEVICE, max_memory=most)
             self.assertLessEqual(release_memory(), most or 512 << 20)
 
 

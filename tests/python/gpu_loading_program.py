@@ -101,7 +101,7 @@ def every_option_gives_what_it_gives_on_the_cpu(folder: Path, models: Path) -> N
         loads_equally(models / "minilm.safetensors", **options)
         loads_equally(models / BLOCKS, **options)
     path = large(folder, 60)
-    for options in ({}, {"dtype": "float32"}, {"backend": "direct"}, {"threads": 1}, {"max_host_bytes": 64 << 20}):
+    for options in ({}, {"dtype": "float32"}, {"backend": "direct"}, {"threads": 1}, {"max_memory": 64 << 20}):
         loads_equally(path, **options)
     assert nothing_is_left()
 
@@ -153,16 +153,16 @@ def staging_keeps_to_its_bound_and_is_kept(folder: Path, _: Path) -> None:
     path = large(folder, 100)
     weights = load_weights(path)
     for most in (2 * PIECE, 3 * PIECE + 1, 64 << 20):
-        weights.load(device="cuda", max_host_bytes=most, threads=4)
+        weights.load(device="cuda", max_memory=most, threads=4)
         assert 0 < counters()["pinned_bytes"] <= most
     kept = counters()["pinned_bytes"]
     weights.load(device="cuda", threads=4)
     assert kept <= counters()["pinned_bytes"] <= 12 * PIECE <= HIDDEN_LIMIT  # two for each thread, and four
-    weights.load(device="cuda", max_host_bytes=2 * PIECE)
+    weights.load(device="cuda", max_memory=2 * PIECE)
     assert counters()["pinned_bytes"] <= 2 * PIECE
     for most in (1, PIECE):
-        with pytest.raises(ValueError, match=f"needs {2 * PIECE} bytes of host memory, but max_host_bytes leaves"):
-            weights.load(device="cuda", max_host_bytes=most)
+        with pytest.raises(ValueError, match=f"needs {2 * PIECE} bytes of host memory, but max_memory leaves"):
+            weights.load(device="cuda", max_memory=most)
     assert nothing_is_left()
 
 
@@ -222,7 +222,7 @@ def a_copy_that_fails_later_is_an_error(folder: Path, _: Path) -> None:
     assert driver().fake_cuda_fail_later(b"cuMemcpyHtoDAsync_v2", ctypes.c_uint64(1), 700) == 0
     kept: list[Any] = []
     message = refused(
-        lambda: kept.append(weights.load(device="cuda", max_host_bytes=2 * PIECE)) or kept[0].popitem()[1].to("cpu")
+        lambda: kept.append(weights.load(device="cuda", max_memory=2 * PIECE)) or kept[0].popitem()[1].to("cpu")
     )
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in message
     kept.clear()
@@ -235,7 +235,7 @@ def a_file_that_is_truncated_during_the_load_is_an_error(folder: Path, _: Path) 
     path = large(folder, 100)
     threading.Timer(0.1, lambda: os.truncate(path, 1 << 20)).start()  # the load takes a second
     with pytest.raises(FileChangedError, match="large100"):
-        load_weights(path).load(device="cuda", max_host_bytes=2 * PIECE)
+        load_weights(path).load(device="cuda", max_memory=2 * PIECE)
     assert nothing_is_left()
 
 

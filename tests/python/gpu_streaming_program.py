@@ -30,7 +30,7 @@ def streams_equally(path: Path, **options: Any) -> None:
     weights = load_weights(path)
     if path.suffix == ".gguf" and not options.keys() & {"dtype", "packed"}:
         options["dtype"] = "float32"  # packed blocks become floats only where a dtype asks for it
-    expected = weights.load(copy=True, **{name: option for name, option in options.items() if name != "max_host_bytes"})
+    expected = weights.load(copy=True, **{name: option for name, option in options.items() if name != "max_memory"})
     found: dict[str, Buffer] = dict(weights.stream(device="cuda:0", **options))
     assert list(found) == list(expected)
     for name, tensor in expected.items():
@@ -72,7 +72,7 @@ def every_option_gives_what_it_gives_on_the_cpu(folder: Path, models: Path) -> N
         streams_equally(models / "minilm.safetensors", **options)
         streams_equally(models / BLOCKS, **options)
     path = large(folder, 60)
-    for options in ({}, {"dtype": "float32"}, {"threads": 1}, {"max_host_bytes": 2 * PIECE}, {"backend": "direct"}):
+    for options in ({}, {"dtype": "float32"}, {"threads": 1}, {"max_memory": 2 * PIECE}, {"backend": "direct"}):
         streams_equally(path, **options)
     assert settles()
 
@@ -83,8 +83,8 @@ def memory_is_bounded_here_and_there(folder: Path, _: Path) -> None:
     for most in (2 * PIECE, 64 * MIB, 120 * MIB):
         release_memory()
         there = pinned = 0
-        with weights.stream(device="cuda", max_host_bytes=most, threads=4) as stream:
-            assert stream.max_host_bytes == most
+        with weights.stream(device="cuda", max_memory=most, threads=4) as stream:
+            assert stream.max_memory == most
             for _pair in stream:
                 time.sleep(0.02)  # time to read ahead
                 there, pinned = max(there, counters()["device_bytes"]), max(pinned, counters()["pinned_bytes"])
@@ -96,7 +96,7 @@ def memory_is_bounded_here_and_there(folder: Path, _: Path) -> None:
 
 
 def others_are_under_way_while_one_is_used(folder: Path, _: Path) -> None:
-    with load_weights(large(folder, 200)).stream(device="cuda", select="*weight", max_host_bytes=120 * MIB) as stream:
+    with load_weights(large(folder, 200)).stream(device="cuda", select="*weight", max_memory=120 * MIB) as stream:
         name, _tensor = next(stream)
         assert name == "layer.000.weight"
         end = time.monotonic() + 10
@@ -109,7 +109,7 @@ def others_are_under_way_while_one_is_used(folder: Path, _: Path) -> None:
 
 def a_tensor_that_is_dropped_is_freed(folder: Path, _: Path) -> None:
     kept: list[Buffer] = []
-    with load_weights(large(folder, 200)).stream(device="cuda", max_host_bytes=64 * MIB) as stream:
+    with load_weights(large(folder, 200)).stream(device="cuda", max_memory=64 * MIB) as stream:
         for name, tensor in stream:
             if name in ("layer.003.weight", "layer.005.scale"):
                 kept.append(tensor)
@@ -175,7 +175,7 @@ def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> N
     kept.clear()
     assert settles()
     # Whoever lets go of each gets all of them.
-    assert sum(1 for _ in weights.stream(device="cuda", max_host_bytes=2 * PIECE)) == 10
+    assert sum(1 for _ in weights.stream(device="cuda", max_memory=2 * PIECE)) == 10
     assert settles()
 
 
@@ -208,7 +208,7 @@ def a_copy_that_fails_later_is_an_error(folder: Path, _: Path) -> None:
     assert driver().fake_cuda_fail_later(b"cuMemcpyHtoDAsync_v2", ctypes.c_uint64(1), 700) == 0
 
     def read_all() -> None:
-        for _, tensor in weights.stream(device="cuda", max_host_bytes=2 * PIECE):
+        for _, tensor in weights.stream(device="cuda", max_memory=2 * PIECE):
             tensor.to("cpu")
 
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(read_all)
@@ -225,7 +225,7 @@ def a_file_that_is_truncated_meanwhile_is_an_error(folder: Path, _: Path) -> Non
     _pair = None  # a file that is truncated before the first tensor leaves none
     threading.Timer(0.1, lambda: os.truncate(path, MIB)).start()  # the stream takes a second
     with pytest.raises(FileChangedError, match=r"(?s)layer\.\d+\..*large100|large100.*layer\.\d+\."):
-        for _pair in load_weights(path).stream(device="cuda", max_host_bytes=2 * PIECE):
+        for _pair in load_weights(path).stream(device="cuda", max_memory=2 * PIECE):
             pass
     del _pair
     assert settles()
@@ -233,8 +233,8 @@ def a_file_that_is_truncated_meanwhile_is_an_error(folder: Path, _: Path) -> Non
 
 def what_is_not_done_there_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
-    with pytest.raises(ValueError, match=f"host memory on its way to gpu:0: max_host_bytes must be .*, not {PIECE}"):
-        weights.stream(device="cuda", max_host_bytes=PIECE)
+    with pytest.raises(ValueError, match=f"host memory on its way to gpu:0: max_memory must be .*, not {PIECE}"):
+        weights.stream(device="cuda", max_memory=PIECE)
     assert refused(lambda: weights.stream(device="cuda", reuse=True)).startswith("reuse=True is for host memory, not ")
     assert "framework='numpy'" in refused(lambda: weights.stream(device="cuda", framework="numpy"))
     assert refused(lambda: weights.stream(device="cuda:2")) == "no device gpu:2: there are 2, gpu:0 to gpu:1"
@@ -247,7 +247,7 @@ def what_is_not_done_there_is_refused(folder: Path, models: Path) -> None:
 
 def a_forked_child_is_refused(folder: Path, _: Path) -> None:
     weights = load_weights(large(folder, 60))
-    stream = weights.stream(device="cuda", max_host_bytes=2 * PIECE)
+    stream = weights.stream(device="cuda", max_memory=2 * PIECE)
     _, tensor = next(stream)
     child = os.fork()
     if child == 0:

@@ -63,7 +63,7 @@ WHAT: dict[str, Row] = {
 READ: dict[str, Row] = {
     "options": Refused({}, "must be a ReadOptions"),
     "backend": Refused("bogus", "backend"),
-    "max_host_bytes": Refused(0, "above 0"),
+    "max_memory": Refused(0, "above 0"),
     "threads": Kept("test_loading_backends.py::test_direct_reads_need_no_io_uring"),
     "drop_cache": Changes(True),
 }
@@ -175,7 +175,7 @@ VERBS: dict[str, Verb] = {
         {
             **SAVED,
             **SHARDED,
-            "max_host_bytes": Refused("1GB", "max_host_bytes"),
+            "max_memory": Refused("1GB", "max_memory"),
             "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
             "select": Changes("a"),
             "rename": Changes({"a.": "x."}),

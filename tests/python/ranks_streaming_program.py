@@ -95,9 +95,9 @@ def bounded() -> dict[str, Any]:
     max_weights.release_memory()
     Path("/proc/self/clear_refs").write_text("5")
     before = _peak()
-    with in_group(weights, max_host_bytes="32MB", backend="read") as stream:
+    with in_group(weights, max_memory="32MB", backend="read") as stream:
         count = sum(1 for name, tensor in stream if tensor.shape == (1024, 1024) and name)
-        most = stream.max_host_bytes
+        most = stream.max_memory
     peak = _peak() - before
     loading.RankPlan = _small_plan  # type: ignore[misc, assignment]
     return {"count": count, "most": most, "peak": peak, "read": sum(plans[0].costs()[0])}
@@ -193,8 +193,8 @@ def refused() -> dict[str, Any]:
     found = {
         "reuse": raised(lambda: in_group(weights, reuse=True)),
         "verify": raised(lambda: in_group(weights, verify={})),
-        "small": raised(lambda: in_group(weights, max_host_bytes=2000)),
-        "other": raised(lambda: in_group(weights, max_host_bytes=20_000 if odd else 30_000)),
+        "small": raised(lambda: in_group(weights, max_memory=2000)),
+        "other": raised(lambda: in_group(weights, max_memory=20_000 if odd else 30_000)),
         "names": raised(lambda: in_group(weights, select="t01" if odd else "t02")),
         "dtype": raised(lambda: in_group(weights, dtype="bfloat16" if odd else "float16")),
     }

@@ -219,7 +219,7 @@ def test_ls_prints_warnings_beside_the_listing(make_file: Make) -> None:
     assert "safetensors." in refused.stderr
     accepted = run("ls", "--no-strict", path)
     assert accepted.status == 0
-    expected = max_weights.warnings(max_weights.load_weights(path, strict=False))
+    expected = max_weights.infos(max_weights.load_weights(path, strict=False)).warnings
     assert len(expected) == 1
     assert accepted.stderr == f"warning: {expected[0]}\n"
     assert "2 weights" in accepted.stdout

@@ -67,7 +67,7 @@ def test_every_tensor_is_what_torch_loads(saved: Path, kind: str) -> None:
     theirs = loaded_by_torch(saved / kind)
     weights = load_weights(saved / kind)
     assert [info.name for info in infos(weights)] == list(theirs)
-    assert not max_weights.warnings(weights)
+    assert not max_weights.infos(weights).warnings
     assert_same(weights.load(framework="torch"), theirs)
     assert_same(dict(weights.stream(framework="torch")), theirs)
     assert_same({name: weights[name].data().torch() for name in theirs}, theirs)
@@ -169,14 +169,14 @@ def test_a_checkpoint_is_opened_by_its_folder_its_metadata_or_the_file_of_a_rank
 
 
 def test_values_that_are_not_tensors_are_listed_and_nothing_is_called_for_them(saved: Path) -> None:
-    objects = max_weights.objects(load_weights(saved / "placements"))
+    objects = max_weights.infos(load_weights(saved / "placements")).objects
     assert {name.removeprefix("counters."): value for name, value in objects.items()} == {
         "step": 3,
         "text": "a\nb",
         "none": None,
         "flag": True,
     }
-    trained = max_weights.objects(load_weights(saved / "fsdp2"))
+    trained = max_weights.infos(load_weights(saved / "fsdp2")).objects
     assert trained["step"] == 17
     assert trained["note"] == "two words"
     assert "optimizer.param_groups" in " ".join(trained.keys())
@@ -221,7 +221,7 @@ def test_a_missing_file_of_a_rank_is_named_and_the_rest_is_opened_where_that_is_
     with pytest.raises(FormatError, match=r"__2_0\.distcp: the file is missing.*distributed\.missing-file"):
         load_weights(folder)
     weights = load_weights(folder, strict=False)
-    assert "distributed.missing-file" in str(max_weights.warnings(weights))
+    assert "distributed.missing-file" in str(max_weights.infos(weights).warnings)
     assert torch.equal(
         weights.load("layers.1.weight", framework="torch")["layers.1.weight"], dcp_program.numbers(5, 4) + 1
     )

@@ -92,7 +92,7 @@ def test_every_tensor_and_value_is_what_was_saved(tmp_path: Path, options: tuple
     for name, tensor in tensors.items():
         assert_same(loaded[name], tensor.contiguous())
         assert_same(weights[name].torch(), tensor.contiguous())
-    found = dict(max_weights.objects(weights).items())
+    found = dict(max_weights.infos(weights).objects.items())
     assert found == {"note": "two words", "step": 17}
     assert_same(weights.rows[17:200:7, 3:9].torch(), content["rows"][17:200:7, 3:9].contiguous())
     assert_same(weights.turned[5:7].torch(), content["turned"][5:7].contiguous())

@@ -18,7 +18,7 @@ MODULES = [
     "max_weights.errors",
     "max_weights.graph",
     "max_weights.graph.ops",
-    "max_weights.hub_folder",
+    "max_weights._hub_folder",
     "max_weights.jax",
     "max_weights.nn",
     "max_weights.numpy",
@@ -95,7 +95,6 @@ def test_help_says_what_an_argument_means_and_what_is_raised() -> None:
     for method, part in [
         (max_weights.Buffer.astype, "saturate: Give the largest finite value"),
         (max_weights.SafetensorWeights.data, "WeightNotFoundError"),
-        (max_weights.aliases, "tied weights"),
         (max_weights.Buffer.element_size, "Bytes of one element"),
     ]:
         assert part in (inspect.getdoc(method) or "")

@@ -205,7 +205,7 @@ def test_a_type_of_a_fork_spoils_its_tensor_only(tmp_path: Path) -> None:
     content[kind : kind + 4] = (142).to_bytes(4, "little")
     path.write_bytes(bytes(content))
     weights = load_weights(path)
-    assert any("fork" in warning for warning in max_weights.warnings(weights))
+    assert any("fork" in warning for warning in max_weights.infos(weights).warnings)
     assert np.asarray(weights.b.data())[0, 0] == 1
     assert weights.a.data().dtype == DType.uint8
     assert "142" in repr(weights)

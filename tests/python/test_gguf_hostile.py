@@ -49,7 +49,7 @@ def write(path: Path, type_id: int) -> Path:
 def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_id: int, backend: str) -> None:
     weights = load_weights(write(tmp_path / "model.gguf", type_id), backend=backend)
     says = (REMOVED | FORKS)[type_id]
-    assert any("'odd'" in warning and says in warning for warning in max_weights.warnings(weights))
+    assert any("'odd'" in warning and says in warning for warning in max_weights.infos(weights).warnings)
     assert [info.name for info in max_weights.infos(weights)] == ["before", "odd", "after"]
     assert f"ggml type {type_id}" in repr(weights)
     for name in ("before", "after"):

@@ -17,8 +17,8 @@ import torch
 import gguf_models
 import max_weights
 from max_weights import load_weights, save_file
+from max_weights._hub_folder import hub_names, write_hub_files
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.hub_folder import hub_names, write_hub_files
 
 SMOLLM2 = "smollm2-135m.Q4_1.gguf"
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -280,7 +280,7 @@ def test_the_names_are_those_of_transformers_and_heads_are_of_queries_and_keys(m
 
 
 def run(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "max_weights.hub_folder", *map(str, arguments)]
+    command = [sys.executable, "-m", "max_weights._hub_folder", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
 
 

@@ -335,7 +335,7 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
 def test_vllm_gets_all_tensors_under_its_names(
     loader: type[Any], shards: Path, tensors: dict[str, torch.Tensor]
 ) -> None:
-    config = LoadConfig(model_loader_extra_config={"max_host_bytes": 1 << 20, "num_threads": 2})
+    config = LoadConfig(model_loader_extra_config={"max_memory": 1 << 20, "num_threads": 2})
     ours = loader(config)
     found = dict(ours._get_weights_iterator(Source(str(shards.parent), subfolder=shards.name, prefix="model.")))
     assert {name: tensor.tolist() for name, tensor in found.items()} == {

@@ -392,7 +392,7 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
         "copy": True,
         "storage": "per-tensor",
         "backend": "read",
-        "max_host_bytes": 1 << 30,
+        "max_memory": 1 << 30,
         "threads": 2,
         "drop_cache": False,
         "verify": digest,
@@ -403,8 +403,8 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
             door.load_file(path, foo=None)
         with pytest.raises(ValueError, match="storage"):
             door.load_file(path, storage="each")
-        with pytest.raises(ValueError, match="max_host_bytes"):
-            door.load_file(path, copy=True, max_host_bytes=1000)
+        with pytest.raises(ValueError, match="max_memory"):
+            door.load_file(path, copy=True, max_memory=1000)
 
 
 def test_a_name_has_its_own_dtype_before_patterns(models: Path) -> None:

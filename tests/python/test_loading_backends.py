@@ -125,11 +125,11 @@ def test_the_number_of_threads_is_set_for_everything_or_by_the_environment(model
 def test_more_memory_than_is_allowed_is_refused_before_anything_is_read(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     size = (models / "minilm.safetensors").stat().st_size
-    with pytest.raises(ValueError, match=rf"bytes of memory, and max_host_bytes is {size}: select fewer"):
-        weights.load(dtype="float64", max_host_bytes=size)
-    views = weights.load(max_host_bytes=1000)
+    with pytest.raises(ValueError, match=rf"bytes of memory, and max_memory is {size}: select fewer"):
+        weights.load(dtype="float64", max_memory=size)
+    views = weights.load(max_memory=1000)
     assert all(tensor.is_mapped for tensor in views.values())
-    assert weights.load("pooler", copy=True, max_host_bytes=size)
+    assert weights.load("pooler", copy=True, max_memory=size)
 
 
 def test_the_page_cache_forgets_what_was_loaded(models: Path, tmp_path: Path) -> None:

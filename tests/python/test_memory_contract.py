@@ -32,12 +32,12 @@ def act():
     if action == "open":
         return len(max_weights.load_weights(path))
     if action == "objects":
-        return len(max_weights.objects(max_weights.load_weights(path)).values())
+        return len(max_weights.infos(max_weights.load_weights(path)).objects.values())
     if action == "one by one":
-        found = max_weights.objects(max_weights.load_weights(path))
+        found = max_weights.infos(max_weights.load_weights(path)).objects
         return len([found[name] for name in found])
     if action == "arguments":
-        found = max_weights.objects(max_weights.load_weights(path))
+        found = max_weights.infos(max_weights.load_weights(path)).objects
         return len(next(iter(found.values())).states)
     if action == "load":
         return type(max_weights.torch.load(path)).__name__

@@ -79,7 +79,9 @@ def test_a_lone_shard_of_any_suffix_is_told(tmp_path: Path) -> None:
     for suffix in ("bin", "pt", "pth"):
         path = tmp_path / f"model-00001-of-00002.{suffix}"
         torch.save({"a": torch.zeros(1)}, path)
-        assert any("shard 1 of 2, opened alone" in warning for warning in max_weights.warnings(load_weights(path)))
+        assert any(
+            "shard 1 of 2, opened alone" in warning for warning in max_weights.infos(load_weights(path)).warnings
+        )
 
 
 def test_what_strict_false_accepts_is_said_in_the_log_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,8 +92,8 @@ def test_what_strict_false_accepts_is_said_in_the_log_once(tmp_path: Path, caplo
     with caplog.at_level(logging.WARNING, "max_weights"):
         weights = load_weights(path, strict=False)
         weights.b.data()
-    assert max_weights.warnings(weights)
-    assert [record.getMessage() for record in caplog.records] == [max_weights.warnings(weights)[0]]
+    assert max_weights.infos(weights).warnings
+    assert [record.getMessage() for record in caplog.records] == [max_weights.infos(weights).warnings[0]]
 
 
 def test_renamed_that_changes_nothing_says_so(tmp_path: Path) -> None:

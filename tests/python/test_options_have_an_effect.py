@@ -123,11 +123,11 @@ def test_what_is_not_aligned_is_no_view(tmp_path: Path) -> None:
 def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNode) -> None:
     shard = Shard(1, 2, {"model.a": QUARTER})
     part = 200 * 150 * 4
-    with pytest.raises(ValueError, match=r"the tensors take [0-9]* bytes of memory, and max_host_bytes is 1000"):
-        weights.load(shard=shard, max_host_bytes=1000)
-    with pytest.raises(ValueError, match="max_host_bytes"):
-        max_weights.plan(weights, shard=shard, max_host_bytes=1000)
-    loaded = weights.load(shard=shard, max_host_bytes=3 * part)
+    with pytest.raises(ValueError, match=r"the tensors take [0-9]* bytes of memory, and max_memory is 1000"):
+        weights.load(shard=shard, max_memory=1000)
+    with pytest.raises(ValueError, match="max_memory"):
+        max_weights.plan(weights, shard=shard, max_memory=1000)
+    loaded = weights.load(shard=shard, max_memory=3 * part)
     assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[200:400, 0:150])
 
 
@@ -199,15 +199,15 @@ def test_a_verified_gguf_is_decoded_from_what_was_compared(models: Path) -> None
 
 
 def test_how_files_are_read_is_one_object_or_keywords(weights: WeightsNode) -> None:
-    how = ReadOptions(backend="read", max_host_bytes="1MB", threads=1)
-    assert how.max_host_bytes == 1_000_000
+    how = ReadOptions(backend="read", max_memory="1MB", threads=1)
+    assert how.max_memory == 1_000_000
     for read in (
         lambda **options: weights.load(**options)["model.a.weight"],
         lambda **options: dict(weights.stream(**options))["model.a.weight"],
     ):
         assert not read(options=how).is_mapped
-        with pytest.raises(ValueError, match="max_host_bytes"):
-            read(options=how, max_host_bytes=1000)  # a keyword counts before the object
+        with pytest.raises(ValueError, match="max_memory"):
+            read(options=how, max_memory=1000)  # a keyword counts before the object
     assert "read" in max_weights.plan(weights, options=how).how
     whole = max_weights.numpy.load_file(max_weights.infos(weights)[0].file, options=how)["model.a.weight"]
     assert (whole == WHOLE).all()
@@ -218,8 +218,8 @@ def test_how_files_are_read_is_one_object_or_keywords(weights: WeightsNode) -> N
     [
         ({"thread": 2}, TypeError, r"load\(\) got an unexpected keyword argument 'thread'"),
         ({"options": {"threads": 2}}, TypeError, "options must be a ReadOptions"),
-        ({"max_host_bytes": 0}, ArgumentError, "above 0"),
-        ({"max_host_bytes": "a lot"}, ArgumentError, "max_host_bytes"),
+        ({"max_memory": 0}, ArgumentError, "above 0"),
+        ({"max_memory": "a lot"}, ArgumentError, "max_memory"),
     ],
 )
 def test_what_is_no_way_of_reading_is_refused(

@@ -120,7 +120,7 @@ def test_what_is_compressed_stands_in_the_plan(models: Path, tmp_path: Path) -> 
         ({"rename": lambda _: "x"}, ValueError, "the same name, 'x'"),
         ({"backend": "fast"}, ValueError, "backend must be one of"),
         ({"copy": False, "drop_cache": True}, ValueError, "copy=False"),
-        ({"copy": True, "max_host_bytes": 1000}, ValueError, "max_host_bytes is 1000"),
+        ({"copy": True, "max_memory": 1000}, ValueError, "max_memory is 1000"),
         ({"nothing": 1}, TypeError, "nothing"),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_file_of_the_safetensors_package_is_read_tensor_by_tensor_as_it_reads_
     theirs = dict(safetensors.deserialize(content))
     assert {name for name, _ in weights.items()} == set(theirs) == set(entries)
     assert weights.metadata == (metadata or {})
-    assert max_weights.warnings(weights) == []
+    assert max_weights.infos(weights).warnings == []
     infos = {info.name: info for info in max_weights.infos(weights)}
     for name, their in theirs.items():
         dtype, _, data = entries[name]
@@ -226,7 +226,7 @@ def use(path: Path, **options: Any) -> None:
         dir,
         lambda w: w._repr_html_(),
         lambda w: w.metadata,
-        lambda w: max_weights.warnings(w),
+        lambda w: max_weights.infos(w).warnings,
     ):
         attempt(lambda call=call: call(weights))
     attempt(lambda: weights["model.layers.0.wieght"].data())

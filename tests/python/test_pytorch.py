@@ -58,7 +58,7 @@ import sys, max_weights
 for name in ("crepe-full.pth", "lpips-v0.1-vgg.legacy.pth", "derived/layer0.bf16.pt"):
     weights = max_weights.load_weights({str(models)!r} + "/" + name)
     infos = [tuple(info) for info in max_weights.infos(weights)]
-    repr(weights), max_weights.aliases(weights), dict(max_weights.objects(weights)), weights.metadata
+    repr(weights), max_weights.infos(weights).aliases, dict(max_weights.infos(weights).objects), weights.metadata
     assert all(node.data().to_buffer().nbytes == info[3] for (_, node), info in zip(weights.items(), infos))
 print(sorted({{"torch", "numpy", "pickle"}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -106,9 +106,9 @@ def test_strides_offsets_and_sharing_are_those_of_the_file(saved: Any, backend: 
             assert buffer._data_ptr() - start == view.data_ptr() - base.data_ptr()
         copied = buffer.contiguous()
         np.testing.assert_array_equal(copied.to_numpy(), view.numpy())
-    assert sorted(max_weights.aliases(weights)[0]) == ["base", "part", "scalar", "turned", "wide"]
-    assert len(max_weights.aliases(weights)) == 1
-    assert max_weights.aliases(weights.part) == []
+    assert sorted(max_weights.infos(weights).aliases[0]) == ["base", "part", "scalar", "turned", "wide"]
+    assert len(max_weights.infos(weights).aliases) == 1
+    assert max_weights.infos(weights.part).aliases == []
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -134,7 +134,7 @@ def test_tied_are_weights_whose_bytes_overlap_and_not_all_of_one_storage(saved: 
     weights = max_weights.load_weights(
         saved({"q": flat[:4], "k": flat[4:8], "head": flat[2:4], "x": OrderedDict(tied=flat[4:8])})
     )
-    assert max_weights.aliases(weights) == [["q", "head"], ["k", "x.tied"]]
+    assert max_weights.infos(weights).aliases == [["q", "head"], ["k", "x.tied"]]
 
 
 def test_views_and_nodes_pickle_by_reference(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_is_not_a_tensor_is_an_object(saved: Any) -> None:
         "optimizer.state.0.exp_avg",
         "optimizer.state.0.step",
     ]
-    objects = max_weights.objects(weights)
+    objects = max_weights.infos(weights).objects
     assert objects["epoch"] == 3
     assert objects["model.scale"] == 0.5
     assert objects["optimizer.param_groups"] == [{"lr": 0.1}]
@@ -186,7 +186,7 @@ def test_what_is_not_a_tensor_is_an_object(saved: Any) -> None:
     assert (objects["dtype"], objects["device"], objects["scalar"]) == (DType.bfloat16, "cpu", 1.5)
     np.testing.assert_array_equal(objects["array"], np.arange(3))
     assert objects["empty"] == {}
-    assert dict(max_weights.objects(weights.model)) == {"model.scale": 0.5}
+    assert dict(max_weights.infos(weights.model).objects) == {"model.scale": 0.5}
     placeholder = objects["config"]
     assert placeholder.global_name == f"{__name__}.Config"
     assert placeholder.states == [{"width": 7}]
@@ -223,7 +223,10 @@ def test_what_is_no_array_is_listed_and_its_parts_are_weights(saved: Any) -> Non
     np.testing.assert_array_equal(weights["s.values"].data().to_buffer().to_numpy(), [1, 2])
     np.testing.assert_array_equal(weights["c.compressed_indices"].data().to_buffer().to_numpy(), [0, 1, 2])
     np.testing.assert_array_equal(weights["q.int_repr"].data().to_buffer().to_numpy(), quantized.int_repr().numpy())
-    assert (max_weights.objects(weights)["q.scale"], max_weights.objects(weights)["q.zero_point"]) == (0.5, 1)
+    assert (max_weights.infos(weights).objects["q.scale"], max_weights.infos(weights).objects["q.zero_point"]) == (
+        0.5,
+        1,
+    )
 
 
 def test_elements_that_only_torch_has_come_as_bytes(saved: Any) -> None:

@@ -55,7 +55,8 @@ def test_a_pickle_with_a_wrong_checksum_is_an_error_that_names_it(saved: Path) -
             opened(saved)
         assert caught.value.rule == "torch-zip.crc"
     assert any(
-        "torch-zip.crc" in warning for warning in max_weights.warnings(max_weights.load_weights(saved, strict=False))
+        "torch-zip.crc" in warning
+        for warning in max_weights.infos(max_weights.load_weights(saved, strict=False)).warnings
     )
 
 
@@ -97,12 +98,12 @@ def test_a_second_pickle_behind_the_first_is_found(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.pt", first + b"\x80\x02cos\nsystem\n" + text("true") + b"\x85R." + b"junk")
     weights = max_weights.load_weights(path)
     assert [name for _, name, _, verdict in torch_globals(weights) if verdict == "runs-code"] == ["os.system"]
-    (warning,) = [warning for warning in max_weights.warnings(weights) if "pickle.trailing-data" in warning]
+    (warning,) = [warning for warning in max_weights.infos(weights).warnings if "pickle.trailing-data" in warning]
     assert "os.system" in warning
     assert run("globals", path).status == 1
     assert list(load(path)) == ["w"]
     path = archive(tmp_path / "b.pt", first + bytes(10))
-    assert any("10 bytes follow" in warning for warning in max_weights.warnings(max_weights.load_weights(path)))
+    assert any("10 bytes follow" in warning for warning in max_weights.infos(max_weights.load_weights(path)).warnings)
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
@@ -126,7 +127,9 @@ def test_an_element_that_python_cannot_hash_is_an_error_of_ours(tmp_path: Path, 
     path = archive(tmp_path / "a.pt", b"\x80\x04}" + text("k") + content + b"s.")
     # Of a dict whose entries have names, the keys are not made.
     listed = (
-        [] if content.startswith(b"}") else [lambda path: max_weights.objects(max_weights.load_weights(path)).values()]
+        []
+        if content.startswith(b"}")
+        else [lambda path: max_weights.infos(max_weights.load_weights(path)).objects.values()]
     )
     for opened in (*listed, load):
         with pytest.raises(FormatError) as caught:
@@ -172,7 +175,7 @@ import sys, threading
 import max_weights, max_weights.torch
 found = []
 def read():
-    found.append(max_weights.objects(max_weights.load_weights(sys.argv[1]))["k"])
+    found.append(max_weights.infos(max_weights.load_weights(sys.argv[1])).objects["k"])
     found.append(max_weights.torch.load(sys.argv[1])["k"])
 max_weights.torch.load(sys.argv[1])  # imports, which need more
 threading.stack_size(64 << 10)
@@ -194,13 +197,13 @@ def test_a_size_of_a_size_and_so_on_is_a_size(tmp_path: Path) -> None:
     chain = b"ctorch\nSize\nq\x000K\x02K\x03\x86q\x01" + b"0h\x00h\x01\x85Rq\x01" * 200_000
     path = archive(tmp_path / "a.pt", b"\x80\x02}" + text("k") + chain + b"s.")
     assert load(path) == {"k": torch.Size([2, 3])}
-    assert max_weights.objects(max_weights.load_weights(path))["k"] == (2, 3)
+    assert max_weights.infos(max_weights.load_weights(path)).objects["k"] == (2, 3)
 
 
 def test_one_value_of_the_file_is_one_object_under_every_name(tmp_path: Path) -> None:
     pickled = b"\x80\x02}(" + text("a") + b"](K\x01" + text("x" * 100) + b"q\x01eq\x02" + text("b") + b"h\x02"
     path = archive(tmp_path / "a.pt", pickled + text("c") + b"h\x01" + text("d") + b"h\x01u.")
-    found = max_weights.objects(max_weights.load_weights(path))
+    found = max_weights.infos(max_weights.load_weights(path)).objects
     assert found["a"] is found["b"] is found["a"]
     assert found["c"] is found["d"] is found["a"][1]
     values = dict(found.items())

@@ -46,7 +46,7 @@ def test_the_local_shard_of_a_distributed_tensor_is_a_weight(tmp_path: Path) -> 
     }
     expected = np.arange(6.0, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(np.asarray(weights["a.w._local_tensor"].data()), expected)
-    assert max_weights.aliases(weights) == [["a.w._local_tensor", "p._local_tensor"]]
+    assert max_weights.infos(weights).aliases == [["a.w._local_tensor", "p._local_tensor"]]
     with pytest.raises(UnsupportedError, match="names below its own") as caught:
         weights["a.w"].data()
     assert "torch.load" not in str(caught.value)
@@ -92,7 +92,7 @@ def test_views_of_legacy_storages_lie_in_the_whole(tmp_path: Path) -> None:
     weights = max_weights.load_weights(path)
     np.testing.assert_array_equal(np.asarray(weights["part"].data()), [3, 4, 5])
     np.testing.assert_array_equal(np.asarray(weights["other"].data()), [6, 7])
-    assert max_weights.aliases(weights) == [["whole", "part", "other"]]
+    assert max_weights.infos(weights).aliases == [["whole", "part", "other"]]
     for view, offset, count in [(("8", 2, 7), 0, 1), (("8", 2, 4), 2, 3)]:
         broken = legacy(tmp_path / "b.pt", [("7", data.tobytes(), 8)], {"t": viewed(view, offset, count)})
         for opened in (max_weights.load_weights, load):
@@ -124,7 +124,7 @@ def test_a_ckpt_of_a_trainer_has_its_state_dict_and_the_rest_as_objects(tmp_path
     torch.save(value, tmp_path / "last.ckpt")
     weights = max_weights.load_weights(tmp_path / "last.ckpt")
     np.testing.assert_array_equal(np.asarray(weights.state_dict.weight.data()), module.weight.detach().numpy())
-    assert dict(max_weights.objects(weights)) == {"epoch": 4, "pytorch-lightning_version": "2.5", "callbacks": {}}
+    assert dict(max_weights.infos(weights).objects) == {"epoch": 4, "pytorch-lightning_version": "2.5", "callbacks": {}}
 
 
 @pytest.mark.parametrize("kind", ["sparse", "quantized", "meta"])
@@ -169,7 +169,7 @@ def test_a_dtype_that_only_torch_has(tmp_path: Path, dtype: torch.dtype, method:
 def test_dates_of_numpy_are_placeholders_as_their_unit_is_not_kept(tmp_path: Path) -> None:
     date = np.datetime64("2020-01-02", "D")
     torch.save({"t": torch.ones(1), "date": date, "dates": np.array([date]), "n": np.arange(2)}, tmp_path / "a.pt")
-    objects = max_weights.objects(max_weights.load_weights(tmp_path / "a.pt"))
+    objects = max_weights.infos(max_weights.load_weights(tmp_path / "a.pt")).objects
     assert "not built" in repr(objects["date"])
     assert "not built" in repr(objects["dates"])
     np.testing.assert_array_equal(objects["n"], [0, 1])

@@ -113,8 +113,8 @@ def test_the_tensors_are_read_and_nothing_is_run(
     path = form(tmp_path / "a.pt", attack(ATTACKS[name]))
     weights = max_weights.load_weights(path)
     np.testing.assert_array_equal(np.asarray(weights.weight.data()), [1, 2, 3, 4])
-    assert all(value is not None for value in max_weights.objects(weights).values())
-    repr(max_weights.objects(weights).items())
+    assert all(value is not None for value in max_weights.infos(weights).objects.values())
+    repr(max_weights.infos(weights).objects.items())
     assert {verdict for *_, verdict in torch_globals(weights)} - {"harmless"}
     with pytest.raises((UnsupportedError, FormatError)):
         load(path)
@@ -142,7 +142,7 @@ weights = max_weights.load_weights({str(path)!r})
 assert weights.weight.data().to_buffer().nbytes == 16
 [found] = [row for row in torch_globals(weights) if row[1] == "os.system"]
 assert found[3] == "runs-code" and open({str(path)!r}, "rb").read()[found[2]:].startswith(b"cos"), found
-print(max_weights.objects(weights)["evil"])
+print(max_weights.infos(weights).objects["evil"])
 assert not {{"torch", "numpy", "pickle", "subprocess"}} & set(sys.modules)"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "os.system" in done.stdout
@@ -232,12 +232,12 @@ def test_a_list_that_holds_itself_and_one_of_great_depth(tmp_path: Path) -> None
     found = load(path)
     assert found["l"][0] is found["l"]
     weights = max_weights.load_weights(path)
-    loop = max_weights.objects(weights)["l"]
+    loop = max_weights.infos(weights).objects["l"]
     assert loop[0] is loop
     path = archive(
         tmp_path / "b.pt", b"\x80\x02}(" + text("w") + TENSOR + text("l") + b"]" * 9000 + b"a" * 8999 + b"u."
     )
-    for opened in (lambda p: max_weights.objects(max_weights.load_weights(p))["l"], load):
+    for opened in (lambda p: max_weights.infos(max_weights.load_weights(p)).objects["l"], load):
         with pytest.raises(FormatError, match=r"nested|deep"):
             opened(path)
 
@@ -259,6 +259,6 @@ def test_a_damaged_file_raises_errors_of_ours_and_nothing_else(tmp_path: Path) -
                 weights = max_weights.load_weights(path)
                 for _, node in weights.items():
                     node.data().to_buffer().copy()
-                max_weights.objects(weights).values()
+                max_weights.infos(weights).objects.values()
             except WeightsError:
                 pass

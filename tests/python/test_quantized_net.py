@@ -398,7 +398,7 @@ def test_a_large_weight_is_decoded_in_parts(scheme: str, tmp_path: Path, monkeyp
     assert same(lazy[...], expected)
     assert same(lazy[1777:4001], expected[1777:4001])
     assert same(lazy[:, 3:77], expected[:, 3:77])
-    streamed = dict(weights.stream(dtype="float32", framework="torch", max_host_bytes="64MB"))
+    streamed = dict(weights.stream(dtype="float32", framework="torch", max_memory="64MB"))
     assert same(streamed[name], expected)
 
 

@@ -75,7 +75,7 @@ def test_a_rank_whose_loop_is_slower_than_the_timeout_is_named(found: Found) -> 
     [
         ("reuse", "stream(group=) has no reuse=: tensors get memory of their own, as they arrive"),
         ("verify", "stream(group=) has no verify=: tensors get memory of their own, as they arrive"),
-        ("small", "max_host_bytes: 2,000 bytes are too few for 't00', of which 1,024 bytes come to this rank"),
+        ("small", "max_memory: 2,000 bytes are too few for 't00', of which 1,024 bytes come to this rank"),
     ],
 )
 def test_what_is_refused_is_the_same_argument_error_on_all(found: Found, case: str, why: str) -> None:
@@ -85,7 +85,7 @@ def test_what_is_refused_is_the_same_argument_error_on_all(found: Found, case: s
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        ("other", "has another max_host_bytes than rank 0"),
+        ("other", "has another max_memory than rank 0"),
         ("names", "sees other weights than rank 0: names, dtypes, shapes or places in the files differ"),
         ("dtype", "asks for other weights, names or dtypes than rank 0"),
     ],

@@ -124,7 +124,7 @@ def test_the_rows_of_a_rank_are_all_that_is_fetched(server: FaultServer) -> None
 def test_streams_plans_slices_digests_and_files_written_from_a_url(server: FaultServer, tmp_path: Path) -> None:
     url = server.file("bucket/minilm.safetensors")
     weights, local = max_weights.load_weights(url), max_weights.load_weights(MODELS / "minilm.safetensors")
-    with weights.stream(framework="numpy", max_host_bytes=64 << 20) as stream:
+    with weights.stream(framework="numpy", max_memory=64 << 20) as stream:
         assert_equal({name: array.copy() for name, array in stream}, local.load(framework="numpy"))
     assert "a web server" in str(max_weights.plan(weights, "pooler").how)
     assert max_weights.digests(weights, "pooler") == max_weights.digests(local, "pooler")

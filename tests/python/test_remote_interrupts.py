@@ -103,7 +103,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "streaming": (
         "stall=60",
         "weights = max_weights.load_weights(file, remote=there)\n"
-        "call = lambda: [name for name, _ in weights.stream(max_host_bytes=16 << 20)]",
+        "call = lambda: [name for name, _ in weights.stream(max_memory=16 << 20)]",
     ),
     "validating": (
         "stall=60 from=2",

@@ -55,7 +55,7 @@ def test_the_real_sharded_model_equals_the_single_file(models: Path) -> None:
             assert {info.name for info in max_weights.infos(weights)} == set(theirs.keys())
             for name, weight in weights.items():
                 assert np.array_equal(np.asarray(weight.data()), theirs.get_tensor(name)), name
-        assert max_weights.warnings(weights) == []
+        assert max_weights.infos(weights).warnings == []
         assert len({info.file for info in max_weights.infos(weights)}) == 4
 
 
@@ -70,7 +70,7 @@ def test_a_directory_an_index_and_a_list_of_shards_are_the_same_checkpoint(shard
 
 def test_one_shard_opened_alone_says_so(sharded: Path) -> None:
     weights = load_weights(sharded / "model-00002-of-00002.safetensors")
-    assert "shard 2 of 2, opened alone" in max_weights.warnings(weights)[0]
+    assert "shard 2 of 2, opened alone" in max_weights.infos(weights).warnings[0]
     with pytest.raises(KeyError, match="shard 2 of 2"):
         weights.a.data()
 
@@ -116,7 +116,7 @@ def test_an_index_that_disagrees_is_refused_and_with_strict_false_listed(
     assert caught.value.rule == rule
     assert caught.value.path is not None
     weights = load_weights(sharded, strict=False)
-    assert [warning for warning in max_weights.warnings(weights) if rule in warning]
+    assert [warning for warning in max_weights.infos(weights).warnings if rule in warning]
     found = values(weights)
     assert sorted(found) == list(remaining)
     assert found.get("a", [0, 1, 2, 3]) == [0, 1, 2, 3], "of a tensor in two shards the indexed one counts"

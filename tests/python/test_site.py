@@ -127,4 +127,4 @@ def test_the_reference_has_the_whole_texts_of_compiled_names(site: Path) -> None
     assert "Give the largest finite value instead of infinity or NaN" in page  # an argument of Buffer.astype
     page = (site / "reference" / "weights.html").read_text()
     assert "max_weights.WeightsNode.load" in page  # overloads alone
-    assert "max_host_bytes" in page  # an option by a TypedDict
+    assert "max_memory" in page  # an option by a TypedDict

@@ -101,7 +101,7 @@ def test_a_stream_gives_what_load_gives_in_the_order_of_the_files(
 
 def test_all_tensors_of_a_stream_may_be_kept(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    kept = dict(weights.stream(max_host_bytes=60 * MIB))
+    kept = dict(weights.stream(max_memory=60 * MIB))
     for name, expected in weights.load(copy=True).items():
         assert raw(kept[name]) == raw(expected)
 
@@ -127,8 +127,8 @@ def test_names_are_selected_renamed_and_made_tensors_of_a_framework(models: Path
     ("options", "message"),
     [
         ({"framework": "tf"}, "framework must be 'numpy'"),
-        ({"max_host_bytes": 0}, "max_host_bytes must be a number of bytes above 0, not 0"),
-        ({"max_host_bytes": "much"}, "max_host_bytes='much': give a number of bytes, or a string such as \"5GB\""),
+        ({"max_memory": 0}, "max_memory must be a number of bytes above 0, not 0"),
+        ({"max_memory": "much"}, "max_memory='much': give a number of bytes, or a string such as \"5GB\""),
         ({"rename": lambda _: "x"}, "the same name, 'x'"),
         ({"backend": "fast"}, "backend must be one of"),
         ({"select": "poolr"}, "'poolr'"),
@@ -149,9 +149,9 @@ def test_a_tensor_that_is_too_large_for_the_budget_is_named_with_the_least_that_
     weights = max_weights.load_weights(large(tmp_path, 3, 6 * MIB))
     needed = (6 if reuse else 12) * MIB
     with pytest.raises(ValueError, match=rf"'w\d' takes {6 * MIB} bytes.* must be at least {needed}, not {5 * MIB}"):
-        weights.stream(max_host_bytes=5 * MIB, reuse=reuse)
-    assert len(list(weights.stream(max_host_bytes=needed, reuse=reuse))) == 3
-    assert weights.stream().max_host_bytes >= needed
+        weights.stream(max_memory=5 * MIB, reuse=reuse)
+    assert len(list(weights.stream(max_memory=needed, reuse=reuse))) == 3
+    assert weights.stream().max_memory >= needed
 
 
 def test_one_line_says_how_a_stream_reads_and_why(models: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -176,12 +176,12 @@ def test_memory_of_many_threads_counts(tmp_path: Path) -> None:
     assert few == 2 * 32 * MIB + 2 * 256 * 1024
     assert many == 2 * 32 * MIB + 48 * 256 * 1024
     assert least(weights, threads=48) == 2 * 16 * MIB, "what goes to where it stays needs nothing beside it"
-    assert len(list(weights.stream(dtype={"*": "float16"}, threads=48, max_host_bytes=many))) == 6
+    assert len(list(weights.stream(dtype={"*": "float16"}, threads=48, max_memory=many))) == 6
 
 
 def least(weights: Any, **options: Any) -> int:
-    with pytest.raises(ValueError, match="max_host_bytes must be at least") as caught:
-        weights.stream(max_host_bytes=1, **options)
+    with pytest.raises(ValueError, match="max_memory must be at least") as caught:
+        weights.stream(max_memory=1, **options)
     return int(str(caught.value).split("at least ")[1].split(",")[0])
 
 
@@ -189,12 +189,12 @@ def test_reused_memory_is_at_addresses_that_repeat(tmp_path: Path) -> None:
     weights = max_weights.load_weights(large(tmp_path, 40, 2 * MIB))
     first = []
     addresses = set()
-    for i, (_, tensor) in enumerate(weights.stream(max_host_bytes=16 * MIB, reuse=True)):
+    for i, (_, tensor) in enumerate(weights.stream(max_memory=16 * MIB, reuse=True)):
         addresses.add(tensor._data_ptr())
         first.append(tensor)  # which does not keep its content
         assert tensor[0].item() == i
     assert len(addresses) <= 8
-    kept = [tensor for _, tensor in weights.stream(max_host_bytes=16 * MIB)]
+    kept = [tensor for _, tensor in weights.stream(max_memory=16 * MIB)]
     assert len({tensor._data_ptr() for tensor in kept}) == 40
     assert [tensor[0].item() for tensor in kept] == list(range(40))
 
@@ -210,7 +210,7 @@ if options.pop("pool", False):
     # Blocks that were released, of sizes that do not fit.
     kept = [max_weights.driver.Buffer.zeros(((30 << 20) + i,), "uint8").copy() for i in range(6)]
     del kept
-next(iter(weights.stream(max_host_bytes=options["max_host_bytes"])))
+next(iter(weights.stream(max_memory=options["max_memory"])))
 max_weights.release_memory() if not options.get("keep") else None
 before = anonymous()
 peak, slow = 0, options.pop("slow", 0)
@@ -228,12 +228,12 @@ print(peak - before)
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_host_bytes": 64 * MIB},
-        {"max_host_bytes": 64 * MIB, "reuse": True},
-        {"max_host_bytes": 64 * MIB, "slow": 0.05},
-        {"max_host_bytes": 64 * MIB, "slow": 0.05, "reuse": True},
-        {"max_host_bytes": 64 * MIB, "slow": 0.05, "dtype": {"*": "float16"}},
-        {"max_host_bytes": 96 * MIB, "slow": 0.05, "pool": True},
+        {"max_memory": 64 * MIB},
+        {"max_memory": 64 * MIB, "reuse": True},
+        {"max_memory": 64 * MIB, "slow": 0.05},
+        {"max_memory": 64 * MIB, "slow": 0.05, "reuse": True},
+        {"max_memory": 64 * MIB, "slow": 0.05, "dtype": {"*": "float16"}},
+        {"max_memory": 96 * MIB, "slow": 0.05, "pool": True},
     ],
     ids=str,
 )
@@ -252,14 +252,14 @@ def test_the_peak_of_memory_is_the_budget_and_64_mib_at_most(tmp_path: Path, opt
     command = [sys.executable, "-c", MEASURE, path, repr(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= options["max_host_bytes"] + 64 * MIB, f"{int(done.stdout) / MIB:.1f} MiB"
+    assert int(done.stdout) <= options["max_memory"] + 64 * MIB, f"{int(done.stdout) / MIB:.1f} MiB"
 
 
 @pytest.mark.parametrize("reuse", [False, True])
 def test_a_break_ends_the_reading_and_leaves_nothing(tmp_path: Path, reuse: bool) -> None:
     weights = max_weights.load_weights(large(tmp_path, 64, 4 * MIB))
     max_weights.release_memory()
-    for name, _ in weights.stream(max_host_bytes=64 * MIB, reuse=reuse):
+    for name, _ in weights.stream(max_memory=64 * MIB, reuse=reuse):
         if name == "w3":
             assert reading() >= 1  # threads have the name of who made them until they set their own
             break
@@ -271,7 +271,7 @@ def test_a_break_ends_the_reading_and_leaves_nothing(tmp_path: Path, reuse: bool
 @pytest.mark.parametrize("end", ["close", "with", "del", "cycle"])
 def test_every_way_to_end_a_stream_ends_its_thread(tmp_path: Path, end: str) -> None:
     weights = max_weights.load_weights(large(tmp_path, 64, 4 * MIB))
-    stream = weights.stream(max_host_bytes=32 * MIB)
+    stream = weights.stream(max_memory=32 * MIB)
     assert isinstance(stream, WeightStream)
     name, tensor = next(stream)
     started = time.monotonic()
@@ -297,7 +297,7 @@ def test_every_way_to_end_a_stream_ends_its_thread(tmp_path: Path, end: str) -> 
 def test_a_stream_goes_on_when_the_weights_are_closed(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     expected = list(weights.load())
-    stream = weights.stream(max_host_bytes=100 * MIB)
+    stream = weights.stream(max_memory=100 * MIB)
     weights.close()
     assert [name for name, _ in stream] == expected
     with pytest.raises(max_weights.ClosedError):
@@ -307,7 +307,7 @@ def test_a_stream_goes_on_when_the_weights_are_closed(models: Path) -> None:
 def test_a_file_that_was_truncated_is_told_at_the_next_step_with_the_tensor(tmp_path: Path) -> None:
     path = large(tmp_path, 64, 4 * MIB)
     weights = max_weights.load_weights(path)
-    stream = weights.stream(max_host_bytes=32 * MIB)
+    stream = weights.stream(max_memory=32 * MIB)
     next(stream)
     os.truncate(path, 100 * MIB)
     with pytest.raises(max_weights.FileChangedError, match="truncated") as caught:
@@ -342,7 +342,7 @@ def test_progress_counts_what_was_given_and_its_exception_ends_the_stream(models
 
 def test_threads_share_a_stream_and_get_every_weight_once(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    stream = weights.stream(max_host_bytes=60 * MIB)
+    stream = weights.stream(max_memory=60 * MIB)
     found: list[tuple[str, bytes]] = []
 
     def take() -> None:
@@ -361,7 +361,7 @@ def test_no_weight_at_all_is_an_empty_stream(make_file: Make) -> None:
     assert list(max_weights.load_weights(make_file({})).stream()) == []
     empty = make_file({"e": ("F32", [0, 3], b""), "s": ("F32", [], bytes(4))})
     for reuse in (False, True):
-        found = list(max_weights.load_weights(empty).stream(max_host_bytes=4096, dtype="float16", reuse=reuse))
+        found = list(max_weights.load_weights(empty).stream(max_memory=4096, dtype="float16", reuse=reuse))
         assert [tensor.shape for _, tensor in found] == [(0, 3), ()]
 
 
@@ -373,7 +373,7 @@ def child(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 FORK = """
 import os, signal, sys, max_weights
 weights = max_weights.load_weights(sys.argv[1])
-stream = weights.stream(max_host_bytes=32 << 20)
+stream = weights.stream(max_memory=32 << 20)
 next(stream)
 for wait in (0, 0.01, 0.02):
     if os.fork() == 0:
@@ -386,7 +386,7 @@ for wait in (0, 0.01, 0.02):
             os._exit(1)
         stream.close()
         del stream
-        assert [name for name, _ in weights.stream(max_host_bytes=32 << 20)] == [f"w{i}" for i in range(64)]
+        assert [name for name, _ in weights.stream(max_memory=32 << 20)] == [f"w{i}" for i in range(64)]
         os._exit(0)
     assert os.wait()[1] == 0
 assert len(list(stream)) == 63
@@ -418,7 +418,7 @@ for attempt in range(int(attempts)):
     try:
         timer.start()
         while True:
-            for name, tensor in weights.stream(max_host_bytes=64 << 20):
+            for name, tensor in weights.stream(max_memory=64 << 20):
                 pass
     except KeyboardInterrupt:
         pass
@@ -428,7 +428,7 @@ for attempt in range(int(attempts)):
     while (reading := "max_weights-str" in names()) and time.monotonic() < until:
         time.sleep(0.001)
     assert not reading, attempt
-assert len(list(weights.stream(max_host_bytes=64 << 20))) == count
+assert len(list(weights.stream(max_memory=64 << 20))) == count
 """
 
 
@@ -447,7 +447,7 @@ def test_ctrl_c_in_the_consumer_ends_the_stream_and_the_next_one_works(
 EXIT = """
 import sys, threading, max_weights
 weights = max_weights.load_weights(sys.argv[1])
-stream = weights.stream(max_host_bytes=32 << 20)
+stream = weights.stream(max_memory=32 << 20)
 next(stream)
 if sys.argv[2] == "thread":
     threading.Thread(target=lambda: [None for _ in stream], daemon=True).start()
@@ -470,13 +470,13 @@ def test_a_signal_that_is_handled_does_not_end_a_stream(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
     try:
-        assert len(list(weights.stream(max_host_bytes=32 * MIB))) == 64
+        assert len(list(weights.stream(max_memory=32 * MIB))) == 64
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "float16"}, {"reuse": True}, {"max_host_bytes": "8MB"}])
+@pytest.mark.parametrize("options", [{}, {"dtype": "float16"}, {"reuse": True}, {"max_memory": "8MB"}])
 def test_what_is_verified_is_compared_before_it_is_given(models: Path, options: dict[str, Any]) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")["encoder"].layer[0]
     digests = max_weights.digests(weights)

@@ -38,7 +38,7 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().view(torch.uint8).numpy().tobytes()
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse": True}, {"max_host_bytes": 1 << 18}, {"threads": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"reuse": True}, {"max_memory": 1 << 18}, {"threads": 3}], ids=str)
 def test_scales_follow_their_weight_and_all_else_keeps_the_order_of_the_file(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -157,14 +157,14 @@ def test_the_budget_holds_where_all_scales_are_at_the_end_of_the_file(tmp_path: 
         file.write(struct.pack("<Q", len(text)) + text)
         file.truncate(8 + len(text) + start)
     for options in ({"slow": 0.02}, {"slow": 0.02, "reuse": True}):
-        command = [sys.executable, "-c", MEASURE, path, repr({"max_host_bytes": 32 * MIB, **options})]
+        command = [sys.executable, "-c", MEASURE, path, repr({"max_memory": 32 * MIB, **options})]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) <= (32 + 64) * MIB
     # A weight and one that is still in use, which are never two of the large ones.
     needed = least(load_weights(path))
     assert needed < 7 * MIB
-    names = [name for name, _ in load_weights(path).stream(max_host_bytes=needed)]
+    names = [name for name, _ in load_weights(path).stream(max_memory=needed)]
     assert names == [f"m.{i}.{part}" for i in range(60) for part in ("weight", "weight_scale")]
 
 
@@ -173,7 +173,7 @@ def test_an_end_between_a_weight_and_its_scales_leaves_nothing(tmp_path: Path) -
     tensors |= {f"m.{i}.weight_scale": torch.rand(1) for i in range(24)}
     save_file(tensors, tmp_path / "model.safetensors")
     weights = load_weights(tmp_path)
-    for name, _ in weights.stream(max_host_bytes=16 * MIB):
+    for name, _ in weights.stream(max_memory=16 * MIB):
         if name == "m.3.weight":
             assert reading() >= 1
             break

@@ -180,14 +180,14 @@ def printed_by_weights(weights: Any) -> Iterator[tuple[str, str]]:
     yield "statistics html", max_weights.stats(weights, bins=4)._repr_html_()
     if hasattr(weights.metadata, "_repr_html_"):
         yield "metadata html", weights.metadata._repr_html_()
-    for i, warning in enumerate(max_weights.warnings(weights)):
+    for i, warning in enumerate(max_weights.infos(weights).warnings):
         yield f"warning {i}", warning
     for info in max_weights.infos(weights):
         yield from printed_by_weight(weights, info)
     yield "private", message(lambda: getattr(weights, f"_{HOSTILE}"))
     yield "not there", message(lambda: weights[HOSTILE][HOSTILE].data())
     if hasattr(weights, "objects"):
-        found = max_weights.objects(weights)
+        found = max_weights.infos(weights).objects
         yield "objects", repr(found)
         yield from (("object", repr(found[name])) for name in found)
         yield "no object", message(lambda: found[f"no{HOSTILE}"])
@@ -453,7 +453,7 @@ def test_names_of_a_megabyte_do_not_bury_a_message(make_file: Callable[..., Path
         repr(node),
         repr(node.data()),
         repr(node.allocate()),
-        *max_weights.warnings(weights),
+        *max_weights.infos(weights).warnings,
     ]
     texts += [repr(info) for info in max_weights.infos(weights)]
     texts += [

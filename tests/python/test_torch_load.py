@@ -220,7 +220,7 @@ def test_big_endian_files(tmp_path: Path) -> None:
     weights = max_weights.load_weights(again)
     assert weights.metadata["byteorder"] == "big"
     np.testing.assert_array_equal(np.asarray(weights["int32"].data()), tensors["int32"].numpy())
-    assert max_weights.aliases(weights) == [["float32", "tied"]]
+    assert max_weights.infos(weights).aliases == [["float32", "tied"]]
     together = dict(buffers(weights))
     assert together["tied"]._data_ptr() - together["float32"]._data_ptr() == 8
 

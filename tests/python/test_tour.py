@@ -20,7 +20,7 @@ def test_the_file_of_the_tour_is_what_its_script_makes() -> None:
 
 def test_the_file_of_the_tour_is_whole_aligned_and_finite() -> None:
     weights = max_weights.load_weights(FILE)
-    assert max_weights.warnings(weights) == []
+    assert max_weights.infos(weights).warnings == []
     assert all(info.aligned for info in max_weights.infos(weights))
     ours, theirs = max_weights.numpy.load_file(FILE), load_file(FILE)
     assert set(ours) == set(theirs)

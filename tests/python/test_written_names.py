@@ -104,8 +104,8 @@ def test_a_number_of_threads_or_jobs_that_there_is_not_is_refused_by_its_name(on
 
 
 def test_a_save_says_that_it_has_no_bound_of_memory_to_be_given(one: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"save\(\) has no max_host_bytes: it holds a few megabytes"):
-        load_weights(one).save(one.with_name("x.safetensors"), max_host_bytes=1 << 20)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"save\(\) has no max_memory: it holds a few megabytes"):
+        load_weights(one).save(one.with_name("x.safetensors"), max_memory=1 << 20)  # type: ignore[arg-type]
 
 
 def test_every_command_that_opens_a_checkpoint_reads_standard_input(one: Path) -> None:

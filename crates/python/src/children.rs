@@ -49,6 +49,21 @@ impl WeightsNode {
         format!("{first}{more}{with}")
     }
 
+    /// What a node is, in a few words: a weight's dtype and shape, and the number of weights at and below a prefix.
+    pub(crate) fn summary(&self) -> String {
+        let name = if self.name().is_empty() { String::new() } else { format!("'{}', ", text::shown(self.name())) };
+        let count = self.catalog().range(self.name()).len();
+        let weight = self.catalog().find(self.name()).map(|number| {
+            let info = self.catalog().table().get(number);
+            format!("{} {:?}", info.element, info.shape)
+        });
+        match weight {
+            Some(weight) if count == 1 => format!("{name}{weight}"),
+            Some(weight) => format!("{name}{weight}, and {}", text::plural(count as u64 - 1, "weight")),
+            None => format!("{name}{}", text::plural(count as u64, "weight")),
+        }
+    }
+
     /// What the file says of the weight, to which `key` is asked; an error of the kind that has Python ask for a child of that name.
     pub(crate) fn own(&self, key: &str) -> PyResult<TensorInfo<'_>> {
         let number = self.catalog().find(self.name()).filter(|_| !self.has_child(key));

@@ -13,18 +13,23 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyIterator, PySlice, PyTuple};
 
 use crate::convert::{element_to_python, encoding_to_python};
+use crate::objects::Objects;
 use crate::package;
 
 /// The weights at and below a node, in file order: a sequence that makes each record on demand.
 #[pyclass(frozen, sequence, module = "max_weights._weights")]
 pub(crate) struct WeightInfos {
     catalog: Arc<Catalog>,
+    /// The name of the node that is listed.
+    name: String,
     numbers: Vec<u32>,
 }
 
 impl WeightInfos {
-    pub(crate) fn new(catalog: Arc<Catalog>, numbers: Vec<u32>) -> Self {
-        Self { catalog, numbers }
+    /// Lists the weights at and below the node of this name.
+    pub(crate) fn below(catalog: Arc<Catalog>, name: &str) -> Self {
+        let numbers = catalog.walk(name);
+        Self { catalog, name: name.to_owned(), numbers }
     }
 
     fn record(&self, number: u32) -> WeightInfo {
@@ -43,7 +48,8 @@ impl WeightInfos {
             let range = slice.indices(self.numbers.len() as isize)?;
             let position = |i: isize| (range.start + i * range.step) as usize;
             let numbers = (0..range.slicelength as isize).map(|i| self.numbers[position(i)]).collect();
-            return Ok(Bound::new(py, Self { catalog: self.catalog.clone(), numbers })?.into_any());
+            let part = Self { catalog: self.catalog.clone(), name: self.name.clone(), numbers };
+            return Ok(Bound::new(py, part)?.into_any());
         }
         let at: isize = index.extract()?;
         let len = self.numbers.len() as isize;
@@ -55,6 +61,28 @@ impl WeightInfos {
 
     fn __iter__(slf: Bound<'_, Self>) -> WeightInfosIterator {
         WeightInfosIterator { infos: slf.unbind(), next: AtomicUsize::new(0) }
+    }
+
+    /// Groups of these weights that share bytes of a PyTorch file: tied weights.
+    ///
+    /// Two weights share bytes if they are views of one storage and the ranges from their first byte to their last
+    /// overlap. Each group, and all groups, are in file order; a weight that shares nothing is in none.
+    #[getter]
+    fn aliases(&self) -> Vec<Vec<String>> {
+        let name = |number: &u32| self.catalog.table().name(*number as usize).to_owned();
+        self.catalog.aliases(&self.numbers).iter().map(|group| group.iter().map(name).collect()).collect()
+    }
+
+    /// The values at and below the node in a PyTorch file that are not tensors, by full name; other files have none.
+    #[getter]
+    fn objects(&self) -> Objects {
+        Objects::new(self.catalog.clone(), &self.name)
+    }
+
+    /// What was accepted in the files although it is not quite right, as sentences.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.catalog.findings().iter().map(ToString::to_string).collect()
     }
 
     fn __repr__(&self) -> String {

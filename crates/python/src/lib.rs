@@ -112,6 +112,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(fingerprint::weights_are_held, module)?)?;
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;
+    module.add_function(function!(load::limit_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
     module.add_function(function!(save::check_apart, module)?)?;
     module.add_function(function!(save::check_safetensors_name, module)?)?;
@@ -146,16 +147,13 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(torch::torch_globals, module)?)?;
     module.add_function(function!(ranks::file_identities, module)?)?;
     module.add_function(function!(ranks::ranges_in_mesh, module)?)?;
-    module.add_function(function!(walk::aliases, module)?)?;
     module.add_function(function!(walk::files, module)?)?;
     module.add_function(function!(walk::infos, module)?)?;
-    module.add_function(function!(walk::objects, module)?)?;
     module.add_function(function!(weights::rename_weights, module)?)?;
     module.add_function(function!(weights::convert_weights, module)?)?;
     module.add_function(function!(weights::first_fitting, module)?)?;
     module.add_function(function!(walk::tree, module)?)?;
     module.add_function(function!(walk::verify_checksums, module)?)?;
-    module.add_function(function!(walk::warnings, module)?)?;
     Ok(())
 }
 

@@ -138,13 +138,13 @@ impl WeightsNode {
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
-///     max_host_bytes: The most bytes of memory that this may take.
+///     max_memory: The most bytes of memory that this may take.
 ///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
 ///     verify: The digest of each, with which what it is made of is compared.
 ///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, places=None, verify=None, progress=None))]
+                    max_memory=None, places=None, verify=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `load`, by name")]
 pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
@@ -157,14 +157,14 @@ pub(crate) fn load_tensors(
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     drop_cache: bool,
     per_tensor: bool,
-    max_host_bytes: Option<u64>,
+    max_memory: Option<u64>,
     places: Option<Places<'_>>,
     verify: Option<Vec<String>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(Vec<Buffer>, String)> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
     let whole = verify.is_some();
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_host_bytes };
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;
@@ -277,6 +277,14 @@ pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Resul
 #[pyfunction]
 pub(crate) fn set_threads(#[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>) {
     workers::set_threads(threads);
+}
+
+/// Sets how many threads calls on this thread use, for as long as one call of the package lasts; returns the number before.
+#[pyfunction]
+pub(crate) fn limit_threads(
+    #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
+) -> Option<NonZero<usize>> {
+    workers::limit_threads(threads)
 }
 
 /// How many threads work is divided among.

@@ -93,7 +93,7 @@ pub(crate) fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &Arguments
     let findings = checkpoint.catalog().findings();
     if let (false, Some(first)) = (arguments.strict, findings.first()) {
         let more = if findings.len() > 1 {
-            format!("; {} more in max_weights.warnings()", findings.len() - 1)
+            format!("; {} more in max_weights.infos(…).warnings", findings.len() - 1)
         } else {
             String::new()
         };

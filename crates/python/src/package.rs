@@ -46,17 +46,17 @@ imported! {
         WRITABLE = "writable",
         WRITABLE_UNSAID = "writable_unsaid",
     }
-    "devices" => {
+    "_devices" => {
         DEVICE = "Device",
         PLACE = "place",
     }
-    "dtype" => {
+    "_dtype" => {
         DTYPE = "DType",
     }
     "_node" => {
         WEIGHTS_NODE = "WeightsNode",
     }
-    "quantization" => {
+    "_quantization" => {
         QUANTIZATION_ENCODING = "QuantizationEncoding",
     }
     "_shape" => {

@@ -30,7 +30,7 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor.
-///     max_host_bytes: The most bytes of host memory that the load may take.
+///     max_memory: The most bytes of host memory that the load may take.
 ///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
 ///     whole: Every tensor is read as a whole, to be compared with a digest.
 ///
@@ -39,7 +39,7 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     where to, the byte there); the arenas, as (dtype, bytes on all devices); and how the files would be read, in words.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, places=None, whole=false))]
+                    max_memory=None, places=None, whole=false))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `plan`, by name")]
 #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
 pub(crate) fn plan_tensors(
@@ -53,12 +53,12 @@ pub(crate) fn plan_tensors(
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     drop_cache: bool,
     per_tensor: bool,
-    max_host_bytes: Option<u64>,
+    max_memory: Option<u64>,
     places: Option<Places<'_>>,
     whole: bool,
 ) -> Outcome<Description> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_host_bytes };
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;

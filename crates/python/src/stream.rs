@@ -24,7 +24,7 @@ use crate::tensor::Buffer;
 ///     backend: 'auto', 'read' or 'direct'.
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
-///     max_host_bytes: The most host memory that tensors take which are read, wait or were given last, or on their way to a device; None for
+///     max_memory: The most host memory that tensors take which are read, wait or were given last, or on their way to a device; None for
 ///         the default.
 ///     reuse: Write the memory of a tensor again when the next one is asked for.
 ///     device: Where they go; None for host memory.
@@ -39,7 +39,7 @@ pub(crate) struct TensorStream {
 #[pymethods]
 impl TensorStream {
     #[new]
-    #[pyo3(signature = (node, names, dtypes, *, cuts=None, backend="auto", threads=None, drop_cache=false, max_host_bytes=None, reuse=false,
+    #[pyo3(signature = (node, names, dtypes, *, cuts=None, backend="auto", threads=None, drop_cache=false, max_memory=None, reuse=false,
                         device=None, verify=None))]
     #[expect(clippy::too_many_arguments, reason = "one for each option of `stream`, by name")]
     #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
@@ -51,7 +51,7 @@ impl TensorStream {
         backend: &str,
         #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
         drop_cache: bool,
-        max_host_bytes: Option<usize>,
+        max_memory: Option<usize>,
         reuse: bool,
         device: Option<Bound<'_, PyAny>>,
         verify: Option<Vec<String>>,
@@ -60,7 +60,7 @@ impl TensorStream {
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
         let (backend, cufile) = crate::open::load_backend(backend)?;
         let whole = verify.is_some();
-        let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole, max_host_bytes: None };
+        let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole, max_memory: None };
         let places = device.map(|device| vec![(device, names.len())]);
         let asked = node.asked(&names, &dtypes, cuts, places)?;
         detached(py, || {
@@ -68,7 +68,7 @@ impl TensorStream {
             let wanted = in_order(asked.recipes(&catalog, whole)?, &order);
             let digests = verify.map(|digests| in_order(digests, &order));
             let recycled = reuse.then(recycled);
-            let options = StreamOptions { budget: max_host_bytes, recycled, load, digests };
+            let options = StreamOptions { budget: max_memory, recycled, load, digests };
             let stream = Stream::new(checkpoint, catalog, in_order(asked.numbers, &order), wanted, options)?;
             Ok(Self { stream, order })
         })
@@ -76,7 +76,7 @@ impl TensorStream {
 
     /// The most bytes of host memory that tensors take which are read, wait, were given last, or travel.
     #[getter]
-    fn max_host_bytes(&self) -> usize {
+    fn max_memory(&self) -> usize {
         self.stream.budget()
     }
 

@@ -10,7 +10,6 @@ use crate::ending::detached;
 use crate::error::Outcome;
 use crate::infos::WeightInfos;
 use crate::node::WeightsNode;
-use crate::objects::Objects;
 
 /// The iterator of `items()`: a walk in file order.
 #[pyclass(frozen, module = "max_weights._weights")]
@@ -55,32 +54,7 @@ pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
 /// The weights at and below a node, in file order, as a light listing: no tensors are made.
 #[pyfunction]
 pub(crate) fn infos(node: &Bound<'_, WeightsNode>) -> WeightInfos {
-    let node = node.get();
-    WeightInfos::new(node.catalog().clone(), node.catalog().walk(node.name()))
-}
-
-/// What was accepted in the files of a node's checkpoint although it is not quite right, as sentences.
-#[pyfunction]
-pub(crate) fn warnings(node: &Bound<'_, WeightsNode>) -> Vec<String> {
-    node.get().catalog().findings().iter().map(ToString::to_string).collect()
-}
-
-/// Groups of weights at and below a node that share bytes of a PyTorch file: tied weights.
-///
-/// Two weights share bytes if they are views of one storage and the ranges from their first byte to their last
-/// overlap. Each group, and all groups, are in file order; a weight that shares nothing is in none.
-#[pyfunction]
-pub(crate) fn aliases(node: &Bound<'_, WeightsNode>) -> Vec<Vec<String>> {
-    let node = node.get();
-    let (catalog, numbers) = (node.catalog(), node.catalog().walk(node.name()));
-    let name = |number: &u32| catalog.table().name(*number as usize).to_owned();
-    catalog.aliases(&numbers).iter().map(|group| group.iter().map(name).collect()).collect()
-}
-
-/// The values at and below a node of a PyTorch file that are not tensors, by full name; other files have none.
-#[pyfunction]
-pub(crate) fn objects(node: &Bound<'_, WeightsNode>) -> Objects {
-    Objects::new(node.get().catalog().clone(), node.get().name())
+    WeightInfos::below(node.get().catalog().clone(), node.get().name())
 }
 
 /// Read every storage for which the PyTorch files of a node's checkpoint have a checksum, and compare; returns how many

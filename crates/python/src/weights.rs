@@ -259,7 +259,14 @@ impl WeightsNode {
         self.child_keys()
     }
 
+    /// One line: lists of nodes, as `children()` gives them, are printed with it. The tree is `str(node)`.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let (node, class) = (slf.get(), slf.get_type().name()?);
+        let about = node.missing().map_or_else(|| node.summary(), |missing| missing.to_string());
+        Ok(format!("<{class} {}: {about}>", node.title()))
+    }
+
+    fn __str__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let node = slf.get();
         let text =
             node.missing().map_or_else(|| node.tree(Some(TREE_LINES), true).text(), |missing| missing.to_string());

@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Callable
 
-from max_weights.devices import Accelerator
+from max_weights._devices import Accelerator
 from max_weights.errors import DeviceError
 
 __all__ = ["Driver"]

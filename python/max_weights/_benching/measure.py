@@ -14,9 +14,9 @@ from max_weights._benching.loaders import LOADERS, PACKAGES, chosen
 from max_weights._benching.result import CONDITIONS, ON_DEVICE, BenchResult, BenchRow
 from max_weights._benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights._core import files, infos, shown
+from max_weights._devices import Accelerator
+from max_weights._devices import place as placed
 from max_weights._weights import GGUFWeights, PytorchWeights, load_weights
-from max_weights.devices import Accelerator
-from max_weights.devices import place as placed
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:

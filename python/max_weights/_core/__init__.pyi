@@ -28,11 +28,11 @@ from max_weights._core._weights import (
 from max_weights._core._weights import (
     WeightInfos as WeightInfos,
 )
+from max_weights._dtype import DType, DTypeLike
 from max_weights._node import WeightsNode as WeightsNode
+from max_weights._quantization import QuantizationEncoding
 from max_weights._weight_data import WeightData
-from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import UnsupportedError
-from max_weights.quantization import QuantizationEncoding
 
 _T = TypeVar("_T")
 
@@ -47,16 +47,17 @@ __all__ = [
     "RangeSource", "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile",
     "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
     "_convert_weights", "_decode_weights", "_first_fitting", "_panic", "_remap_buffer", "_rename_weights",
-    "_reopen_weights", "accelerator_count", "aliases", "apply_deltas_to", "buffers", "check_apart",
+    "_reopen_weights", "accelerator_count", "apply_deltas_to", "buffers", "check_apart",
     "check_safetensors_name", "command_line", "data_of_all", "delta_header", "dequantize", "dequantize_codebook",
     "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of",
     "fingerprints_of", "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of", "infos", "keys_of_content",
-    "load_tensors", "may_be_quantized", "missing_accelerator", "near_names", "objects", "open_weights", "opened_paths",
+    "limit_threads",
+    "load_tensors", "may_be_quantized", "missing_accelerator", "near_names", "open_weights", "opened_paths",
     "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_names", "quantized_record",
     "ranges_in_mesh", "read_quantization_config", "release_memory", "renamed_names", "safetensors_header",
     "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
     "set_threads", "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files",
-    "verify_checksums", "versions", "warnings", "weights_are_held", "write_delta",
+    "verify_checksums", "versions", "weights_are_held", "write_delta",
 ]
 # fmt: on
 
@@ -262,7 +263,7 @@ def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[object], _T]) -> dict[str, _T]: ...
 def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
                  own: bool | None, outs: Mapping[int, object], backend: str = "auto", threads: int | None = None,
-                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_memory: int | None = None,
                  places: _Places = None, verify: Sequence[str] | None = None,
                  progress: _Progress = None) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
@@ -363,12 +364,13 @@ def update_files(
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None for as many as the process may use."""
 
+def limit_threads(threads: int | None) -> int | None: ...
 def get_threads() -> int: ...
 def accelerator_count() -> int: ...
 def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
                  own: bool | None, outs: set[int], backend: str = "auto", threads: int | None = None,
-                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_memory: int | None = None,
                  places: _Places = None, whole: bool = False) -> tuple[
                  list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
@@ -399,11 +401,11 @@ class TensorStream:
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
         backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-        max_host_bytes: int | None = None, reuse: bool = False, device: object = None,
+        max_memory: int | None = None, reuse: bool = False, device: object = None,
         verify: Sequence[str] | None = None,
     ) -> Self: ...  # fmt: skip
     @property
-    def max_host_bytes(self) -> int:
+    def max_memory(self) -> int:
         """The most bytes of host memory that tensors take which are read, wait, were given last, or travel."""
     @property
     def choice(self) -> str:
@@ -535,21 +537,12 @@ def difference_of(
     metadata: bool, progress: _Progress = None,
 ) -> str: ...  # fmt: skip
 def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
-def aliases(node: WeightsNode) -> list[list[str]]:
-    """Groups of weights at and below a node that share bytes of a PyTorch file: tied weights."""
-
 def infos(node: WeightsNode) -> WeightInfos:
     """The weights at and below a node, in file order, as a light listing: no tensors are made."""
-
-def objects(node: WeightsNode) -> Objects:
-    """The values at and below a node of a PyTorch file that are not tensors, by full name; other files have none."""
 
 def verify_checksums(node: WeightsNode) -> int:
     """Read every storage for which the PyTorch files of a node's checkpoint have a checksum, and compare; returns how
     many were compared."""
-
-def warnings(node: WeightsNode) -> list[str]:
-    """What was accepted in the files of a node's checkpoint although it is not quite right, as sentences."""
 
 def files(node: WeightsNode) -> list[str]: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...

@@ -10,8 +10,8 @@ import numpy as np
 import torch as _torch
 
 from max_weights._buffer import DLPackArray
-from max_weights.devices import Device, DeviceRef
-from max_weights.dtype import DType, DTypeLike
+from max_weights._devices import Device, DeviceRef
+from max_weights._dtype import DType, DTypeLike
 
 _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.typing.NDArray[Any]

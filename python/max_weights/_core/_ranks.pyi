@@ -6,8 +6,8 @@ from typing import Self, final
 
 from max_weights._core import RemoteStore, _Cuts
 from max_weights._core._buffer import Buffer
+from max_weights._dtype import DType
 from max_weights._node import WeightsNode
-from max_weights.dtype import DType
 
 _Rows = Sequence[tuple[int, int, int, int, int]]
 _Ends = tuple[int, int]

@@ -10,13 +10,13 @@ import torch as _torch
 from typing_extensions import disjoint_base
 
 from max_weights._buffer import DLPackArray
-from max_weights._core import Metadata
+from max_weights._core import Metadata, Objects
 from max_weights._core._buffer import Buffer
+from max_weights._dtype import DType
 from max_weights._node import WeightsNode
+from max_weights._quantization import QuantizationEncoding
 from max_weights._weight_data import WeightData
-from max_weights.dtype import DType
 from max_weights.graph.weight import Weight
-from max_weights.quantization import QuantizationEncoding
 
 _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.typing.NDArray[Any]
@@ -79,6 +79,15 @@ class WeightInfos:
     def __getitem__(self, index: int, /) -> WeightInfo: ...
     @overload
     def __getitem__(self, index: slice, /) -> WeightInfos: ...
+    @property
+    def aliases(self) -> list[list[str]]:
+        """Groups of these weights that share bytes of a PyTorch file: tied weights."""
+    @property
+    def objects(self) -> Objects:
+        """The values at and below the node in a PyTorch file that are not tensors, by full name; other files have none."""
+    @property
+    def warnings(self) -> list[str]:
+        """What was accepted in the files although it is not quite right, as sentences."""
     def _repr_html_(self) -> str: ...
 
 @disjoint_base

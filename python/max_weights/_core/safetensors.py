@@ -7,7 +7,7 @@ from types import TracebackType
 
 from max_weights._buffer import Buffer
 from max_weights._core import SafetensorWeights, infos
-from max_weights.devices import Device, require_cpu
+from max_weights._devices import Device, require_cpu
 
 __all__ = ["SafeTensor", "safe_open"]
 

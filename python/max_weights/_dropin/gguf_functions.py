@@ -37,9 +37,9 @@ def dequantize(
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     from max_weights._buffer import Buffer
-    from max_weights.dtype import DType
-    from max_weights.quantization import QuantizationEncoding
-    from max_weights.quantization import dequantize as ours
+    from max_weights._dtype import DType
+    from max_weights._quantization import QuantizationEncoding
+    from max_weights._quantization import dequantize as ours
 
     float16 = GGMLQuantizationType.F16
     floats = {float16: DType.float16, GGMLQuantizationType.BF16: DType.bfloat16}

@@ -29,9 +29,9 @@ def dequantize(original: Callable[..., torch.Tensor], counter: Counter) -> Calla
     import torch
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-    from max_weights.dtype import DType
-    from max_weights.quantization import QuantizationEncoding
-    from max_weights.quantization import dequantize as ours
+    from max_weights._dtype import DType
+    from max_weights._quantization import QuantizationEncoding
+    from max_weights._quantization import dequantize as ours
 
     if tuple(inspect.signature(original).parameters) != _PARAMETERS:
         raise ValueError("a version of transformers whose function has other parameters")

@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from max_weights._devices import torch_gpu
 from max_weights._dropin.calls import Counter
-from max_weights.devices import torch_gpu
 
 __all__ = ["function", "load_file", "safe_open"]
 

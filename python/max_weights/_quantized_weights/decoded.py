@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from max_weights._core import GGUFWeights, _decode_weights, infos, may_be_quantized, quantized_names, shown
+from max_weights._dtype import DType
 from max_weights._quantized_weights.config import config_of
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:

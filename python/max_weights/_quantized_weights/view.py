@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, overload
 from max_weights._buffer import Buffer
 from max_weights._checkpoints import require_tree
 from max_weights._core import QuantizedListing, infos, near_names, quantized_record, shown
+from max_weights._dtype import DType, DTypeLike
 from max_weights._html import count, properties, table, view
 from max_weights._quantized_weights.config import config_of
 from max_weights._shape import Shape
 from max_weights._typing import known
 from max_weights._weight_data import WeightData
-from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import ArgumentError, UnsupportedError, WeightNotFoundError, WeightsError
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from max_weights._core import RankPlan, shown
+from max_weights._dtype import DType
 from max_weights._ranks.agreement import record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.session import Session
 from max_weights._read_options import ReadOptions
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, RankError, UnsupportedError
 
 if TYPE_CHECKING:

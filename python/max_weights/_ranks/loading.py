@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._buffer import Buffer
 from max_weights._core import RankPlan, dequantize, shown
+from max_weights._dtype import DType
 from max_weights._garbage import gc_paused
 from max_weights._loading import check_device, converter
 from max_weights._progress import progress_of
@@ -15,7 +16,6 @@ from max_weights._ranks.agreement import digest, record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.session import Session
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, RankError, UnsupportedError
 from max_weights.sharding._by_name import Shard, shape_of
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
     from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._devices import DeviceLike
     from max_weights._load_request import LoadRequest, ResolvedRequest
     from max_weights._progress import Progress
     from max_weights._read_options import ReadOptions
-    from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Cut
 
 __all__ = ["Part", "agreed", "load_in_group", "refuse_options"]
@@ -128,7 +128,7 @@ def agreed(
         error = failed
     records = session.agree(record, error)
     resolved = known(resolved)
-    alike = {"what": "asks for other weights, names or dtypes", "most": "has another max_host_bytes"}
+    alike = {"what": "asks for other weights, names or dtypes", "most": "has another max_memory"}
     require_alike(session, records, alike)
     plan: RankPlan | None = None
     parts: list[Part] = []
@@ -152,7 +152,7 @@ def _require_fit(parts: Sequence[Part], most: int) -> None:
     for part in parts:
         if part.memory > most // 2:
             raise ArgumentError(
-                f"max_host_bytes: {most:,} bytes are too few for '{shown(part.name)}', of which {part.memory:,} bytes "
+                f"max_memory: {most:,} bytes are too few for '{shown(part.name)}', of which {part.memory:,} bytes "
                 "come to this rank: several ranks need twice as much as the largest"
             )
 

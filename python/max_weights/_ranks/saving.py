@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
     from max_weights._core import RemoteStore
+    from max_weights._dtype import DType
     from max_weights._progress import Progress
     from max_weights._ranks.placements import Mesh
-    from max_weights.dtype import DType
 
 __all__ = ["Files", "save_boxes", "save_in_group"]
 

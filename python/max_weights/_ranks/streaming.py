@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Buffer
     from max_weights._core import WeightsNode
+    from max_weights._devices import DeviceLike
     from max_weights._load_request import LoadRequest
     from max_weights._loading import Convert
     from max_weights._progress import Progress
     from max_weights._ranks.loading import Part
     from max_weights._read_options import ReadOptions
-    from max_weights.devices import DeviceLike
 
 __all__ = ["stream_in_group"]
 
@@ -131,7 +131,7 @@ class _RankTensors:
             self._end = stack.pop_all()
 
     @property
-    def max_host_bytes(self) -> int:
+    def max_memory(self) -> int:
         """About how much memory a rank uses at a time."""
         return self._most
 

@@ -3,7 +3,7 @@
 from max_weights._buffer import Buffer, DLPackArray
 from max_weights._buffer import Buffer as Tensor
 from max_weights._core import __version__
-from max_weights.devices import (
+from max_weights._devices import (
     CPU,
     Accelerator,
     Device,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from max_weights._buffer import Buffer
+from max_weights._devices import CPU, Device
+from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
-from max_weights.devices import CPU, Device
-from max_weights.dtype import DType
 from max_weights.engine._checks import Sizes
 from max_weights.engine._interruptible import Runs
 from max_weights.engine._tensors import from_value, to_value

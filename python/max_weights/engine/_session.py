@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from max_weights._core import WeightsNode
-from max_weights.devices import CPU, Device
+from max_weights._devices import CPU, Device
 from max_weights.engine._model import Model
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph._graph import Graph

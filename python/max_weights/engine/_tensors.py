@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 

@@ -1,9 +1,9 @@
 """Graphs: typed operations on tensors that are described by dtype, shape and device; weights; devices."""
 
+from max_weights._devices import DeviceKind, DeviceRef
 from max_weights._dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights._shape import Shape, ShapeLike
 from max_weights._unsupported import unsupported_names
-from max_weights.devices import DeviceKind, DeviceRef
 from max_weights.graph import onnx, ops
 from max_weights.graph._graph import Graph
 from max_weights.graph.type import BufferType, TensorType, Type

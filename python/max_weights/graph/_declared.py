@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from max_weights._core import shown
+from max_weights._devices import DeviceRef
 from max_weights._fork_lock import ForkLock
 from max_weights._shape import listed
-from max_weights.devices import DeviceRef
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.weight import Weight
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import DLPackArray
     from max_weights._dim import Dim
-    from max_weights.dtype import DTypeLike
-    from max_weights.quantization import QuantizationEncoding
+    from max_weights._dtype import DTypeLike
+    from max_weights._quantization import QuantizationEncoding
 
 __all__ = ["Declarations", "DeclaredWeights"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from max_weights.dtype import DType, finfo
+from max_weights._dtype import DType, finfo
 from max_weights.graph._call_site import graph_error
 
 # Floats that other dtypes widen to, with the bits of their significands: they hold integers of that many bits exactly.

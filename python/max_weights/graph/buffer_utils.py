@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from max_weights._buffer import Buffer, DLPackArray
-from max_weights.devices import Device
-from max_weights.dtype import DType
+from max_weights._devices import Device
+from max_weights._dtype import DType
 
 __all__ = ["cast_dlpack_to", "cast_tensor_to", "cast_tensors_to"]
 

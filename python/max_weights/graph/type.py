@@ -8,10 +8,10 @@ from enum import Enum
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from max_weights._devices import Device, DeviceRef
 from max_weights._dim import SymbolicDim
+from max_weights._dtype import DType, DTypeLike
 from max_weights._shape import Shape, ShapeLike, listed, shape_of
-from max_weights.devices import Device, DeviceRef
-from max_weights.dtype import DType, DTypeLike
 
 if TYPE_CHECKING:
     from typing import Self

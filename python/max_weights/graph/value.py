@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
+from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, DimLike
+from max_weights._dtype import DType, DTypeLike
 from max_weights._shape import Shape, ShapeLike
-from max_weights.devices import DeviceRef
-from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.type import BufferType, TensorType
 
 if TYPE_CHECKING:

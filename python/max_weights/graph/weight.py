@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import Buffer, shown
+from max_weights._devices import DeviceRef
 from max_weights._dim import DimLike
+from max_weights._dtype import DType, DTypeLike
+from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import FixedShape, Shape
-from max_weights.devices import DeviceRef
-from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import NoGraphError
 from max_weights.graph._call_site import caller_location
 from max_weights.graph._stack import current_or_none
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
-from max_weights.quantization import QuantizationEncoding
 from max_weights.sharding._data import readable, require_fit, take
 from max_weights.sharding._pieces import Pieces
 from max_weights.sharding._strategies import Segment, ShardingStrategy

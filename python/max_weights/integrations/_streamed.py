@@ -19,7 +19,7 @@ def streamed(files: Iterable[str | os.PathLike[str]], **options: Any) -> Iterato
 
     Args:
         files: Paths of checkpoint files; a name may be in several.
-        **options: Those of `WeightsNode.stream`, such as `max_host_bytes`.
+        **options: Those of `WeightsNode.stream`, such as `max_memory`.
     """
     for file in files:
         with load_weights(file) as weights, weights.stream(framework="torch", **options) as stream:

@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from max_weights._core import infos, shown
+from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_timeout
 from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
@@ -33,7 +34,6 @@ from max_weights._saving import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._typing import known
 from max_weights._weights import load_weights
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Buffer
     from max_weights._core import WeightInfo, WeightsNode
-    from max_weights.remote import Remote
+    from max_weights._remote import Remote
 
     Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

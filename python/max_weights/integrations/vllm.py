@@ -15,7 +15,7 @@ _FILTERS = ("local_expert_ids", "_encoder_only_lm_prefixes")
 def register() -> None:
     """Register `--load-format max_weights` with vLLM.
 
-    Its options, in `--model-loader-extra-config`, are `max_host_bytes`, `backend`, `threads` and `drop_cache` of
+    Its options, in `--model-loader-extra-config`, are `max_memory`, `backend`, `threads` and `drop_cache` of
     `WeightsNode.stream`. An exception here would end vLLM, so none is raised.
     """
     try:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._allocation import LazyCast
 from max_weights._buffer import Buffer
+from max_weights._devices import NoData
+from max_weights._dtype import DType
 from max_weights._shape import Shape
 from max_weights._weight_data import WeightData
-from max_weights.devices import NoData
-from max_weights.dtype import DType
 from max_weights.errors import DeviceError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from max_weights._buffer import Array, DLPackArray
-    from max_weights.quantization import QuantizationEncoding
+    from max_weights._quantization import QuantizationEncoding
 
 # The alignment in bytes of memory that is allocated here.
 _OWN_ALIGN = 64

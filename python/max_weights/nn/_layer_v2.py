@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from max_weights._buffer import DLPackArray
+    from max_weights._devices import DeviceRef
+    from max_weights._dtype import DType
     from max_weights._load_report import LoadReport
     from max_weights._weights import Weights, WeightsAdapter
-    from max_weights.devices import DeviceRef
-    from max_weights.dtype import DType
     from max_weights.engine._model import Model
     from max_weights.engine._session import InferenceSession, Memory
     from max_weights.graph._graph import Graph

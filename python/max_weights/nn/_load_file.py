@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from max_weights._allocation import LazyCast
 from max_weights._core import GGUFWeights
+from max_weights._devices import is_virtual_device_mode
+from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest, Rename
 from max_weights._quantized_weights import CODES
 from max_weights._typing import known
 from max_weights._weight_data import WeightData
 from max_weights._weights import load_weights
-from max_weights.devices import is_virtual_device_mode
-from max_weights.dtype import DType
 from max_weights.nn._inspected_value import InspectedValue, Mismatch
 from max_weights.nn._load_state import as_mapping, load
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, data_of_all, shown
+from max_weights._dtype import DType
 from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._shape import Shape, listed, matches
-from max_weights.dtype import DType
 from max_weights.nn._inspected_value import InspectedValue, Mismatch
 from max_weights.nn._named_weights import NamedWeights, restore_on_error
 
 if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
+    from max_weights._quantization import QuantizationEncoding
     from max_weights._weights import Weights
     from max_weights.graph.weight import Weight
     from max_weights.nn._walk import ModuleNode
-    from max_weights.quantization import QuantizationEncoding
 
 _log = logging.getLogger("max_weights.nn")
 

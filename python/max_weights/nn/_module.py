@@ -12,9 +12,9 @@ from max_weights.nn._walk import Walk
 if TYPE_CHECKING:
     from typing import Self
 
+    from max_weights._devices import DeviceRef
     from max_weights._load_report import LoadReport
     from max_weights._weights import Weights
-    from max_weights.devices import DeviceRef
     from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["Module", "Shardable", "recursive_named_layers"]

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from max_weights.devices import DeviceRef
+from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
 from max_weights.nn._module import Module

@@ -12,10 +12,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
+from max_weights._devices import DeviceRef
 from max_weights._dim import StaticDim
+from max_weights._dtype import DType
 from max_weights._shape import listed
-from max_weights.devices import DeviceRef
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
 from max_weights.graph._call_site import graph_error
@@ -28,10 +28,10 @@ from max_weights.nn.norm import RMSNorm
 from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
-    from max_weights.dtype import DTypeLike
+    from max_weights._dtype import DTypeLike
+    from max_weights._quantization import QuantizationEncoding
     from max_weights.graph.value import TensorValueLike
     from max_weights.nn.rotary_embedding import RotaryEmbedding
-    from max_weights.quantization import QuantizationEncoding
 
 __all__ = [
     "Attention",

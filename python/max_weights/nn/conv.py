@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from max_weights.devices import DeviceRef
-from max_weights.dtype import DType
+from max_weights._devices import DeviceRef
+from max_weights._dtype import DType
 from max_weights.graph import ops
 from max_weights.graph.ops._operands import operand
 from max_weights.graph.type import ConvInputLayout, FilterLayout
@@ -16,7 +16,7 @@ from max_weights.nn._shardable import ShardableLayer
 from max_weights.nn._unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
-    from max_weights.dtype import DTypeLike
+    from max_weights._dtype import DTypeLike
     from max_weights.graph.value import TensorValueLike
     from max_weights.sharding._strategies import ShardingStrategy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from max_weights.devices import DeviceRef
+from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
 from max_weights.graph.ops._operands import operand
@@ -17,9 +17,9 @@ from max_weights.nn.activation import activation_function_from_name, clamp
 from max_weights.sharding._strategies import ShardingStrategy
 
 if TYPE_CHECKING:
-    from max_weights.dtype import DTypeLike
+    from max_weights._dtype import DTypeLike
+    from max_weights._quantization import QuantizationEncoding
     from max_weights.graph.value import TensorValueLike
-    from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["MLP", "Linear", "require_no_quant_config"]
 

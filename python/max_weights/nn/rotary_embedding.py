@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from max_weights._dim import Dim, to_dim
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph import ops
 from max_weights.graph._graph import Graph
 from max_weights.graph.ops._operands import operand

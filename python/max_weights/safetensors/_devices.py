@@ -7,7 +7,7 @@ import os
 from typing import Any, TypeVar
 
 from max_weights._core import shown
-from max_weights.devices import current_gpu
+from max_weights._devices import current_gpu
 from max_weights.errors import ArgumentError
 from max_weights.safetensors._errors import safetensor_error
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from max_weights._core import shown
-from max_weights.devices import torch_gpu
+from max_weights._devices import torch_gpu
 from max_weights.errors import DeviceError
 from max_weights.safetensors._array_indices import array_index
 from max_weights.safetensors._devices import device_of

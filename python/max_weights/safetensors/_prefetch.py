@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import TYPE_CHECKING, TypeAlias
 
 from max_weights._core import shown
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.errors import WeightsError
 from max_weights.safetensors._errors import missing_tensor, safetensor_error
 from max_weights.safetensors._frameworks import from_capsule, on_gpu, to_torch

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from max_weights._core import Buffer, save_tensors, serialize_tensors, shown
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.safetensors._errors import saving_error, serializing_error, unfit
 from max_weights.safetensors._installed import loaded_extension
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.safetensors._deserializing import deserialize
 from max_weights.safetensors._package_files import run_package_file
 

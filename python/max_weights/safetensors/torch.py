@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.safetensors._deserializing import SafeView, deserialize
 from max_weights.safetensors._package_files import run_package_file
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from max_weights._core import WeightInfo, WeightsNode, infos, shown
+from max_weights._quantization import QuantizationEncoding
 from max_weights._selection import Pattern, fits, require_effect
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError
-from max_weights.quantization import QuantizationEncoding
 from max_weights.sharding import _companions as companions
 from max_weights.sharding import tables
 from max_weights.sharding._model_config import model_config

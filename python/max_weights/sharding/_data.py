@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from max_weights._buffer import Buffer
 from max_weights._core import WeightsNode, shown
+from max_weights._dtype import DType
+from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import Shape, listed, matches
 from max_weights._weight_data import WeightData
-from max_weights.dtype import DType
-from max_weights.quantization import QuantizationEncoding
 from max_weights.sharding._pieces import Pieces
 
 __all__ = ["readable", "require_fit", "take"]

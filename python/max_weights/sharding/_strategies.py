@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from max_weights._core import shown
 from max_weights._dim import StaticDim
+from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import Shape, listed
 from max_weights._weight_data import WeightData
-from max_weights.quantization import QuantizationEncoding
 from max_weights.sharding._data import readable, take
 from max_weights.sharding._pieces import Pieces, Size
 from max_weights.sharding._rules import Evenly, GateUp, Heads, Rule, Segment, Segmented, StackedQKV, count

@@ -11,7 +11,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import TorchFile, printable, shown
-from max_weights.devices import torch_gpu
+from max_weights._devices import torch_gpu
 from max_weights.errors import ArgumentError, DeviceError, UnsupportedError
 from max_weights.torch._file import load_file
 from max_weights.torch._opened import at_path, position_of

@@ -12,11 +12,11 @@ from torch.distributed.tensor import DTensor
 
 from max_weights._buffer import Buffer
 from max_weights._core import RankPlan, dequantize, shown
+from max_weights._dtype import DType
 from max_weights._group_options import require_spread
 from max_weights._ranks.agreement import digest, record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.placements import ABSENT, Mesh, Meshes, Split, splits_of, together
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.torch._slots import Slot, local
 

@@ -10,9 +10,9 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import PytorchWeights, export_dlpack, infos
+from max_weights._devices import torch_gpu
 from max_weights._loading import chosen, is_lazy, require_options, restore_torch_dtype
 from max_weights._weights import load_weights
-from max_weights.devices import torch_gpu
 
 if TYPE_CHECKING:
     from typing import Unpack

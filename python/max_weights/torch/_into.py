@@ -13,6 +13,7 @@ from torch import nn
 
 from max_weights._checkpoints import opened
 from max_weights._core import PytorchWeights, shown
+from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_spread
 from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._load_request import LoadRequest, ResolvedRequest
@@ -20,7 +21,6 @@ from max_weights._loading import LoadMethod, converter, load_resolved, resolve_d
 from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, RankError
 from max_weights.sharding._by_name import shape_of
 from max_weights.torch._slots import (

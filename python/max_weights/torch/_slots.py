@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from max_weights._core import shown
-from max_weights.devices import torch_gpu
-from max_weights.dtype import DType
+from max_weights._devices import torch_gpu
+from max_weights._dtype import DType
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

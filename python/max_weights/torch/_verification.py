@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from max_weights._core import WeightsNode, fingerprint_of, shown, weights_are_held
+from max_weights._dtype import DType
 from max_weights._fingerprint import of_tensor, on_host
 from max_weights._fingerprint_record import Fingerprint, said_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights._typing import known
 from max_weights._weights import load_weights
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.torch._slots import Slot, all_slots, declared_ties, is_distributed, local
 from max_weights.torch._verification_report import Outcome, ParameterFinding, VerificationReport, of_all_ranks

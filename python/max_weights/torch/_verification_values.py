@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from max_weights._core import fingerprint_of
+from max_weights._dtype import DType
 from max_weights._fingerprint import on_host
-from max_weights.dtype import DType
 from max_weights.torch._slots import local
 
 if TYPE_CHECKING:

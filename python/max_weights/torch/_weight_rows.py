@@ -15,8 +15,8 @@ from max_weights._loading import LoadMethod, converter, load_resolved
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer
+    from max_weights._dtype import DType
     from max_weights._load_request import ResolvedRequest
-    from max_weights.dtype import DType
 
 __all__ = ["RowIndex", "Sums", "row_sums"]
 

@@ -63,7 +63,7 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(weights.load(framework="jax"), dict[str, jax.Array])
     assert_type(weights.load(framework=framework), dict[str, Any])
     assert_type(weights.stream(), WeightStream[Buffer])
-    assert_type(weights.stream(framework="jax", max_host_bytes="1GB"), WeightStream[jax.Array])
+    assert_type(weights.stream(framework="jax", max_memory="1GB"), WeightStream[jax.Array])
     assert_type(weights.stream(framework=framework), WeightStream[Any])
     with weights.stream("a", framework="numpy", reuse=True) as stream:
         assert_type(dict(stream), dict[str, npt.NDArray[Any]])

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 
 /// The module of the Python package that is asked.
-const MODULE: &str = "max_weights.hub_folder";
+const MODULE: &str = "max_weights._hub_folder";
 /// What it knows of GGUF files.
 const NAMES: &str = "what Hugging Face calls the weights";
 

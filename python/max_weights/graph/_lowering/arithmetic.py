@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from max_weights._dtype import DType
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.graph._lowering.division import choose, quotient, remainder
 from max_weights.graph._lowering.dtypes import wider
 from max_weights.graph._lowering.table import register_lowering

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._lowering.dtypes import computed_as
 
 if TYPE_CHECKING:

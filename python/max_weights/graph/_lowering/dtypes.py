@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 
 __all__ = ["ONNX_TYPES", "computed_as", "wider"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from max_weights._dim import Dim, to_dim
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._lowering.dtypes import computed_as
 from max_weights.graph._lowering.table import register_lowering
 from max_weights.graph.ops._indexing import size_of_slice

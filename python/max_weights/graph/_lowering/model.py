@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
 from max_weights._dim import Dim, StaticDim, SymbolicDim
+from max_weights._dtype import DType
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.errors import GraphError
 from max_weights.graph._lowering.packed import ELEMENTS, repack
 from max_weights.graph._lowering.scope import Repacked, Scope

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights._buffer import Buffer
-    from max_weights.dtype import DType
+    from max_weights._dtype import DType
     from max_weights.graph._lowering.model import LoweredModel
 
 __all__ = ["cost_notes"]

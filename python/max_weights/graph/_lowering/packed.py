@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
 from max_weights._dim import StaticDim
+from max_weights._quantization import QuantizationEncoding, dequantize
 from max_weights.errors import UnsupportedError
 from max_weights.graph._lowering.joining import write_gather, write_slice
 from max_weights.graph._lowering.table import register_lowering
 from max_weights.graph._lowering.writer import CONTRIB
-from max_weights.quantization import QuantizationEncoding, dequantize
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._lowering.dtypes import computed_as
 from max_weights.graph._lowering.reductions import from_ordered, to_ordered
 from max_weights.graph._lowering.table import register_lowering

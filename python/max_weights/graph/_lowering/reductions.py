@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from max_weights._dim import StaticDim
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._lowering.division import choose
 from max_weights.graph._lowering.dtypes import computed_as
 from max_weights.graph._lowering.table import register_lowering

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from max_weights._dim import Dim, StaticDim, SymbolicDim, terms_of
+from max_weights._dtype import DType
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph._lowering.division import quotient
 from max_weights.graph._lowering.writer import CONTRIB, Shared, Writer, name_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from max_weights._dtype import DType
 from max_weights._typing import known
-from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph._lowering.dtypes import ONNX_TYPES, computed_as
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._operands import converted, like, operand, operands, record, require_one_device
 from max_weights.graph.value import TensorValue

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import max_weights.graph._infer as infer
+from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, SymbolicDim
 from max_weights._shape import Shape
-from max_weights.devices import DeviceRef
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
-from max_weights.dtype import DType, DTypeLike
+from max_weights._dtype import DType, DTypeLike
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import quotient
 from max_weights.graph.ops._comparison import where

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import max_weights.graph._infer as infer
 from max_weights._dim import Dim, StaticDim, to_dim
+from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
-from max_weights.dtype import DType
 from max_weights.errors import GraphError, GraphIndexError
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._operands import CPU, converted, is_array, like, operand, record, require_one_device, scalar

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import StaticDim
+from max_weights._dtype import DType
 from max_weights._shape import listed
-from max_weights.dtype import DType
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._comparison import logical_and, where
 from max_weights.graph.ops._creation import constant, range

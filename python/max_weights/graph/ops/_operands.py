@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, StaticDim
+from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike
-from max_weights.devices import DeviceRef
-from max_weights.dtype import DType
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import fit_scalar, promote
 from max_weights.graph._stack import current

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import Dim, StaticDim
+from max_weights._dtype import DType
+from max_weights._quantization import QuantizationConfig, QuantizationEncoding
 from max_weights._shape import listed
-from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._operands import converted, like, operand, record, require_float, require_one_device
 from max_weights.graph.value import TensorValue
-from max_weights.quantization import QuantizationConfig, QuantizationEncoding
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import DimLike
-from max_weights.dtype import DType
+from max_weights._dtype import DType
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._creation import range
 from max_weights.graph.ops._indexing import gather

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import Dim, DimLike, StaticDim, to_dim
+from max_weights._dtype import DType
 from max_weights._shape import listed
-from max_weights.dtype import DType
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._stack import current
 from max_weights.graph.ops._operands import converted, like, operand

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import DimLike, StaticDim, to_dim
+from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike, listed
-from max_weights.dtype import DType
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._operands import converted, is_scalar, like, operand, record, scalar
 from max_weights.graph.value import TensorValue

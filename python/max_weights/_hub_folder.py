@@ -1,8 +1,8 @@
 """What `from_pretrained` of transformers needs beside the weights of a GGUF file, and the names of the weights.
 
-    python -m max_weights.hub_folder names GGUF...
-    python -m max_weights.hub_folder files GGUF FOLDER [--dtype bfloat16]
-    python -m max_weights.hub_folder rules LAYOUT PATH...
+    python -m max_weights._hub_folder names GGUF...
+    python -m max_weights._hub_folder files GGUF FOLDER [--dtype bfloat16]
+    python -m max_weights._hub_folder rules LAYOUT PATH...
 
 The configuration and the tokenizer are made by transformers' own readers of GGUF metadata. The network is never used,
 and no other file beside the GGUF file is read.
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import GGUFWeights, infos, place_file, shown
+from max_weights._dtype import DType
 from max_weights._expected_config import expectation_of_config, quiet
 from max_weights._renaming import from_gguf, left_out
 from max_weights._shape import listed
 from max_weights._weights import load_weights
 from max_weights.conversion._view import rules_between
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from max_weights._buffer import Array
+    from max_weights._dtype import DTypeLike
     from max_weights._typing import JSONObject
     from max_weights._weights import WeightsNode
-    from max_weights.dtype import DTypeLike
 
 __all__ = ["hub_names", "names_of", "write_hub_files"]
 
@@ -356,7 +356,7 @@ def _rules_of(paths: list[str], layout: str) -> JSONObject:
 
 
 def _main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser("python -m max_weights.hub_folder", allow_abbrev=False)
+    parser = argparse.ArgumentParser("python -m max_weights._hub_folder", allow_abbrev=False)
     actions = parser.add_subparsers(dest="action", required=True)
     names = actions.add_parser("names", help="print the names of the weights")
     names.add_argument("gguf", nargs="+")

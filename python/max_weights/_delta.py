@@ -1,0 +1,537 @@
+"""Deltas: what changed between two versions of a checkpoint, as a small safetensors file.
+
+A trainer writes one after each step, engines apply them; `load_weights([base, delta, ...])` opens a base and a chain of
+deltas as one checkpoint. docs/delta.md specifies the files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
+
+from max_weights._core import (
+    WeightsNode,
+    delta_header,
+    fold_deltas,
+    identity_of,
+    infos,
+    opened_paths,
+    paths_of_deltas,
+    shown,
+    update_files,
+    write_delta,
+)
+from max_weights._delta_layout import fitting_layout
+from max_weights._delta_memory import Rename, Transaction, memory_tensors, named_tensors
+from max_weights._group_options import refuse_group_options
+from max_weights._progress import progress_of
+from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+    from max_weights._buffer import Buffer, DLPackArray
+    from max_weights._progress import Progress
+
+__all__ = [
+    "AppliedDelta",
+    "Checksum",
+    "Delta",
+    "DeltaSummary",
+    "Dialect",
+    "UpdatedFiles",
+    "Version",
+    "apply",
+    "apply_into",
+    "create",
+    "fold",
+    "follow",
+    "identity",
+    "read",
+]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+# What other libraries write last into a folder that is a delta.
+_WRITTEN_LAST = ("model.safetensors.index.json", "sparse_update_manifest.json")
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+_Checkpoint: TypeAlias = "WeightsNode | _Path | Sequence[_Path]"
+_Tensors: TypeAlias = "Mapping[str, DLPackArray]"
+Dialect: TypeAlias = Literal["max-weights", "xor", "overwrite", "sparse"]
+"""The forms of deltas that are written: this library's, those of folders `weight_v000012`, and the file of TRL."""
+Checksum: TypeAlias = Literal["xxh3-128", "blake3", "adler32"]
+"""How the checksums of such folders are taken."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a delta says of itself: `max_weights.delta.read(path)`."""
+
+    path: Path | str
+    """Where it is; a URL is text."""
+    dialect: str
+    """Its form: `"max-weights"`, or that of other libraries, `"xor"`, `"overwrite"` or `"sparse"`."""
+    base: str
+    """The identity of the version that it was made from, or what another library calls it; empty if it does not say."""
+    target: str
+    """The identity of the version that it leads to, or what another library calls that."""
+    changed: dict[str, tuple[str, tuple[int, ...]] | None]
+    """The tensors of which some elements changed: the dtype, as safetensors names it, and the shape of each; None where
+    the delta does not say them."""
+    whole: tuple[str, ...]
+    """The tensors that it has with all of their elements: new ones, and those of which most changed."""
+    removed: tuple[str, ...]
+    """Removed tensors of the base."""
+    folded: tuple[str, ...] = ()
+    """The identities of the versions between both, where it replaces a chain of deltas."""
+
+
+@dataclass(frozen=True)
+class DeltaSummary:
+    """What was written by `max_weights.delta.create`."""
+
+    base: str
+    """The identity of the version before."""
+    target: str
+    """The identity of the version after."""
+    changed: int
+    """Tensors of which some elements changed."""
+    whole: int
+    """Tensors that are there with all of their elements: new ones, and those of which most changed."""
+    removed: int
+    unchanged: int
+    elements: int
+    """Elements that are replaced in the tensors that changed in part."""
+    path: Path | str
+    """Where it is; a URL is text."""
+
+
+@dataclass(frozen=True)
+class UpdatedFiles:
+    """What `max_weights.delta.apply` did."""
+
+    identity: str
+    """The identity of the version that is there now, or what another library's delta calls it."""
+    applied_before: int
+    """How many of the deltas were in the files before."""
+    files: tuple[Path, ...]
+    """The files that were written; none if there was nothing to do."""
+
+
+@dataclass(frozen=True)
+class AppliedDelta:
+    """What `max_weights.delta.apply_into` did, in blocks of 65,536 elements; with other dialects, in tensors."""
+
+    changed: int
+    unchanged: int
+    """Blocks that the deltas change and that were as they should be already."""
+    whole: int
+    """Tensors that were replaced with all of their elements."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A base and the deltas that lead to one version of it."""
+
+    base: str | list[str]
+    deltas: tuple[Path, ...]
+    identity: str
+
+    def weights(self) -> WeightsNode:
+        """Open it as one checkpoint. Only headers are read."""
+        from max_weights._weights import load_weights
+
+        base = [self.base] if isinstance(self.base, str) else self.base
+        return load_weights([*base, *self.deltas])
+
+
+def create(
+    base: _Checkpoint | _Tensors | torch.nn.Module,
+    new: _Checkpoint | _Tensors | torch.nn.Module,
+    path: _Path,
+    *,
+    dialect: Dialect = "max-weights",
+    version: str | None = None,
+    base_version: str | None = None,
+    checksum: Checksum = "xxh3-128",
+    rename: Rename = None,
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> DeltaSummary:
+    """Write what changed from one version of a checkpoint to another as a delta.
+
+    Both are read once, in blocks, on all cores.
+
+    Args:
+        base: The version before: a tree that is open, what `load_weights` takes, such as `[checkpoint, delta]`, a
+            module, or tensors of any library by their names (those of a device are copied). From memory it is twice as
+            fast.
+        new: The version after, likewise.
+        path: The file; what is there is replaced as a whole. Or a URL. With `"xor"` and `"overwrite"`, a folder without
+            index.
+        dialect: `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read, `"sparse"` is a file
+            that TRL reads; they have no place for tensors that are new or removed.
+        version: What another library calls the new version; that of the name of `path`, if it is a folder
+            `weight_v000012`, or a file that ends with a number, such as `step_000012.safetensors`.
+        base_version: What it calls the version before; one less than `version`.
+        checksum: Of each tensor in such a folder.
+        rename: The name in the checkpoint of each tensor in memory, as of `apply_into`: a mapping, a function, or the
+            layout of the module, such as `"transformers5"`, whose packed experts are then compared one by one.
+        sync: Wait until the bytes are on the disk.
+        progress: Called with the bytes that were compared and those of all; True shows a bar.
+
+    Returns:
+        What the delta has.
+
+    Raises:
+        UnsupportedError: elements that are packed in blocks, or that only PyTorch has.
+        ValueError: `path` is a file or folder of `base` or of `new`, or lies in such a folder.
+        ArgumentError: a tree is a part of a tree, or one that was renamed or converted; `rename` without tensors in
+            memory.
+
+    Example:
+        >>> delta.create("base/", model, "step-1.safetensors", rename="transformers5")  # doctest: +SKIP
+    """
+    in_memory = [not isinstance(version, WeightsNode) and not _is_path(version) for version in (base, new)]
+    if rename is not None and not any(in_memory):
+        raise ArgumentError("rename= gives tensors in memory their names; of a checkpoint, give renamed(weights, ...)")
+    config = next((one.config for one in (new, base) if hasattr(one, "config") and not _is_path(one)), None)
+    before, after = (_version(one, rename if own else None) for one, own in zip((base, new), in_memory, strict=True))
+    _warn_of_names(_names(before), _names(after), new if in_memory[1] else None, config)
+    report, close = progress_of(progress)
+    try:
+        own = (dialect, checksum, version, base_version)
+        summary = write_delta(before, after, os.fspath(path), dialect=own, sync=sync, progress=report)
+    finally:
+        close()
+    return DeltaSummary(*summary[:7], _place(path))
+
+
+def _is_path(version: object) -> bool:
+    return isinstance(version, str | os.PathLike | Sequence)
+
+
+def _place(path: _Path) -> Path | str:
+    """Return a path as one, and a URL as the text that it is."""
+    text = os.fspath(path)
+    return text if "://" in text else Path(text)
+
+
+def _names(version: WeightsNode | list[tuple[str, Buffer]]) -> list[str]:
+    if isinstance(version, WeightsNode):
+        return [info.name for info in infos(version)]
+    return [name for name, _ in version]
+
+
+def _warn_of_names(base: list[str], new: list[str], tensors: Any, config: Any) -> None:
+    """Warn if two versions hardly have a name in common: then the delta is nearly all of the new one."""
+    shared = len(set(base) & set(new))
+    if not base or not new or 2 * shared >= len(base):
+        return
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensors, torch.nn.Module):
+        tensors = tensors.state_dict()
+    layout = None if tensors is None else fitting_layout(base, tensors, config)
+    hint = "give rename=, a mapping, a function, or a layout such as 'transformers5'"
+    if layout is not None:
+        hint = f"they are those of the layout {layout!r}: give rename={layout!r}"
+    elif config is None and tensors is not None:
+        hint += " with the module that has the config"
+    warnings.warn(
+        f"the new version has {shared} of the {len(base)} names of the base, so that the delta has all of the others "
+        f"as whole tensors; {hint}",
+        stacklevel=3,
+    )
+
+
+def read(path: _Path) -> Delta:
+    """Read what a delta says of itself: its header, and nothing else.
+
+    A folder `weight_v000012`, as slime, miles and others write it, is a delta, too, and so are sparse files of TRL and
+    folders of prime-rl.
+
+    Raises:
+        FormatError: the file is no delta (rule `delta.header`).
+    """
+    dialect, base, target, changed, whole, removed, folded = delta_header(os.fspath(path))
+    shapes = {name: said and (said[0], tuple(said[1])) for name, said in changed.items()}
+    return Delta(_place(path), dialect, base, target, shapes, tuple(whole), tuple(removed), tuple(folded))
+
+
+def identity(weights: _Checkpoint) -> str:
+    """Return what tells a version from others, as deltas have it: 32 hexadecimal digits. Every byte is read.
+
+    It is that of names, dtypes, shapes and bytes, whatever files they are in; a cast makes another version, unlike with
+    `max_weights.fingerprint`.
+    """
+    return identity_of(_whole_tree(weights))
+
+
+def apply(
+    target: _Path,
+    *deltas: _Path,
+    sync: bool = True,
+    verify: bool = False,
+    progress: Progress | bool | None = None,
+) -> UpdatedFiles:
+    """Make the files of a checkpoint what deltas say.
+
+    Files are replaced as wholes: a reader sees the version before or the new one, also if the process is killed. All
+    bytes of the target are compared first, and so is the identity of the outcome. A target that has the first deltas
+    already gets the others; one that has all stays as it is.
+
+    Args:
+        target: A safetensors file, or a folder or index of several.
+        deltas: Paths, in the order in which they build on each other.
+        sync: Wait until the bytes are on the disk.
+        verify: Read back what was written before it takes its place.
+        progress: Called with the bytes that are done and those of all; True shows a bar.
+
+    Raises:
+        FormatError: the target is no version of the chain (rule `delta.base`); a delta is missing or out of order
+            (`delta.chain`). Then nothing has changed.
+    """
+    report, close = progress_of(progress)
+    paths = [os.fspath(path) for path in deltas]
+    try:
+        now, before, files = update_files(os.fspath(target), paths, sync=sync, verify=verify, progress=report)
+    finally:
+        close()
+    return UpdatedFiles(now, before, tuple(map(Path, files)))
+
+
+def apply_into(
+    tensors: Mapping[str, DLPackArray] | torch.nn.Module,
+    *deltas: _Path,
+    rename: Rename = None,
+    group: dist.ProcessGroup | None = None,
+    timeout: float = 600.0,
+    progress: Progress | bool | None = None,
+) -> AppliedDelta:
+    """Make tensors in memory what deltas say, in place, on all cores, as one transaction.
+
+    Every block that changes is compared with the base before it is written, and with what it should be after that. If
+    one cannot be done, all tensors are what they were, on the host and on devices: what was replaced is kept until
+    then, which takes as much memory as the deltas have, beyond 32 MB a temporary file. A block may have the changes
+    already, so that applying again changes nothing, and finishes what was interrupted. Tensors of a device are taken to
+    the host one after the other. Nobody may use the tensors meanwhile.
+
+    Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call this
+    together. Those that change are put together on each rank, one after the other, compared as wholes, and each rank
+    writes its part; memory is taken for two of the largest.
+
+    Args:
+        tensors: Tensors by their names in the checkpoint, each contiguous and writable; or a module. Of one that is
+            fused with others, the rows are a view that may be given. Tied tensors may have several names, if the deltas
+            make the same of all of them that the checkpoint has.
+        deltas: Paths, in the order in which they build on each other; or of a folder of several.
+        rename: The name in the checkpoint of each name of `tensors`: a mapping, a function that returns None for a
+            tensor that is not in the checkpoint, or the layout of a module of transformers, such as `"transformers5"`.
+        group: The ranks that apply them together: an error of one is that of all. Default: all ranks for distributed
+            tensors, and otherwise this process alone.
+        timeout: For how many seconds ranks wait for one that does not answer.
+        progress: Called with the bytes that are done and those of all; True shows a bar.
+
+    Returns:
+        What was changed.
+
+    Raises:
+        FormatError: a tensor is no version of the chain (rule `delta.base`), has another dtype or shape, is not there,
+            or is tied to one that stays (`delta.tensor`), or a delta is damaged (`delta.changes`): then all are what
+            they were.
+        ArgumentError: tensors that overlap in part; a layout that cannot be undone in memory.
+        RankError: on all ranks, what went wrong on one of them; then all are what they were, unless a rank is gone.
+
+    Example:
+        >>> delta.apply_into(model, "step-1.safetensors")  # doctest: +SKIP
+    """
+    sorted_tensors = memory_tensors(tensors, rename)
+    paths = [os.fspath(path) for path in deltas]
+    names = sorted_tensors.names()
+    if group is None and not sorted_tensors.ranks:
+        refuse_group_options("apply_into", timeout=timeout)
+        return AppliedDelta(*Transaction(paths, sorted_tensors).apply(names, progress))
+    from max_weights._ranks.deltas import apply_in_group
+
+    return AppliedDelta(*apply_in_group(paths, sorted_tensors, group=group, timeout=timeout, progress=progress))
+
+
+@overload
+def fold(base: _Path | Sequence[_Path], *deltas: _Path, path: _Path, sync: bool = True) -> DeltaSummary: ...
+@overload
+def fold(base: _Path | Sequence[_Path], *deltas: _Path, keep: int, sync: bool = True) -> DeltaSummary | None: ...
+def fold(
+    base: _Path | Sequence[_Path],
+    *deltas: _Path,
+    path: _Path | None = None,
+    keep: int | None = None,
+    sync: bool = True,
+) -> DeltaSummary | None:
+    """Write one delta that does what a chain does, from the base to the last version.
+
+    Elements that changed several times are in it once, and those that changed back are not.
+
+    With `keep`, the oldest deltas are replaced: the newest `keep` stay, and the folded one takes the place of the
+    newest of the others in one step. Only then are the others removed. A reader sees the deltas before or the folded
+    one, also if the process is killed; folding again removes what is left.
+
+    Args:
+        base: The version that the first delta changes.
+        deltas: Paths, in the order in which they build on each other; or of a folder of several.
+        path: The file that is written. The deltas stay as they are.
+        keep: Instead of `path`, how many of the newest deltas stay.
+        sync: Wait until the bytes are on the disk.
+
+    Returns:
+        What the folded delta has; with `keep`, None if fewer than two deltas are older than those that stay.
+
+    Raises:
+        FormatError: the base is not the version that the first delta changes (rule `delta.base`).
+        ArgumentError: neither `path` nor `keep`; a tree; `keep` with deltas of other libraries, or on a server.
+
+    Example:
+        >>> delta.fold("base.safetensors", "deltas/", keep=20)  # doctest: +SKIP
+    """
+    if isinstance(base, WeightsNode):
+        raise ArgumentError("give the paths of the base, with which the deltas can be opened")
+    if (path is None) == (keep is None):
+        raise ArgumentError("give path=, the file that is written, or keep=, how many deltas stay as they are")
+    if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
+        raise ArgumentError(f"keep= is a number of deltas, 0 or more, not {keep!r}")
+    own = [base] if isinstance(base, str | os.PathLike) else base
+    written = fold_deltas(
+        [os.fspath(one) for one in own],
+        [os.fspath(delta) for delta in deltas],
+        path=None if path is None else os.fspath(path),
+        keep=keep or 0,
+        sync=sync,
+    )
+    return None if written is None else DeltaSummary(*written[:7], _place(written[7][0]))
+
+
+def follow(base: _Checkpoint, folder: _Path, *, every: float = 0.2, timeout: float | None = None) -> Iterator[Version]:
+    """Yield each version after a base that deltas in a folder lead to, those that are there and those that come.
+
+    A delta is there when it has its name, which `create` gives it when it is complete; of a folder that other libraries
+    write, when its index is there. Versions come in the order in which the deltas build on each other, whatever the
+    files are called. Other files are passed over, and so are deltas that lead to the base, or are of another one.
+
+    Args:
+        base: What is loaded: any version of the chain. Its identity is compared, for which every byte is read once.
+        folder: Where the deltas appear.
+        every: Seconds between two looks.
+        timeout: Seconds without a new version after which it ends; None to go on for ever.
+
+    Yields:
+        The versions after the base, each with the deltas that lead to it from there.
+
+    Raises:
+        FormatError: a file of the folder is a delta that cannot be read.
+        ArgumentError: two deltas change the same version; one of TRL comes after a higher version.
+    """
+    first = _base_of(base)
+    waiting: dict[str, list[Delta]] = {}
+    passed: dict[str, Delta] = {}
+    seen: set[str] = set()
+    chain: tuple[Path, ...] = ()
+    now: str | None = None
+    looked = time.monotonic()
+    while True:
+        found = list(_new_deltas(Path(folder), seen))
+        # Of TRL: what such a delta changes is not said, and versions are numbers that rise.
+        for delta in sorted((delta for delta in found if not delta.base), key=lambda delta: int(delta.target)):
+            if now is not None and int(delta.target) <= int(now):
+                raise ArgumentError(f"'{shown(str(delta.path))}' leads to {delta.target}, but {now} was there before")
+            chain, now = (*chain, Path(delta.path)), delta.target
+            yield Version(first, chain, now)
+            looked = time.monotonic()
+        # What changes nothing is no new version.
+        for delta in (delta for delta in found if delta.base and delta.base != delta.target):
+            waiting.setdefault(delta.base, []).append(delta)
+        if now is None and waiting:
+            now = _version_of(base, [delta for deltas in waiting.values() for delta in deltas])
+        while now is not None and now in waiting:
+            delta = _one_of(waiting.pop(now))
+            chain, now = (*chain, Path(delta.path)), delta.target
+            passed[delta.base] = delta
+            yield Version(first, chain, now)
+            looked = time.monotonic()
+        for version in waiting.keys() & passed.keys():
+            _one_of([passed[version], *waiting.pop(version)])
+        if timeout is not None and time.monotonic() - looked > timeout:
+            return
+        time.sleep(every)
+
+
+def _base_of(base: _Checkpoint) -> str | list[str]:
+    """Return the paths by which a base is opened again; the deltas of a folder one by one."""
+    if isinstance(base, WeightsNode):
+        paths = opened_paths(base)
+        return paths[0] if len(paths) == 1 else paths
+    if isinstance(base, str | os.PathLike):
+        return os.fspath(base)
+    first, *others = [os.fspath(path) for path in base]
+    return [first, *(one for path in others for one in (paths_of_deltas([path]) if os.path.isdir(path) else [path]))]
+
+
+def _version_of(base: _Checkpoint, deltas: Sequence[Delta]) -> str | None:
+    """Return the version that a base is: its identity, or, as other libraries do not say it, what no delta leads to."""
+    if any(delta.dialect == "max-weights" for delta in deltas):
+        return identity(base)
+    targets = {delta.target for delta in deltas}
+    return next((delta.base for delta in deltas if delta.base not in targets), None)
+
+
+def _one_of(deltas: Sequence[Delta]) -> Delta:
+    """Return the delta of several that change one version: the one that was folded from others of them."""
+    folds = [delta for delta in deltas if delta.folded]
+    left = [delta for delta in deltas if not any(delta.target in fold.folded for fold in folds)]
+    for other in left[1:]:
+        if other.target != left[0].target:
+            _refuse_fork(left[0], other)
+    return left[0]
+
+
+def _refuse_fork(one: Delta, other: Delta) -> NoReturn:
+    raise ArgumentError(f"'{shown(str(one.path))}' and '{shown(str(other.path))}' change the same version")
+
+
+def _new_deltas(folder: Path, seen: set[str]) -> Iterator[Delta]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        is_complete = entry.name.endswith(".safetensors") or any(
+            os.path.exists(os.path.join(entry.path, name)) for name in _WRITTEN_LAST
+        )
+        if entry.name in seen or entry.name.startswith(".") or not is_complete:
+            continue
+        seen.add(entry.name)
+        yield read(entry.path)
+
+
+def _version(version: Any, rename: Rename) -> WeightsNode | list[tuple[str, Buffer]]:
+    """What a version is for the native code."""
+    if isinstance(version, WeightsNode) or _is_path(version):
+        return _whole_tree(version)
+    from max_weights._saving import buffer_of
+
+    return [(name, buffer_of(name, tensor)) for name, tensor in named_tensors(version, rename).items()]
+
+
+def _whole_tree(weights: _Checkpoint) -> WeightsNode:
+    if not isinstance(weights, WeightsNode):
+        from max_weights._weights import load_weights
+
+        return load_weights(weights)
+    if weights.name:
+        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root")
+    return weights

@@ -1,0 +1,368 @@
+"""Where tensors are: `Device`; `DeviceRef`, which names a device that may not exist here; and compiling without any."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from max_weights._core import accelerator_count, missing_accelerator, shown
+from max_weights.errors import DeviceError, UnsupportedError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch
+
+__all__ = [
+    "CPU",
+    "Accelerator",
+    "Device",
+    "DeviceKind",
+    "DeviceRef",
+    "DeviceSpec",
+    "accelerator_api",
+    "accelerator_count",
+    "current_gpu",
+    "devices_exist",
+    "is_virtual_device_mode",
+    "load_devices",
+    "scan_available_devices",
+    "torch_gpu",
+    "virtual_devices",
+]
+
+
+DeviceLike: TypeAlias = "str | Device | DeviceRef | torch.device"
+"""A device, or its name, such as `cuda:1`."""
+
+
+class DeviceKind(StrEnum):
+    """The kinds of devices; equal to their names in lower case."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+    @classmethod
+    def _missing_(cls, value: object) -> DeviceKind:
+        if not isinstance(value, str):
+            raise TypeError(f"the type of a device must be 'cpu' or 'gpu', not {value!r}")
+        if value.lower() not in ("cpu", "gpu"):
+            raise ValueError(f"the type of a device must be 'cpu' or 'gpu', not {value!r}")
+        return cls(value.lower())
+
+
+@dataclass(frozen=True, repr=False)
+class Device:
+    """One device; creating it does not look it up.
+
+    Args:
+        label: The kind, `cpu` or `gpu`. ValueError for any other.
+        id: The number among the devices of the kind. ValueError for a negative one.
+    """
+
+    label: str
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        if self.label not in ("cpu", "gpu"):
+            raise ValueError(f"a device must be 'cpu' or 'gpu', not {self.label!r}")
+        if self.id < 0:
+            raise ValueError(f"a device's id cannot be negative: {self.id}")
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this is host memory."""
+        return self.label == "cpu"
+
+    @property
+    def api(self) -> str:
+        """The API that drives the device: `cpu` for the host."""
+        return self.label
+
+    def synchronize(self) -> None:
+        """Wait until the work of the device is done; work of the host is done when a call returns.
+
+        Raises:
+            UnsupportedError: a GPU, whose streams belong to the libraries that use them: whoever reads a tensor waits
+                for that tensor.
+        """
+        if not self.is_host:
+            raise UnsupportedError(
+                f"{self} is not waited for as a whole: what reads a tensor waits for it, and `torch.cuda.synchronize` "
+                "waits for the work of torch"
+            )
+
+    def __repr__(self) -> str:
+        return f"{self.label}:{self.id}"
+
+
+def CPU(id: int = 0) -> Device:
+    """Return the host."""
+    return Device("cpu", id)
+
+
+def Accelerator(id: int = 0) -> Device:
+    """Return the GPU of this number. Inside `virtual_devices()`, every number exists.
+
+    Raises:
+        DeviceError: there is no such device, or no driver (also a ValueError).
+    """
+    device = Device("gpu", id)
+    if not is_virtual_device_mode() and (reason := missing_accelerator(min(id, 2**31))):
+        raise DeviceError(f"no accelerator {device}: {reason}")
+    return device
+
+
+def accelerator_api() -> str:
+    """Return the API that drives the accelerators: `cuda`, or `cpu` if there are none."""
+    return "cuda" if accelerator_count() else "cpu"
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """A device that a program asks for, whether it exists here or not; `load_devices` turns specs into devices.
+
+    Args:
+        id: The number of the device; -1 for the host.
+        device_type: `cpu` or `gpu`. ValueError for any other.
+    """
+
+    id: int
+    device_type: str = "cpu"
+
+    def __post_init__(self) -> None:
+        kind = DeviceKind(self.device_type)
+        if self.id < (-1 if kind is DeviceKind.CPU else 0):
+            raise ValueError(f"the number of a device must not be negative; found {self.id}")
+
+    @classmethod
+    def cpu(cls, id: int = -1) -> DeviceSpec:
+        """Return the spec of the host."""
+        return cls(id, "cpu")
+
+    @classmethod
+    def accelerator(cls, id: int = 0) -> DeviceSpec:
+        """Return the spec of the GPU of this number."""
+        return cls(id, "gpu")
+
+
+def load_devices(device_specs: Iterable[DeviceSpec]) -> list[Device]:
+    """Return the devices of these specs.
+
+    Raises:
+        DeviceError: one of them does not exist (also a ValueError).
+    """
+    return [Accelerator(spec.id) if spec.device_type == "gpu" else CPU(max(0, spec.id)) for spec in device_specs]
+
+
+def scan_available_devices() -> list[DeviceSpec]:
+    """Return the devices to compute on: the GPUs, or the host if there are none."""
+    return [DeviceSpec.accelerator(id) for id in range(accelerator_count())] or [DeviceSpec.cpu()]
+
+
+def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
+    """Whether `load_devices` can return all of these devices."""
+    return is_virtual_device_mode() or all(
+        spec.device_type == "cpu" or spec.id < accelerator_count() for spec in devices
+    )
+
+
+def _unknown(device: object, cause: str) -> DeviceError:
+    shown = ascii(device) if isinstance(device, str) else str(device)
+    return DeviceError(f"no device {shown:.60}: {cause}")
+
+
+def named_device(text: str) -> tuple[str, int] | None:
+    """Return the kind and number of the device that a text names, in upper or lower case; `None` for any other text.
+
+    `cuda` is the device that torch would use, if torch uses any, and `gpu` the first.
+    """
+    kind, colon, digits = text.lower().partition(":")
+    if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10 and digits == str(int(digits))):
+        return None
+    if kind == "cuda":
+        return "gpu", int(digits) if colon else current_gpu()
+    return (kind, int(digits or "0")) if kind in ("cpu", "gpu") else None
+
+
+def place(device: object) -> tuple[str, int]:
+    """Return the kind and number of the device that an argument names.
+
+    The argument is `cpu`, `cuda:1` (or `gpu:1`), or an object that prints as that, such as a `Device`, a `DeviceRef` or
+    a `torch.device`; see `named_device`.
+
+    Raises:
+        DeviceError: it does not name a device; of the host there is one.
+    """
+    kind_and_number = named_device(str(device))
+    if kind_and_number is not None and (kind_and_number[0] == "gpu" or kind_and_number[1] == 0):
+        return kind_and_number
+    raise _unknown(device, "there are 'cpu' (or 'cpu:0') and, with a GPU, 'cuda' (or 'cuda:0', 'cuda:1', …)")
+
+
+def current_gpu() -> int:
+    """Return the number of the CUDA device that torch would use, if it is in use; otherwise the first."""
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
+
+
+def torch_gpu(torch: ModuleType, device: object) -> str | None:
+    """Return the GPU, such as `cuda:1`, that is filled here if torch wants tensors on a device, or `None`.
+
+    `None` leaves it to torch: for another kind of device, one that does not exist, or a torch that sees other GPUs than
+    the driver shows us.
+
+    Args:
+        torch: The module.
+        device: A name, a number or a `torch.device`; `cuda` is torch's current device.
+    """
+    if torch.version.hip or not torch.cuda.is_available():
+        return None
+    try:
+        target = torch.device(device)
+    except RuntimeError:
+        return None
+    if target.type != "cuda":
+        return None
+    index = torch.cuda.current_device() if target.index is None else target.index
+    return f"cuda:{index}" if index < torch.cuda.device_count() == accelerator_count() else None
+
+
+def require_cpu(device: object) -> None:
+    """Refuse every device but the host.
+
+    Raises:
+        DeviceError: it is another device.
+    """
+    if place(device) != ("cpu", 0):
+        raise _unknown(
+            device, "a file is opened in host memory, the device 'cpu' (or 'cpu:0'); move tensors with .to()"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class DeviceRef:
+    """A device by kind and number; equal and hashed by both.
+
+    Args:
+        device_type: `cpu` or `gpu`, in upper or lower case. ValueError for any other.
+        id: The number of the device among those of its kind, from 0. ValueError for a negative one.
+    """
+
+    device_type: str
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.id, bool):
+            raise TypeError(f"the number of a device must be an int, not {self.id!r}")
+        number = operator.index(self.id)
+        if number < 0:
+            raise ValueError(f"the number of a device must not be negative; found {number}")
+        object.__setattr__(self, "device_type", DeviceKind(self.device_type))
+        object.__setattr__(self, "id", number)
+
+    @classmethod
+    def CPU(cls, id: int = 0) -> DeviceRef:
+        """Return the reference to the CPU."""
+        return cls("cpu", id)
+
+    @classmethod
+    def GPU(cls, id: int = 0) -> DeviceRef:
+        """Return the reference to the GPU of this number."""
+        return cls("gpu", id)
+
+    @classmethod
+    def from_device(cls, device: object) -> DeviceRef:
+        """Return the reference to a device.
+
+        Args:
+            device: A `DeviceRef` (returned as it is), a string such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
+                which has `label` and `id`. `cuda` is the device that torch would use, as it is for `load`.
+        """
+        if isinstance(device, DeviceRef):
+            return device
+        if isinstance(device, str):
+            kind_and_number = named_device(device)
+            if kind_and_number is None:
+                raise ValueError(f"a device is written as 'cpu', 'gpu', 'gpu:1' or 'cuda:1', not {device!r}")
+            return cls(*kind_and_number)
+        label, number = getattr(device, "label", None), getattr(device, "id", None)
+        if label is None or number is None:
+            raise TypeError(
+                f"neither a DeviceRef, a string such as 'gpu:1', nor a device with a label and an id: {device!r}"
+            )
+        return cls(label, number)
+
+    def is_cpu(self) -> bool:
+        """Whether this is a CPU."""
+        return self.device_type == "cpu"
+
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU."""
+        return self.device_type == "gpu"
+
+    def to_device(self) -> Device:
+        """Return the device itself.
+
+        Raises:
+            DeviceError: it does not exist.
+        """
+        return CPU(self.id) if self.is_cpu() else Accelerator(self.id)
+
+    def __repr__(self) -> str:
+        return f"{self.device_type}:{self.id}"
+
+
+_VIRTUAL: ContextVar[bool] = ContextVar("max_weights_virtual_devices", default=False)
+
+
+@contextmanager
+def virtual_devices() -> Iterator[None]:
+    """Make `WeightData.astype` return the target dtype without data, for compilations that need no values.
+
+    Accelerators exist by name. This applies to the current context (thread or task).
+    """
+    token = _VIRTUAL.set(True)
+    try:
+        yield
+    finally:
+        _VIRTUAL.reset(token)
+
+
+def is_virtual_device_mode() -> bool:
+    """Whether the current context is inside `virtual_devices()`."""
+    return _VIRTUAL.get()
+
+
+class NoData:
+    """Stands for data that was never converted; reading it raises an error."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        """Stand for the data of the weight `name`."""
+        self._name = name
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedError(
+            f"weight '{shown(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape "
+            "but no data; convert it outside to read it"
+        )
+
+    def __dlpack__(self, **_: object) -> NoReturn:
+        self._refuse()
+
+    def __dlpack_device__(self) -> NoReturn:
+        self._refuse()
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        self._refuse()
+
+    def __repr__(self) -> str:
+        return "NoData()"

@@ -1,0 +1,179 @@
+"""Many files, many machines: a command of `max-weights` as tasks, on a cluster that is there already.
+
+`validate`, `scan`, `manifest create` and `convert` take `--task I/N`: each task knows by itself what it has to do, so
+that array jobs of Slurm and indexed jobs of Kubernetes need nothing of this module. It is for engines that are called
+from Python: Ray, and whatever has a `map`, such as a client of Dask or an executor of `concurrent.futures`.
+
+    python -m max_weights.tasks --engine ray --tasks 16 -o report.json validate s3://bucket/models
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from max_weights._saved_paths import place_text
+from max_weights.errors import ArgumentError
+
+__all__ = ["Engine", "HasMap", "TaskError", "TasksResult", "run_tasks"]
+
+# What validations and scans end with, whatever they find; all other commands end with 0.
+_FINDINGS = {0, 1, 3, 4, 5}
+_CHECKS = ("validate", "scan")
+_NAMED = {"validate": 1, "scan": 1, "manifest": 2, "convert": 1}
+
+
+class HasMap(Protocol):
+    """What runs a function on each of several things: an executor, a pool, a client of Dask."""
+
+    def map(self, function: Callable[[int], Any], numbers: Iterable[int], /) -> Any:
+        """Run it; the results, or futures of a client that has `gather`, in the order of the numbers."""
+
+
+Engine: TypeAlias = HasMap | Literal["ray"]
+
+
+class TaskError(RuntimeError):
+    """A task that did not do its work: it can be run again, which changes nothing of what is done already."""
+
+
+@dataclass(frozen=True)
+class TasksResult:
+    """What all tasks came to; true if it is `ok`."""
+
+    status: int
+    """The exit status that a single run would have had."""
+    report: dict[str, Any] | None
+    """The report of a validation, or the manifest, as a single run would have written it; `None` of `convert`."""
+    outputs: list[str]
+    """What each task printed."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether a single run would have ended with status 0."""
+        return self.status == 0
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def _run(command: list[str], tasks: int, number: int) -> tuple[int, str, str]:
+    """Run one task, on whatever machine this is."""
+    one = [sys.executable, "-m", "max_weights", *command, "--task", f"{number}/{tasks}"]
+    done = subprocess.run(one, capture_output=True, text=True, errors="replace", check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _on_ray(command: list[str], tasks: int) -> list[tuple[int, str, str]]:
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ArgumentError('engine "ray": ray is not installed here: pip install ray') from None
+    if not ray.is_initialized():
+        ray.init(address="auto")
+    remote = ray.remote(_run).options(scheduling_strategy="SPREAD")
+    done: list[tuple[int, str, str]] = ray.get(
+        [remote.remote(command, tasks, number) for number in range(1, tasks + 1)]
+    )
+    return done
+
+
+def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult:
+    """Run a command as so many tasks on an engine, and join their reports.
+
+    Args:
+        engine: Any object with `map`, whose workers have max_weights and see the same files; or "ray", for the cluster
+            that this process is in.
+        command: What follows `max-weights` in a shell: `validate`, `scan`, `manifest create` or `convert` with their
+            arguments, without `--task` and `--output`.
+        tasks: How many.
+
+    Returns:
+        The status and the report that a single run would have had.
+
+    Raises:
+        ArgumentError: a command that is not divided into tasks; no number of tasks (a ValueError).
+        TaskError: a task failed; its message is that of the task.
+    """
+    words = [str(word) for word in command]
+    name = words[0] if words else ""
+    if name not in _NAMED or (name == "manifest" and words[1:2] != ["create"]):
+        raise ArgumentError("the command must be validate, scan, manifest create or convert, with its arguments")
+    if tasks < 1:
+        raise ArgumentError(f"tasks must be at least 1, not {tasks}")
+    if name in _CHECKS and "--json" not in words:
+        words.append("--json")
+    numbers = list(range(1, tasks + 1))
+    function = functools.partial(_run, words, tasks)
+    if engine == "ray":
+        results = _on_ray(words, tasks)
+    elif isinstance(engine, str):
+        raise ArgumentError(f'there is no engine {engine!r}: give "ray", or an object with map')
+    else:
+        mapped = engine.map(function, numbers)
+        gather = getattr(engine, "gather", None)
+        results = list(mapped if gather is None else gather(list(mapped)))
+    for number, (status, printed, said) in zip(numbers, results, strict=True):
+        is_report = name == "convert" or _is_report(printed)
+        if status not in (_FINDINGS if name in _CHECKS else {0}) or not is_report:
+            said = (said or printed).strip()[-2000:]
+            raise TaskError(f"task {number}/{tasks} ended with status {status}: {said}")
+    outputs = [printed for _, printed, _ in results]
+    if name == "convert":
+        return TasksResult(0, None, outputs)
+    return _joined(outputs)
+
+
+def _is_report(printed: str) -> bool:
+    try:
+        report = json.loads(printed)
+    except ValueError:
+        return False
+    return isinstance(report, dict) and "task" in report
+
+
+def _joined(outputs: list[str]) -> TasksResult:
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, f"{number}.json") for number in range(len(outputs))]
+        for file, output in zip(files, outputs, strict=True):
+            file.write_text(output, encoding="utf-8")
+        merge = [sys.executable, "-m", "max_weights", "report", "merge", *map(str, files)]
+        done = subprocess.run(merge, capture_output=True, text=True, check=False)
+    if done.returncode not in _FINDINGS:
+        raise TaskError(f"the reports cannot be joined: {done.stderr.strip()}")
+    return TasksResult(done.returncode, json.loads(done.stdout), outputs)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program `python -m max_weights.tasks`."""
+    parser = argparse.ArgumentParser("python -m max_weights.tasks", description="Run a command as tasks on a cluster.")
+    parser.add_argument("--engine", choices=["ray"], default="ray", help="what runs them")
+    parser.add_argument("--tasks", type=int, required=True, metavar="N", help="how many")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the joined report to this file")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="validate, scan, manifest create or convert, and the rest"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        done = run_tasks(options.engine, options.command, options.tasks)
+    except (ArgumentError, TaskError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    text = "".join(done.outputs) if done.report is None else json.dumps(done.report, indent=2) + "\n"
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        place_text(options.output, text)
+    return done.status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
