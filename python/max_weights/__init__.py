@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
-    from max_weights._loading import digests, load_ranks
+    from max_weights._loading import load_ranks
     from max_weights._planning import plan
     from max_weights._quantization import dequantize, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
@@ -90,7 +90,6 @@ __all__ = [
     "bench",
     "dequantize",
     "diff",
-    "digests",
     "driver",
     "expectation_of_config",
     "finfo",
@@ -160,7 +159,6 @@ _HOMES = {
     "bench": "max_weights._benching",
     "dequantize": "max_weights.quantization",
     "diff": "max_weights._difference",
-    "digests": "max_weights._loading",
     "driver": "max_weights.driver",
     "expectation_of_config": "max_weights._expected_config",
     "fingerprint": "max_weights._fingerprint",
