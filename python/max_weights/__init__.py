@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from max_weights._core import (
         __version__,
         set_threads,
-        verify_checksums,
     )
     from max_weights._devices import DeviceRef, virtual_devices
     from max_weights._difference import Difference, diff
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
-    from max_weights._loading import digests, load_ranks
+    from max_weights._loading import load_ranks
     from max_weights._planning import plan
     from max_weights._quantization import dequantize, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
@@ -90,7 +89,6 @@ __all__ = [
     "bench",
     "dequantize",
     "diff",
-    "digests",
     "driver",
     "expectation_of_config",
     "finfo",
@@ -124,7 +122,6 @@ __all__ = [
     "torch",
     "unpatch",
     "validate",
-    "verify_checksums",
     "virtual_devices",
     "weights_format",
 ]
@@ -160,7 +157,6 @@ _HOMES = {
     "bench": "max_weights._benching",
     "dequantize": "max_weights.quantization",
     "diff": "max_weights._difference",
-    "digests": "max_weights._loading",
     "driver": "max_weights.driver",
     "expectation_of_config": "max_weights._expected_config",
     "fingerprint": "max_weights._fingerprint",
@@ -194,7 +190,6 @@ _HOMES = {
     "torch": "max_weights.torch",
     "unpatch": "max_weights._dropin",
     "validate": "max_weights._checking",
-    "verify_checksums": "max_weights._core",
     "virtual_devices": "max_weights.devices",
     "weights_format": "max_weights._weights",
 }
@@ -215,6 +210,8 @@ _MODULES = (
 )
 # What is looked for here, and where it is.
 _ELSEWHERE = {
+    "digests": "it is max_weights.fingerprint(checkpoint, digests=True).digests",
+    "verify_checksums": "it is max_weights.fingerprint(checkpoint, checksums=True)",
     "load_file": "max_weights.torch, .numpy and .jax have it, for the tensors of each",
     "load_into": "it is max_weights.torch.load_into",
     "load_state_dict": "max_weights.torch.load_into fills a module of torch, the load_state_dict of max_weights.nn "

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from max_weights._checkpoints import opened
-from max_weights._core import GGUFWeights, data_of_all, digests_of, infos, load_tensors, shown
+from max_weights._core import GGUFWeights, data_of_all, load_tensors, shown
 from max_weights._garbage import gc_paused
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
 from max_weights._read_options import ReadKeywords, ReadOptions
-from max_weights._selection import Select, selected
+from max_weights._selection import Select
 from max_weights.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from max_weights._buffer import DLPackArray
-    from max_weights._checkpoints import Checkpoint
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._devices import DeviceLike
     from max_weights._load_request import DTypeOption, PackedOption
@@ -41,7 +39,6 @@ __all__ = [
     "check_device",
     "chosen",
     "converter",
-    "digests",
     "is_lazy",
     "load",
     "load_ranks",
@@ -293,38 +290,6 @@ def load_resolved(
     log_choice("load", choice)
     with gc_paused():
         return [convert(buffer, info) for buffer, info in zip(loaded, request.infos, strict=True)]
-
-
-def digests(
-    node: Checkpoint,
-    select: Select | None = None,
-    *,
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
-) -> dict[str, str]:
-    """Return {name: `sha256:` and 64 hexadecimal digits} of a weight, if the node is one, and of all below it.
-
-    A digest is the SHA-256 of the elements in C order and little-endian byte order, of packed blocks as they are: a
-    tensor has the same one in every file and format. All bytes are read.
-
-    Args:
-        node: A tree of weights, a branch of it, or a weight; or anything that `load_weights` opens.
-        select: Which; see `WeightsNode.load`.
-        threads: How many; see `WeightsNode.load`.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
-
-    Raises:
-        WeightNotFoundError: `select` names what is not there.
-        FileChangedError: a file was truncated meanwhile.
-    """
-    with opened(node, "digests") as weights:
-        names = [info.name for info in infos(weights)]
-        names = names if select is None else selected(names, select)
-        report, finish = progress_of(progress)
-        try:
-            return dict(zip(names, digests_of(weights, names, threads=threads, progress=report), strict=True))
-        finally:
-            finish()
 
 
 def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | None) -> DeviceLike | None:

@@ -311,7 +311,7 @@ VERBS: dict[str, Verb] = {
     "digests": Verb(
         max_weights.digests,
         {"select": Changes("a"), "threads": Refused(-1, ""), "progress": PROGRESS},
-        lambda case, options: max_weights.digests(case.weights, **options),
+        lambda case, options: max_weights.fingerprint(case.weights, **options, digests=True).digests,
     ),
     "stats": Verb(
         max_weights.stats,

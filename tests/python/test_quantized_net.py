@@ -372,7 +372,7 @@ def test_options_that_say_nothing_or_contradict_each_other_are_errors(tmp_path: 
     with pytest.raises(ArgumentError, match='packed must be "keep"'):
         max_weights.torch.load_file(folder, packed="kept")
     weights = load_weights(folder)
-    digests = max_weights.digests(weights)
+    digests = max_weights.fingerprint(weights, digests=True).digests
     with pytest.raises(ArgumentError, match="verify compares what the file has"):
         weights.load(dtype="bfloat16", verify=digests)
 
