@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from max_weights._buffer import DLPackArray
-    from max_weights._checkpoints import Checkpoint
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._devices import DeviceLike
     from max_weights._load_request import DTypeOption, PackedOption
