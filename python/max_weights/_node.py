@@ -192,7 +192,7 @@ class WeightsNode(Node):
             return load_in_group(
                 self, request, how_read, refused, group, timeout, framework=framework, device=device, progress=progress
             )
-        refuse_group_options("load", timeout=timeout)
+        refuse_group_options("load", rank_timeout=timeout)
         how = LoadMethod(copy, storage, verify, ReadOptions.of("load", options, read))
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
@@ -295,7 +295,7 @@ class WeightsNode(Node):
             return stream_in_group(
                 self, request, how.read, refused, group, timeout, framework=framework, device=device, progress=progress
             )
-        refuse_group_options("stream", timeout=timeout)
+        refuse_group_options("stream", rank_timeout=timeout)
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(
