@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from max_weights._benching import BenchResult, bench
     from max_weights._buffer import Buffer
     from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
+    from max_weights._checkpoints import infos
     from max_weights._core import (
         __version__,
-        infos,
         set_threads,
         verify_checksums,
     )
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
-    from max_weights._loading import digests, load_ranks
+    from max_weights._loading import load_ranks
     from max_weights._planning import plan
     from max_weights._quantization import dequantize, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
@@ -90,7 +90,6 @@ __all__ = [
     "bench",
     "dequantize",
     "diff",
-    "digests",
     "driver",
     "expectation_of_config",
     "finfo",
@@ -160,13 +159,12 @@ _HOMES = {
     "bench": "max_weights._benching",
     "dequantize": "max_weights.quantization",
     "diff": "max_weights._difference",
-    "digests": "max_weights._loading",
     "driver": "max_weights.driver",
     "expectation_of_config": "max_weights._expected_config",
     "fingerprint": "max_weights._fingerprint",
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",
-    "infos": "max_weights._core",
+    "infos": "max_weights._checkpoints",
     "jax": "max_weights.jax",
     "lazy_state_dict": "max_weights._lazy",
     "load_ranks": "max_weights._loading",

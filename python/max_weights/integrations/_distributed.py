@@ -23,7 +23,8 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from max_weights._core import WeightsNode, infos, shown
+from max_weights._checkpoints import tree_of
+from max_weights._core import infos, shown
 from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_timeout
 from max_weights._lazy import lazy_state_dict
@@ -33,7 +34,6 @@ from max_weights._ranks.session import Members
 from max_weights._saving import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._typing import known
-from max_weights._weights import load_weights
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Buffer
     from max_weights._checkpoints import Checkpoint
-    from max_weights._core import WeightInfo
+    from max_weights._core import WeightInfo, WeightsNode
     from max_weights._remote import Remote
 
 __all__ = ["WeightsReader", "WeightsWriter"]
@@ -96,7 +96,7 @@ class WeightsReader(StorageReader):
         return self._opened
 
     def _open(self, checkpoint: Checkpoint) -> None:
-        self._opened = checkpoint if isinstance(checkpoint, WeightsNode) else load_weights(checkpoint)
+        self._opened = tree_of(checkpoint, "WeightsReader")
         self._infos = {info.name: info for info in infos(self._opened)}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
