@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from max_weights._benching import BenchResult, bench
     from max_weights._buffer import Buffer
     from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
+    from max_weights._checkpoints import infos
     from max_weights._core import (
         __version__,
-        infos,
         set_threads,
         verify_checksums,
     )
@@ -166,7 +166,7 @@ _HOMES = {
     "fingerprint": "max_weights._fingerprint",
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",
-    "infos": "max_weights._core",
+    "infos": "max_weights._checkpoints",
     "jax": "max_weights.jax",
     "lazy_state_dict": "max_weights._lazy",
     "load_ranks": "max_weights._loading",
