@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from max_weights._quantization import dequantize, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
     from max_weights._renaming import renamed
-    from max_weights._resharding import reshard, reshard_plan
+    from max_weights._resharding import reshard
     from max_weights._saving import SafetensorsWriter, save, save_file, save_gguf, save_sharded
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
@@ -110,7 +110,6 @@ __all__ = [
     "release_memory",
     "renamed",
     "reshard",
-    "reshard_plan",
     "safetensors",
     "save",
     "save_file",
@@ -181,7 +180,6 @@ _HOMES = {
     "release_memory": "max_weights._fingerprint_cache",
     "renamed": "max_weights._renaming",
     "reshard": "max_weights._resharding",
-    "reshard_plan": "max_weights._resharding",
     "safetensors": "max_weights.safetensors",
     "save": "max_weights._saving",
     "save_file": "max_weights._saving",

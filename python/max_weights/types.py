@@ -13,7 +13,7 @@ from max_weights._planning import LoadPlan, PlannedRange
 from max_weights._progress import Progress
 from max_weights._quantized_weights import QuantizedWeight, QuantizedWeights
 from max_weights._read_options import ReadOptions
-from max_weights._resharding import Part, RankPlan, ReshardPlan
+from max_weights._resharding import ReshardPlan
 from max_weights._selection import Select
 from max_weights._streaming import WeightStream
 from max_weights._weight_statistics import WeightStatistics
@@ -37,13 +37,11 @@ __all__ = [
     "Metadata",
     "Objects",
     "OneSidedWeight",
-    "Part",
     "Placeholder",
     "PlannedRange",
     "Progress",
     "QuantizedWeight",
     "QuantizedWeights",
-    "RankPlan",
     "ReadOptions",
     "Rename",
     "RenamedWeight",
