@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from max_weights._quantization import dequantize, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
     from max_weights._renaming import renamed
-    from max_weights._resharding import reshard, reshard_plan
-    from max_weights._saving import SafetensorsWriter, save_file, save_sharded
-    from max_weights._saving_gguf import save_gguf
+    from max_weights._resharding import reshard
+    from max_weights._saving import SafetensorsWriter, save, save_file, save_gguf, save_sharded
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
     from max_weights._weight_statistics import stats
@@ -109,8 +108,8 @@ __all__ = [
     "release_memory",
     "renamed",
     "reshard",
-    "reshard_plan",
     "safetensors",
+    "save",
     "save_file",
     "save_gguf",
     "save_sharded",
@@ -177,10 +176,10 @@ _HOMES = {
     "release_memory": "max_weights._fingerprint_cache",
     "renamed": "max_weights._renaming",
     "reshard": "max_weights._resharding",
-    "reshard_plan": "max_weights._resharding",
     "safetensors": "max_weights.safetensors",
+    "save": "max_weights._saving",
     "save_file": "max_weights._saving",
-    "save_gguf": "max_weights._saving_gguf",
+    "save_gguf": "max_weights._saving",
     "save_sharded": "max_weights._saving",
     "scale_blocks": "max_weights.quantization",
     "set_threads": "max_weights._core",
@@ -218,7 +217,6 @@ _ELSEWHERE = {
     "modules those",
     "load_model": "it is max_weights.safetensors.torch.load_model; max_weights.torch.load_into fills a module, too",
     "load": "max_weights.load_weights opens a checkpoint, max_weights.torch.load is for files of torch.save",
-    "save": "it is the method weights.save; max_weights.save_file, save_sharded and save_gguf save tensors",
     "safe_open": "it is max_weights.safetensors.safe_open; max_weights.load_weights opens every format",
     "open": "it is max_weights.load_weights",
     "stream": "it is the method weights.stream, of what max_weights.load_weights gives",
