@@ -9,16 +9,16 @@ from max_weights._dim import Dim
 from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._stack import current
+from max_weights.graph._value import BufferValue
 from max_weights.graph.ops import _effects as effects
 from max_weights.graph.ops._creation import range as positions
 from max_weights.graph.ops._indexing import slice_tensor
 from max_weights.graph.ops._operands import is_array, is_scalar, operand, operands, record
 from max_weights.graph.ops._scattering import scatter
 from max_weights.graph.ops._shaping import broadcast_to, flatten, reshape
-from max_weights.graph.value import BufferValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValue, TensorValueLike
+    from max_weights.graph._value import TensorValue, TensorValueLike
 
 __all__ = ["bind_buffer_methods", "buffer_load", "buffer_store", "buffer_store_slice"]
 

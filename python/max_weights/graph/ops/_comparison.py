@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import max_weights.graph._infer as infer
 from max_weights._dtype import DType
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import converted, like, operand, operands, record, require_one_device
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def equal(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:

@@ -9,12 +9,12 @@ import max_weights.graph._infer as infer
 from max_weights._dim import Dim, StaticDim, to_dim
 from max_weights._shape import Shape, listed
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._type import ConvInputLayout, FilterLayout
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import like, operands, record, require_float
-from max_weights.graph.type import ConvInputLayout, FilterLayout
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 _OP = "conv2d"
 

@@ -12,12 +12,12 @@ from max_weights._shape import Shape
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current
+from max_weights.graph._type import BufferType, TensorType
+from max_weights.graph._value import BufferValue, TensorValue
 from max_weights.graph.ops._operands import operand, record
-from max_weights.graph.type import BufferType, TensorType
-from max_weights.graph.value import BufferValue, TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
     Argument: TypeAlias = TensorValueLike | BufferValue
 

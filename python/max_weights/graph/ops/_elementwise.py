@@ -8,12 +8,12 @@ import max_weights.graph._infer as infer
 from max_weights._dtype import DType, DTypeLike
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import quotient
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._comparison import where
 from max_weights.graph.ops._operands import converted, like, operand, operands, record, require_float, require_number
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike, logical: str | None = None) -> TensorValue:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import max_weights.graph.ops._elementwise as elementwise
 import max_weights.graph.ops._reduction as reduction
 from max_weights.graph._call_site import graph_error
-from max_weights.graph.value import TensorValue
+from max_weights.graph._value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def max(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | None = None) -> TensorValue:

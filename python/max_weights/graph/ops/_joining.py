@@ -11,13 +11,13 @@ from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import same_dtype
 from max_weights.graph._stack import current
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import like, operand, operands, record
-from max_weights.graph.value import TensorValue
 from max_weights.sharding._shape_only import ShapeOnly
 from max_weights.sharding._shape_only import concat as join_slices
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:

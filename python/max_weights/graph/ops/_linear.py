@@ -9,14 +9,14 @@ from max_weights._dim import StaticDim
 from max_weights._dtype import DType
 from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._comparison import logical_and, where
 from max_weights.graph.ops._creation import constant, range
 from max_weights.graph.ops._operands import like, operand, operands, record, require_number
 from max_weights.graph.ops._shaping import unsqueeze
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def matmul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:

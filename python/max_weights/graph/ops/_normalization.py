@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import max_weights.graph._infer as infer
 from max_weights._shape import Shape, listed
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._elementwise import rsqrt
 from max_weights.graph.ops._operands import like, operand, operands, record, require_float, require_one_device
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def softmax(value: TensorValueLike, axis: int = -1) -> TensorValue:

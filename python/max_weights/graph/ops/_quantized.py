@@ -11,11 +11,11 @@ from max_weights._quantization import QuantizationConfig, QuantizationEncoding
 from max_weights._shape import listed
 from max_weights.errors import UnsupportedError
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import converted, like, operand, record, require_float, require_one_device
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 _NAMES = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 

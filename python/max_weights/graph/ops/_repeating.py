@@ -9,15 +9,15 @@ import max_weights.graph._infer as infer
 from max_weights._dim import DimLike
 from max_weights._dtype import DType
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._creation import range
 from max_weights.graph.ops._indexing import gather
 from max_weights.graph.ops._operands import converted, operand
 from max_weights.graph.ops._reduction import cumsum, sum
 from max_weights.graph.ops._shaping import broadcast_to, flatten, squeeze, unsqueeze
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def repeat_interleave(

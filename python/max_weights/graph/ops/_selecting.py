@@ -10,11 +10,11 @@ from max_weights._dtype import DType
 from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._stack import current
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import converted, like, operand
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def top_k(input: TensorValueLike, k: DimLike, axis: int = -1) -> tuple[TensorValue, TensorValue]:

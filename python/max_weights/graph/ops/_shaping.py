@@ -11,11 +11,11 @@ from max_weights._dim import DimLike, StaticDim, to_dim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike, listed
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import converted, is_scalar, like, operand, record, scalar
-from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 
 def reshape(x: TensorValueLike, shape: Iterable[DimLike]) -> TensorValue:
