@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from max_weights._benching import BenchResult, bench
     from max_weights._buffer import Buffer
     from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
+    from max_weights._checkpoints import infos
     from max_weights._core import (
         __version__,
-        infos,
         set_threads,
         verify_checksums,
     )
@@ -100,7 +100,8 @@ _NAMES = {
     "_benching": "BenchResult bench",
     "_buffer": "Buffer",
     "_checking": "InvalidCheckpointError Report assert_checkpoint_ok validate",
-    "_core": "__version__ infos set_threads verify_checksums",
+    "_checkpoints": "infos",
+    "_core": "__version__ set_threads verify_checksums",
     "_devices": "DeviceRef virtual_devices",
     "_difference": "Difference diff",
     "_dropin": "patch patched unpatch",

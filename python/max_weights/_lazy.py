@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._checkpoints import require_tree
+from max_weights._checkpoints import SAFETENSORS_DTYPES, tree_of
 from max_weights._core import Ahead, load_tensors
 from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
@@ -14,6 +14,7 @@ from max_weights.errors import ArgumentError, UnsupportedError
 if TYPE_CHECKING:
     import torch
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._selection import Select
@@ -22,7 +23,7 @@ __all__ = ["LazyTensor", "lazy_state_dict"]
 
 
 def lazy_state_dict(
-    node: WeightsNode,
+    checkpoint: Checkpoint,
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
@@ -37,8 +38,8 @@ def lazy_state_dict(
     nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing is
     there twice.
     """
-    require_tree(node, "lazy_state_dict")
-    request = LoadRequest(select, rename, dtype, packed, dequantize=dequantize).resolve(node)
+    weights = tree_of(checkpoint, "lazy_state_dict")
+    request = LoadRequest(select, rename, dtype, packed, dequantize=dequantize).resolve(weights)
     nodes = dict(request.node.items())
     ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
     rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)
@@ -95,7 +96,7 @@ class LazyTensor:
     def get_dtype(self) -> str:
         """Return the dtype by its name in safetensors files, such as `BF16`."""
         dtype = self._dtype()
-        name = _NAMES.get(dtype)
+        name = SAFETENSORS_DTYPES.get(dtype)
         if name is None:
             raise UnsupportedError(f"safetensors files have no name for the dtype {dtype!r}; `dtype` is torch's")
         return name
@@ -129,26 +130,3 @@ class LazyTensor:
 
     def __repr__(self) -> str:
         return f"LazyTensor({self._dtype()!r}, {tuple(self.get_shape())})"
-
-
-_NAMES: dict[DType | str, str] = {
-    DType.bool: "BOOL",
-    DType.uint8: "U8",
-    DType.int8: "I8",
-    DType.uint16: "U16",
-    DType.int16: "I16",
-    DType.uint32: "U32",
-    DType.int32: "I32",
-    DType.uint64: "U64",
-    DType.int64: "I64",
-    DType.float16: "F16",
-    DType.bfloat16: "BF16",
-    DType.float32: "F32",
-    DType.float64: "F64",
-    DType.complex64: "C64",
-    DType.float8_e4m3fn: "F8_E4M3",
-    DType.float8_e4m3fnuz: "F8_E4M3FNUZ",
-    DType.float8_e5m2: "F8_E5M2",
-    DType.float8_e5m2fnuz: "F8_E5M2FNUZ",
-    DType.float8_e8m0fnu: "F8_E8M0",
-}
