@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from max_weights._benching import BenchResult, bench
     from max_weights._buffer import Buffer
     from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
-    from max_weights._checkpoints import infos
+    from max_weights._checkpoints import Checkpoint, infos
     from max_weights._core import (
         __version__,
         set_threads,
@@ -52,10 +52,14 @@ if TYPE_CHECKING:
     from max_weights._planning import plan
     from max_weights._quantization import dequantize, dequantize_groups, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
+    from max_weights._read_options import ReadOptions
+    from max_weights._remote import Remote
     from max_weights._renaming import renamed
     from max_weights._resharding import reshard, reshard_plan
+    from max_weights._result import Finding, Result
     from max_weights._saving import SafetensorsWriter, save_file, save_sharded
     from max_weights._saving_gguf import save_gguf
+    from max_weights._torch_verbs import load_file, load_into, verify_loaded
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
     from max_weights._weight_statistics import stats
@@ -83,16 +87,17 @@ if TYPE_CHECKING:
 # Written by tools/surface.py from the imports above: run it after each change of them.
 # fmt: off
 __all__ = [
-    "BenchResult", "Buffer", "ClosedError", "DType", "DeviceError", "DeviceRef", "Difference", "FileChangedError",
-    "FormatError", "GGUFWeights", "InvalidCheckpointError", "MissingFileError", "PytorchWeights", "Report",
-    "SafetensorWeights", "SafetensorsWriter", "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights",
-    "WeightsError", "WeightsFormat", "WeightsNode", "__version__", "assert_checkpoint_ok", "bench", "conversion",
-    "delta", "dequantize", "dequantize_groups", "diff", "digests", "driver", "dtype", "engine", "errors",
-    "expectation_of_config", "finfo", "fingerprint", "graph", "infos", "integrations", "jax", "lazy_state_dict",
-    "load_ranks", "load_weights", "nn", "numpy", "patch", "patched", "pipelines", "plan", "quantize", "quantized",
-    "release_memory", "remote", "renamed", "reshard", "reshard_plan", "safetensors", "save_file", "save_gguf",
-    "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions", "stats", "tasks", "torch", "types",
-    "unpatch", "validate", "verify_checksums", "virtual_devices", "weights_format",
+    "BenchResult", "Buffer", "Checkpoint", "ClosedError", "DType", "DeviceError", "DeviceRef", "Difference",
+    "FileChangedError", "Finding", "FormatError", "GGUFWeights", "InvalidCheckpointError", "MissingFileError",
+    "PytorchWeights", "ReadOptions", "Remote", "Report", "Result", "SafetensorWeights", "SafetensorsWriter",
+    "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights", "WeightsError", "WeightsFormat", "WeightsNode",
+    "__version__", "assert_checkpoint_ok", "bench", "conversion", "delta", "dequantize", "dequantize_groups", "diff",
+    "digests", "driver", "dtype", "engine", "errors", "expectation_of_config", "finfo", "fingerprint", "graph", "infos",
+    "integrations", "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy",
+    "patch", "patched", "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard",
+    "reshard_plan", "safetensors", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding",
+    "show_versions", "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_checksums", "verify_loaded",
+    "virtual_devices", "weights_format",
 ]
 _NAMES = {
     "": """conversion delta driver dtype engine errors graph integrations jax nn numpy pipelines remote safetensors
@@ -100,7 +105,7 @@ _NAMES = {
     "_benching": "BenchResult bench",
     "_buffer": "Buffer",
     "_checking": "InvalidCheckpointError Report assert_checkpoint_ok validate",
-    "_checkpoints": "infos",
+    "_checkpoints": "Checkpoint infos",
     "_core": "__version__ set_threads verify_checksums",
     "_devices": "DeviceRef virtual_devices",
     "_difference": "Difference diff",
@@ -114,10 +119,14 @@ _NAMES = {
     "_planning": "plan",
     "_quantization": "dequantize dequantize_groups quantize scale_blocks",
     "_quantized_weights": "quantized",
+    "_read_options": "ReadOptions",
+    "_remote": "Remote",
     "_renaming": "renamed",
     "_resharding": "reshard reshard_plan",
+    "_result": "Finding Result",
     "_saving": "SafetensorsWriter save_file save_sharded",
     "_saving_gguf": "save_gguf",
+    "_torch_verbs": "load_file load_into verify_loaded",
     "_versions": "show_versions",
     "_weight_data": "WeightData",
     "_weight_statistics": "stats",
@@ -131,22 +140,16 @@ _NAMES = {
 _HOMES = {name: f"max_weights.{home or name}" for home, names in _NAMES.items() for name in names.split()}
 # What is looked for here, and where it is.
 _ELSEWHERE = {
-    "load_file": "max_weights.torch, .numpy and .jax have it, for the tensors of each",
-    "load_into": "it is max_weights.torch.load_into",
-    "load_state_dict": "max_weights.torch.load_into fills a module of torch, the load_state_dict of max_weights.nn "
-    "modules those",
-    "load_model": "it is max_weights.safetensors.torch.load_model; max_weights.torch.load_into fills a module, too",
-    "load": "max_weights.load_weights opens a checkpoint, max_weights.torch.load is for files of torch.save",
-    "save": "it is the method weights.save; max_weights.save_file, save_sharded and save_gguf save tensors",
-    "safe_open": "it is max_weights.safetensors.safe_open; max_weights.load_weights opens every format",
-    "open": "it is max_weights.load_weights",
-    "stream": "it is the method weights.stream, of what max_weights.load_weights gives",
-    "convert": "it is the method weights.save, or the command max-weights convert",
-    "verify_loaded": "it is max_weights.torch.verify_loaded",
+    "load_state_dict": "load_into fills a module of torch, the load_state_dict of max_weights.nn modules those",
+    "load_model": "it is max_weights.safetensors.torch.load_model; load_into fills a module, too",
+    "load": "load_weights opens a checkpoint, load_file loads one, max_weights.torch.load is for files of torch.save",
+    "safe_open": "it is max_weights.safetensors.safe_open; load_weights opens every format",
+    "open": "it is load_weights",
+    "stream": "it is the method weights.stream, of what load_weights gives",
+    "convert": "it is save, or the command max-weights convert",
     "to_onnx": "weights alone are no model: max_weights.graph.onnx.save writes a max_weights.graph.Graph",
-    "Remote": "it is max_weights.remote.Remote",
-    "ReadOptions": "it is max_weights.types.ReadOptions",
     "Shard": "it is max_weights.sharding.Shard",
+    "GraphError": "it is max_weights.graph.GraphError",
 }
 
 
