@@ -4,8 +4,6 @@ The Rust core writes the messages and fills in the attributes. This module impor
 core can import it from anywhere.
 """
 
-from __future__ import annotations
-
 __all__ = [
     "ArgumentError",
     "ClosedError",

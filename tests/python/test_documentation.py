@@ -12,7 +12,7 @@ from max_weights import _core
 MODULES = [
     "max_weights",
     "max_weights._buffer",
-    "max_weights.devices",
+    "max_weights._devices",
     "max_weights._dropin",
     "max_weights.dtype",
     "max_weights.errors",
@@ -23,7 +23,7 @@ MODULES = [
     "max_weights.nn",
     "max_weights.numpy",
     "max_weights._planning",
-    "max_weights.quantization",
+    "max_weights._quantization",
     "max_weights._resharding",
     "max_weights._saving",
     "max_weights.sharding",

@@ -14,8 +14,8 @@ import pytest
 
 import max_weights
 from max_weights import GGUFWeights, MissingFileError, PytorchWeights, SafetensorWeights, load_weights
+from max_weights._quantization import QuantizationEncoding
 from max_weights._weights import WeightInfo
-from max_weights.quantization import QuantizationEncoding
 
 Make = Callable[..., Path]
 

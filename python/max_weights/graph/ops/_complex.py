@@ -8,7 +8,7 @@ from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._operands import like, operand, operands, record
 from max_weights.graph.ops._shaping import stack
-from max_weights.graph.value import TensorValue, TensorValueLike
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 
 def as_interleaved_complex(x: TensorValueLike) -> TensorValue:

@@ -21,7 +21,7 @@ from max_weights.graph.ops._operands import (
     require_number,
     require_one_device,
 )
-from max_weights.graph.value import TensorValue, TensorValueLike
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 
 class Unary(Protocol):

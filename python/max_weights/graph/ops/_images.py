@@ -20,7 +20,7 @@ from max_weights.graph.ops._operands import (
     require_one_device,
     scalar,
 )
-from max_weights.graph.value import TensorValue, TensorValueLike
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 _COORDINATES = ("half_pixel", "align_corners", "asymmetric", "half_pixel_1d")
 _ROUNDINGS = ("half_down", "half_up", "floor", "ceil")

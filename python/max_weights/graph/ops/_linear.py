@@ -22,7 +22,7 @@ from max_weights.graph.ops._operands import (
     require_one_device,
 )
 from max_weights.graph.ops._shaping import unsqueeze
-from max_weights.graph.value import TensorValue, TensorValueLike
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 
 def matmul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:

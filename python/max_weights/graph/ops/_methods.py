@@ -19,7 +19,7 @@ from max_weights.graph.ops import _shaping as shaping
 from max_weights.graph.ops._indexing import slice_tensor
 from max_weights.graph.ops._operands import is_operand, operand
 from max_weights.graph.ops._shaping import concat
-from max_weights.graph.value import BufferValue, TensorValue, TensorValueLike
+from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike
 
 if TYPE_CHECKING:
     from typing import Self

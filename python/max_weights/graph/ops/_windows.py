@@ -13,8 +13,8 @@ from max_weights.graph._call_site import graph_error
 from max_weights.graph.ops._creation import constant
 from max_weights.graph.ops._operands import like, operand, operands, record, require_float
 from max_weights.graph.ops._shaping import broadcast_to, pad, permute
-from max_weights.graph.type import ConvInputLayout, FilterLayout
-from max_weights.graph.value import TensorValue, TensorValueLike
+from max_weights.graph._type import ConvInputLayout, FilterLayout
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 _Pair: TypeAlias = int | tuple[int, int]
 _OP = "conv2d"
