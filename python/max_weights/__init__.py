@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
-    from max_weights._loading import digests, load_ranks
+    from max_weights._loading import load_ranks
     from max_weights._planning import plan
     from max_weights._quantization import dequantize, dequantize_groups, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
@@ -92,7 +92,7 @@ __all__ = [
     "PytorchWeights", "ReadOptions", "Remote", "Report", "Result", "SafetensorWeights", "SafetensorsWriter",
     "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights", "WeightsError", "WeightsFormat", "WeightsNode",
     "__version__", "assert_checkpoint_ok", "bench", "conversion", "delta", "dequantize", "dequantize_groups", "diff",
-    "digests", "driver", "dtype", "engine", "errors", "expectation_of_config", "finfo", "fingerprint", "graph", "infos",
+    "driver", "dtype", "engine", "errors", "expectation_of_config", "finfo", "fingerprint", "graph", "infos",
     "integrations", "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy",
     "patch", "patched", "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard",
     "reshard_plan", "safetensors", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding",
@@ -115,7 +115,7 @@ _NAMES = {
     "_fingerprint": "fingerprint",
     "_fingerprint_cache": "release_memory",
     "_lazy": "lazy_state_dict",
-    "_loading": "digests load_ranks",
+    "_loading": "load_ranks",
     "_planning": "plan",
     "_quantization": "dequantize dequantize_groups quantize scale_blocks",
     "_quantized_weights": "quantized",

@@ -60,8 +60,8 @@ DOORS: dict[str, Callable[[WeightsNode], Any]] = {
     "load(backend='read')": lambda w: w.load(backend="read")["a"].to_numpy(),
     "load(backend='direct')": lambda w: w.load(backend="direct")["a"].to_numpy(),
     "load(drop_cache=True)": lambda w: w.load(drop_cache=True)["a"].to_numpy(),
-    "load(storage='per-tensor')": lambda w: w.load(copy=True, storage="per-tensor")["a"].to_numpy(),
-    "load(verify=)": lambda w: w.load(verify=max_weights.digests(w))["a"].to_numpy(),
+    "load(copy='per-tensor')": lambda w: w.load(copy="per-tensor")["a"].to_numpy(),
+    "load(digests=)": lambda w: w.load(digests=max_weights.fingerprint(w, digests=True).digests)["a"].to_numpy(),
     "load(shard=)": lambda w: np.concatenate(
         [w.load("a", shard=Shard(rank, 2, ShardingStrategy.rowwise(2)))["a"].to_numpy() for rank in range(2)]
     ),
@@ -122,12 +122,13 @@ def test_however_it_was_written(weights: WeightsNode, write: str) -> None:
 
 
 def test_digests_and_statistics_are_of_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:
-    of_file, before = max_weights.digests(weights), max_weights.stats(weights, "a")["maximum"]
+    of_file, before = max_weights.fingerprint(weights, digests=True).digests, max_weights.stats(weights, "a")["maximum"]
     np.asarray(weights.a)[:] = 7
     weights.save(tmp_path / "written.safetensors")
-    assert max_weights.digests(weights) != of_file
-    assert max_weights.digests(weights) == max_weights.digests(
-        max_weights.load_weights(tmp_path / "written.safetensors")
+    assert max_weights.fingerprint(weights, digests=True).digests != of_file
+    assert (
+        max_weights.fingerprint(weights, digests=True).digests
+        == max_weights.fingerprint(max_weights.load_weights(tmp_path / "written.safetensors"), digests=True).digests
     )
     assert (before, max_weights.stats(weights, "a")["maximum"], max_weights.stats(weights, "a")["std"]) == (
         [99],
