@@ -23,7 +23,7 @@ from max_weights import _autoload as autoload
 from max_weights._garbage import gc_paused
 from max_weights._switches import is_on
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.integrations import WeightsReader, WeightsWriter
 
 Make = Callable[..., Path]
 TENSORS = {"a.weight": np.arange(8, dtype="f4").reshape(2, 4), "b": np.ones(3, "f4")}
@@ -111,8 +111,8 @@ def test_dcp_says_where_a_checkpoint_is(path: Path, tmp_path: Path) -> None:
         WeightsWriter().set_up_storage_writer(is_coordinator=True)
     with pytest.raises(ArgumentError, match="WeightsReader has no checkpoint: give it a path, or checkpoint_id="):
         WeightsReader().read_metadata()
-    with pytest.raises(ArgumentError, match="timeout= has no effect without ranks"):
-        WeightsReader(path, timeout=3)
+    with pytest.raises(ArgumentError, match="rank_timeout= has no effect without ranks"):
+        WeightsReader(path, rank_timeout=3)
 
 
 @pytest.mark.parametrize("name", ["conversion", "delta", "errors", "remote", "tasks", "types", "integrations"])
