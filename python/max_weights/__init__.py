@@ -40,11 +40,10 @@ if TYPE_CHECKING:
         set_threads,
         verify_checksums,
     )
-    from max_weights._devices import DeviceRef, virtual_devices
+    from max_weights._devices import DeviceRef
     from max_weights._difference import Difference, diff
     from max_weights._dropin import patch, patched, unpatch
-    from max_weights._dtype import DType, finfo
-    from max_weights._expected_config import expectation_of_config
+    from max_weights._dtype import DType
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
@@ -63,16 +62,7 @@ if TYPE_CHECKING:
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
     from max_weights._weight_statistics import stats
-    from max_weights._weights import (
-        GGUFWeights,
-        PytorchWeights,
-        SafetensorWeights,
-        Weights,
-        WeightsFormat,
-        WeightsNode,
-        load_weights,
-        weights_format,
-    )
+    from max_weights._weights import Weights, WeightsNode, load_weights
     from max_weights.errors import (
         ClosedError,
         DeviceError,
@@ -88,16 +78,14 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "BenchResult", "Buffer", "Checkpoint", "ClosedError", "DType", "DeviceError", "DeviceRef", "Difference",
-    "FileChangedError", "Finding", "FormatError", "GGUFWeights", "InvalidCheckpointError", "MissingFileError",
-    "PytorchWeights", "ReadOptions", "Remote", "Report", "Result", "SafetensorWeights", "SafetensorsWriter",
-    "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights", "WeightsError", "WeightsFormat", "WeightsNode",
-    "__version__", "assert_checkpoint_ok", "bench", "conversion", "delta", "dequantize", "dequantize_groups", "diff",
-    "driver", "dtype", "engine", "errors", "expectation_of_config", "finfo", "fingerprint", "graph", "infos",
-    "integrations", "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy",
-    "patch", "patched", "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard",
-    "reshard_plan", "safetensors", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding",
-    "show_versions", "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_checksums", "verify_loaded",
-    "virtual_devices", "weights_format",
+    "FileChangedError", "Finding", "FormatError", "InvalidCheckpointError", "MissingFileError", "ReadOptions", "Remote",
+    "Report", "Result", "SafetensorsWriter", "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights",
+    "WeightsError", "WeightsNode", "__version__", "assert_checkpoint_ok", "bench", "conversion", "delta", "dequantize",
+    "dequantize_groups", "diff", "driver", "dtype", "engine", "errors", "fingerprint", "graph", "infos", "integrations",
+    "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy", "patch", "patched",
+    "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard", "reshard_plan",
+    "safetensors", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions",
+    "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_checksums", "verify_loaded",
 ]
 _NAMES = {
     "": """conversion delta driver dtype engine errors graph integrations jax nn numpy pipelines remote safetensors
@@ -107,11 +95,10 @@ _NAMES = {
     "_checking": "InvalidCheckpointError Report assert_checkpoint_ok validate",
     "_checkpoints": "Checkpoint infos",
     "_core": "__version__ set_threads verify_checksums",
-    "_devices": "DeviceRef virtual_devices",
+    "_devices": "DeviceRef",
     "_difference": "Difference diff",
     "_dropin": "patch patched unpatch",
-    "_dtype": "DType finfo",
-    "_expected_config": "expectation_of_config",
+    "_dtype": "DType",
     "_fingerprint": "fingerprint",
     "_fingerprint_cache": "release_memory",
     "_lazy": "lazy_state_dict",
@@ -130,8 +117,7 @@ _NAMES = {
     "_versions": "show_versions",
     "_weight_data": "WeightData",
     "_weight_statistics": "stats",
-    "_weights": """GGUFWeights PytorchWeights SafetensorWeights Weights WeightsFormat WeightsNode load_weights
-    weights_format""",
+    "_weights": "Weights WeightsNode load_weights",
     "errors": """ClosedError DeviceError FileChangedError FormatError MissingFileError UnsupportedError
     WeightNotFoundError WeightsError""",
 }
