@@ -537,9 +537,10 @@ VERBS: dict[str, Verb] = {
 # Public functions and classes whose parameters are what they work on, and no options of how.
 WITHOUT_OPTIONS = {
     "aliases",
-    "expectation_of_config",
-    "finfo",
+    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
     "infos",
+    "load_file",  # these three: the options of max_weights.torch's
+    "load_into",
     "objects",
     "patched",
     "quantize",
@@ -548,7 +549,6 @@ WITHOUT_OPTIONS = {
     "show_versions",
     "unpatch",
     "verify_checksums",
-    "virtual_devices",
+    "verify_loaded",
     "warnings",
-    "weights_format",
 }

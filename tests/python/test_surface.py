@@ -123,7 +123,7 @@ def test_modules_are_there_without_an_import_of_their_own(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "way"), [("load_file", "max_weights.torch"), ("load", "load_weights"), ("Remote", "remote")]
+    ("name", "way"), [("safe_open", "safetensors.safe_open"), ("load", "load_weights"), ("Shard", "sharding.Shard")]
 )
 def test_a_name_that_is_elsewhere_says_where(name: str, way: str) -> None:
     with pytest.raises(AttributeError, match=rf"has no attribute '{name}': .*{way}"):

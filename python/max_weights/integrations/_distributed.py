@@ -37,7 +37,7 @@ from max_weights._typing import known
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch.distributed import ProcessGroup
     from torch.distributed.checkpoint.planner import ReadItem, WriteItem
