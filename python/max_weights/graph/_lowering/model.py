@@ -54,11 +54,7 @@ class LoweredModel:
     """Whether weights are initializers."""
 
     def repack_weights(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
-        """Return what replaces weights in packed blocks, by name, and add it to the model.
-
-        Args:
-            values: The values of the weights by name.
-        """
+        """Return what replaces weights in packed blocks, by name, and add it to the model."""
         buffers: dict[str, Buffer] = {}
         for (source, encoding, part), value in self.repacked.items():
             if source not in self.inputs:
@@ -90,18 +86,7 @@ class LoweredModel:
 
 
 def lower(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool) -> LoweredModel:
-    """Return a graph as an ONNX model.
-
-    Args:
-        graph: A graph with outputs.
-        shapes: The shapes of weights whose types have symbols.
-        initializers: Whether weights are initializers whose data is elsewhere; otherwise they are inputs.
-
-    Raises:
-        GraphError: the graph has no outputs (a ValueError).
-        UnsupportedError: an operation or a dtype that cannot be run; the message names it, and the line of the user's
-            code.
-    """
+    """Return a graph as an ONNX model."""
     import onnx_ir as ir
 
     shared = Shared(graph.parameters)
@@ -177,13 +162,7 @@ _SAME_BYTES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
 def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapping[str, int]) -> list[str]:
-    """Return the sentences, one for each weight and conversion.
-
-    Args:
-        lowered: The model.
-        weights: The values of its weights by name.
-        sizes: The bytes of what replaces packed weights, by name.
-    """
+    """Return the sentences, one for each weight and conversion."""
     sentences = []
     for name, encoding in lowered.decoded_inputs.values():
         sentences.append(f"{name} of {encoding} is decoded to float32 in each run")

@@ -93,13 +93,7 @@ _WHOLE = (None, None, 1)
 
 
 def repack(encoding: str, part: str, blocks: Buffer) -> Buffer:
-    """Return a tensor that a model computes with instead of blocks.
-
-    Args:
-        encoding: The encoding of the blocks.
-        part: Which tensor: `elements`, or `numbers` or `scales` of Q4_0.
-        blocks: `[..., bytes]`.
-    """
+    """Return a tensor that a model computes with instead of blocks."""
     if part == ELEMENTS:
         return dequantize(blocks, encoding)
     import numpy as np
@@ -135,17 +129,7 @@ def lower_product(scope: Scope, node: Node) -> ir.Value:
 
 
 def write_elements(scope: Scope, node: Node, blocks: TensorValue, encoding: str) -> ir.Value:
-    """Write the elements of blocks: of whole rows of a weight or an input, the same rows of its elements.
-
-    Args:
-        scope: The scope to write to.
-        node: The operation that needs them.
-        blocks: The blocks.
-        encoding: Their encoding.
-
-    Raises:
-        UnsupportedError: the blocks are computed in another way.
-    """
+    """Write the elements of blocks: of whole rows of a weight or an input, the same rows of its elements."""
     source = blocks.node
     if source.op in ("weight", "input"):
         return scope.repacked_part(blocks, encoding, ELEMENTS)
