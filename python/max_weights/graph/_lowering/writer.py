@@ -128,7 +128,7 @@ class Writer:
         result_dtype: DType | None = None,
         **attributes: Attribute,
     ) -> ir.Value:
-        """Write a node whose `inputs` are of one dtype, converted if there is no kernel for that; others are as they are."""
+        """Write a node whose `inputs` are of one dtype, converted if there is no kernel for it."""
         wide = computed_as(operator, dtype)
         operands = [*(self.cast(x, dtype, wide) for x in inputs), *extra_inputs]
         result = self.add(operator, operands, domain="", **attributes)
