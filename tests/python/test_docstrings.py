@@ -85,12 +85,7 @@ def routines() -> dict[str, Any]:
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
     for key, value in vars(kind).items():
         member = getattr(value, "__func__", value)
-        if (
-            key.startswith("_")
-            or key in OF_MAPPINGS
-            or not inspect.isroutine(member)
-            or inspect.isgetsetdescriptor(member)
-        ):
+        if key.startswith("_") or key in OF_MAPPINGS or not (inspect.isroutine(member) and callable(member)):
             continue
         inherited = any(getattr(vars(base).get(key), "__doc__", None) for base in kind.__mro__[1:])
         if member.__doc__ or not inherited:  # what a base class explains need not be explained again
