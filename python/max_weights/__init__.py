@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from max_weights._core import (
         __version__,
         set_threads,
-        verify_checksums,
     )
     from max_weights._devices import DeviceRef, virtual_devices
     from max_weights._difference import Difference, diff
@@ -123,7 +122,6 @@ __all__ = [
     "torch",
     "unpatch",
     "validate",
-    "verify_checksums",
     "virtual_devices",
     "weights_format",
 ]
@@ -192,7 +190,6 @@ _HOMES = {
     "torch": "max_weights.torch",
     "unpatch": "max_weights._dropin",
     "validate": "max_weights._checking",
-    "verify_checksums": "max_weights._core",
     "virtual_devices": "max_weights.devices",
     "weights_format": "max_weights._weights",
 }
@@ -213,6 +210,8 @@ _MODULES = (
 )
 # What is looked for here, and where it is.
 _ELSEWHERE = {
+    "digests": "it is max_weights.fingerprint(checkpoint, digests=True).digests",
+    "verify_checksums": "it is max_weights.fingerprint(checkpoint, checksums=True)",
     "load_file": "max_weights.torch, .numpy and .jax have it, for the tensors of each",
     "load_into": "it is max_weights.torch.load_into",
     "load_state_dict": "max_weights.torch.load_into fills a module of torch, the load_state_dict of max_weights.nn "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import DimLike
@@ -21,10 +20,7 @@ from max_weights.graph.ops._operands import (
     require_one_device,
     scalar,
 )
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+from max_weights.graph.value import TensorValue, TensorValueLike
 
 _COORDINATES = ("half_pixel", "align_corners", "asymmetric", "half_pixel_1d")
 _ROUNDINGS = ("half_down", "half_up", "floor", "ceil")
