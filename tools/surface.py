@@ -1,7 +1,8 @@
 """Write what follows from the lists of public names: `python tools/surface.py`. A test says where that was forgotten.
 
-The imports of `python/max_weights/__init__.py` are the one list of the names there; its `__all__` and the table of what
-is imported when it is first used are written from them. The dotted paths of MAX are written from the table below.
+The imports of `python/max_weights/__init__.py`, and of the other packages in LAZY, are the one list of the names there;
+`__all__` and the table of what is imported when it is first used are written from them. The modules of the dotted paths
+of MAX are written from the table below.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ PATHS: dict[str, dict[str, str]] = {
     "pipelines.nn": _LAYERS,
     "pipelines.nn.layer": _LAYERS,
 }
+LAZY = ("", "integrations", "nn")
+"""The packages whose names are imported when they are first used."""
 _INDENTED: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
 _MARK = "# Written by tools/surface.py from the imports above: run it after each change of them.\n"
 
@@ -130,7 +133,7 @@ def facade(path: str) -> str:
 
 
 def lists_of(source: str) -> str:
-    """Return `__init__.py` with `__all__` and the table of homes that follow from its imports."""
+    """Return an `__init__.py` with `__all__` and the table of homes that follow from its imports."""
     before, _, rest = source.partition(_MARK)
     _, _, after = rest.partition("# fmt: on\n")
     block = next(node for node in ast.parse(before).body if isinstance(node, ast.If))
@@ -138,6 +141,8 @@ def lists_of(source: str) -> str:
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         assert node.module
+        if node.module == "collections.abc":
+            continue
         homes.setdefault(node.module.removeprefix("max_weights").removeprefix("."), []).extend(
             alias.name for alias in node.names
         )
@@ -152,8 +157,9 @@ def lists_of(source: str) -> str:
 
 def written() -> dict[Path, str]:
     """Return the text of each file that this writes."""
-    package = PACKAGE / "__init__.py"
-    return {package: lists_of(package.read_text())} | {file_of(path): facade(path) for path in PATHS}
+    packages = [PACKAGE / folder / "__init__.py" for folder in LAZY]
+    lists = {package: lists_of(package.read_text()) for package in packages}
+    return lists | {file_of(path): facade(path) for path in PATHS}
 
 
 def main() -> None:
