@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from max_weights._remote import Remote
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
-    from max_weights.graph.weight import Weight
+    from max_weights.graph._weight import Weight
     from max_weights.sharding._by_name import Shard
 else:
     from max_weights._core import WeightsNode as Node

@@ -4,11 +4,10 @@ The Rust core writes the messages and fills in the attributes. This module impor
 core can import it from anywhere.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights._finding import Finding
+del TYPE_CHECKING
 
 __all__ = [
     "ArgumentError",
@@ -108,7 +107,7 @@ class RankError(WeightsError, RuntimeError):
 class VerificationError(WeightsError, ValueError):
     """A model that was loaded is not what its files hold."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple["Finding", ...] = ()
     """What is wrong: each a `max_weights.types.Finding`."""
 
 

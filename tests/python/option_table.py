@@ -22,7 +22,7 @@ import max_weights.torch
 from max_weights import WeightsNode, nn
 from max_weights._loading import LoadOptions
 from max_weights._read_options import ReadKeywords
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote, source
 from option_cases import (
     HALF,
@@ -67,7 +67,7 @@ READ: dict[str, Row] = {
     "drop_cache": Changes(True),
     "digests": Refused({}, "digests has none of"),
 }
-TIMEOUT = Refused(30, "timeout= has no effect without ranks")
+TIMEOUT = Refused(30, "rank_timeout= has no effect without ranks")
 GROUP = Kept("test_ranks.py::test_shards_of_ranks_are_what_each_would_load_alone")
 LOADED = {
     **WHAT,
@@ -246,7 +246,7 @@ VERBS: dict[str, Verb] = {
             "strict": STRICT,
             "group": Kept("test_ranks.py::test_a_group_may_have_one_rank"),
             "spread": Refused("world", "spread= has no effect without ranks"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         into,
         (LoadOptions,),
@@ -424,7 +424,7 @@ VERBS: dict[str, Verb] = {
         max_weights.delta.apply,
         {
             "sync": Kept(DELTA + "test_deltas_of_a_folder_are_read_by_url"),
-            "verify": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
+            "read_back": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
             "progress": PROGRESS,
         },
         lambda case, options: max_weights.delta.apply(case.path, made_delta(case), **options),
@@ -434,7 +434,7 @@ VERBS: dict[str, Verb] = {
         {
             "rename": Kept(DELTA + "test_a_module_gets_a_delta_also_under_other_names"),
             "group": Kept("test_ranks.py::test_deltas_are_applied_to_parts_of_every_placement"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
         lambda case, options: applied(case, options),
@@ -502,12 +502,11 @@ VERBS: dict[str, Verb] = {
     "WeightsReader": Verb(
         WeightsReader,
         {
-            "path": Refused(None, "WeightsReader has no checkpoint"),
+            "checkpoint": Refused(None, "WeightsReader has no checkpoint"),
             "group": Kept("test_ranks_saving.py::test_dcp_load_reads_every_placement_and_each_byte_once"),
-            "timeout": TIMEOUT,
-            "remote": DCP,
+            "rank_timeout": TIMEOUT,
         },
-        lambda case, options: repr(WeightsReader(**({"path": case.path} | options)).read_metadata()),
+        lambda case, options: repr(WeightsReader(**({"checkpoint": case.path} | options)).read_metadata()),
     ),
     "WeightsWriter": Verb(
         WeightsWriter,
@@ -518,7 +517,7 @@ VERBS: dict[str, Verb] = {
             "name": Changes("weights"),
             "alignment": Changes(4096),
             "sync": SYNC,
-            "timeout": Refused(-1, "timeout"),
+            "rank_timeout": Refused(-1, "rank_timeout"),
             "remote": DCP,
         },
         saved(lambda case, options: saved_by_torch(case, {"folder": case.folder / "dcp"} | options)),
@@ -530,9 +529,10 @@ VERBS: dict[str, Verb] = {
 # Public functions and classes whose parameters are what they work on, and no options of how.
 WITHOUT_OPTIONS = {
     "aliases",
-    "expectation_of_config",
-    "finfo",
+    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
     "infos",
+    "load_file",  # these three: the options of max_weights.torch's
+    "load_into",
     "objects",
     "patched",
     "quantize",
@@ -541,7 +541,6 @@ WITHOUT_OPTIONS = {
     "show_versions",
     "unpatch",
     "verify_checksums",
-    "virtual_devices",
+    "verify_loaded",
     "warnings",
-    "weights_format",
 }

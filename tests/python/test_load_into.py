@@ -367,7 +367,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from max_weights.integrations.distributed import WeightsReader
+from max_weights.integrations import WeightsReader
 from max_weights.torch import load_into
 
 path = "saved.safetensors"

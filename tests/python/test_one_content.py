@@ -177,12 +177,12 @@ def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: 
     import torch
 
     torch.save({"w": torch.ones(100)}, tmp_path / "model.pt")
-    weights = max_weights.PytorchWeights(tmp_path / "model.pt")
+    weights = max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")
     assert max_weights.verify_checksums(weights) == 1
     np.asarray(weights.w)[:] = 7
     with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
         max_weights.verify_checksums(weights)
-    assert max_weights.verify_checksums(max_weights.PytorchWeights(tmp_path / "model.pt")) == 1
+    assert max_weights.verify_checksums(max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")) == 1
 
 
 def test_a_graph_is_saved_with_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:

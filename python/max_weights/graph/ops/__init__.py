@@ -1,6 +1,6 @@
 """The operations of a graph: each takes values, records itself in the current graph, and returns its results."""
 
-from max_weights._unsupported import unsupported_names
+from max_weights._unsupported import unsupported_names as _unsupported_names
 from max_weights.graph.ops import _complex as complex
 from max_weights.graph.ops import _elementwise as elementwise
 from max_weights.graph.ops import _reduction as reduction
@@ -147,7 +147,7 @@ _COMPILER = (
 _BRANCHES = "a graph here has no branches: compute both sides and choose with ops.where, or decide in Python"
 _ORDER = "ONNX Runtime chooses the order in which a graph is computed: record the operations one after another"
 
-__getattr__ = unsupported_names(
+__getattr__ = _unsupported_names(
     __name__,
     **dict.fromkeys(
         (

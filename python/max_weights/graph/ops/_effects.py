@@ -13,13 +13,13 @@ from max_weights._shape import Shape, listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current
+from max_weights.graph._type import BufferType, TensorType
+from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import range as positions
 from max_weights.graph.ops._indexing import slice_tensor
 from max_weights.graph.ops._operands import is_array, is_scalar, operand, operands, record
 from max_weights.graph.ops._scattering import scatter
 from max_weights.graph.ops._shaping import broadcast_to, flatten, reshape
-from max_weights.graph.type import BufferType, TensorType
-from max_weights.graph.value import BufferValue, TensorValue, TensorValueLike
 
 Argument: TypeAlias = "TensorValueLike | BufferValue"
 

@@ -9,6 +9,7 @@ import max_weights.graph._infer as infer
 from max_weights._dtype import DType, DTypeLike
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import quotient
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import (
     converted,
     like,
@@ -21,7 +22,6 @@ from max_weights.graph.ops._operands import (
     require_number,
     require_one_device,
 )
-from max_weights.graph.value import TensorValue, TensorValueLike
 
 
 class Unary(Protocol):

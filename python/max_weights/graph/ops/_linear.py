@@ -9,6 +9,7 @@ from max_weights._quantization import QuantizationConfig, QuantizationEncoding
 from max_weights._shape import Shape, listed
 from max_weights.errors import UnsupportedError
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import constant, range
 from max_weights.graph.ops._elementwise import logical_and, rsqrt, where
 from max_weights.graph.ops._operands import (
@@ -22,7 +23,6 @@ from max_weights.graph.ops._operands import (
     require_one_device,
 )
 from max_weights.graph.ops._shaping import unsqueeze
-from max_weights.graph.value import TensorValue, TensorValueLike
 
 
 def matmul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:

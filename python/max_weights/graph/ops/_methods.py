@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
 from max_weights.graph._stack import current_or_none
+from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike
 from max_weights.graph.ops import _effects as effects
 from max_weights.graph.ops import _elementwise as elementwise
 from max_weights.graph.ops import _linear as linear
@@ -19,7 +20,6 @@ from max_weights.graph.ops import _shaping as shaping
 from max_weights.graph.ops._indexing import slice_tensor
 from max_weights.graph.ops._operands import is_operand, operand
 from max_weights.graph.ops._shaping import concat
-from max_weights.graph.value import BufferValue, TensorValue, TensorValueLike
 
 if TYPE_CHECKING:
     from typing import Self

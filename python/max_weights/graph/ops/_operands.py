@@ -13,8 +13,8 @@ from max_weights._shape import Shape, ShapeLike
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import fit_scalar, promote
 from max_weights.graph._stack import current
-from max_weights.graph.type import TensorType
-from max_weights.graph.value import TensorValue, TensorValueLike
+from max_weights.graph._type import TensorType
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import max_weights.graph._infer as infer
 from max_weights._dtype import DType
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import converted, like, operand, record, require_number
-from max_weights.graph.value import TensorValue, TensorValueLike
 
 
 def max(x: TensorValueLike, axis: int = -1) -> TensorValue:

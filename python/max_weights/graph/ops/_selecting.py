@@ -10,8 +10,8 @@ from max_weights._dtype import DType
 from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._stack import current
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import converted, like, operand
-from max_weights.graph.value import TensorValue, TensorValueLike
 
 
 def max(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | None = None) -> TensorValue:

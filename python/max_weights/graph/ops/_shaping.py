@@ -13,11 +13,11 @@ from max_weights._shape import Shape, ShapeLike, listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import same_dtype
 from max_weights.graph._stack import current
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops import _reduction as reduction
 from max_weights.graph.ops._creation import range as numbers
 from max_weights.graph.ops._indexing import gather
 from max_weights.graph.ops._operands import converted, is_scalar, like, operand, operands, record, scalar
-from max_weights.graph.value import TensorValue, TensorValueLike
 from max_weights.sharding._shape_only import ShapeOnly
 from max_weights.sharding._shape_only import concat as join_slices
 

@@ -10,11 +10,11 @@ import max_weights.graph._infer as infer
 from max_weights._dim import Dim, DimLike, StaticDim, to_dim
 from max_weights._shape import Shape, listed
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._type import ConvInputLayout, FilterLayout
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import constant
 from max_weights.graph.ops._operands import like, operand, operands, record, require_float
 from max_weights.graph.ops._shaping import broadcast_to, pad, permute
-from max_weights.graph.type import ConvInputLayout, FilterLayout
-from max_weights.graph.value import TensorValue, TensorValueLike
 
 _Pair: TypeAlias = int | tuple[int, int]
 _OP = "conv2d"

@@ -19,19 +19,18 @@ from max_weights._shape import listed
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import operand
-from max_weights.graph.value import TensorValue
+from max_weights.nn._linear import Linear
+from max_weights.nn._norm import RMSNorm
 from max_weights.nn._shardable import ShardableLayer
-from max_weights.nn._unsupported_layers import unsupported_layers
-from max_weights.nn.linear import Linear
-from max_weights.nn.norm import RMSNorm
 from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights._quantization import QuantizationEncoding
-    from max_weights.graph.value import TensorValueLike
-    from max_weights.nn.rotary_embedding import RotaryEmbedding
+    from max_weights.graph._value import TensorValueLike
+    from max_weights.nn._rotary_embedding import RotaryEmbedding
 
 __all__ = [
     "Attention",
@@ -40,8 +39,6 @@ __all__ = [
     "num_heads_for_device",
     "scaled_dot_product_attention",
 ]
-
-__getattr__ = unsupported_layers(__name__)
 
 
 class MHAMaskVariant(Enum):

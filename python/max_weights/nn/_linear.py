@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING
 from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
+from max_weights.graph._value import TensorValue
+from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.graph.value import TensorValue
-from max_weights.graph.weight import Weight
+from max_weights.nn._activation import activation_function_from_name, clamp
 from max_weights.nn._shardable import ShardableLayer
-from max_weights.nn._unsupported_layers import unsupported_layers
-from max_weights.nn.activation import activation_function_from_name, clamp
 from max_weights.sharding._strategies import ShardingStrategy
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights._quantization import QuantizationEncoding
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 __all__ = ["MLP", "Linear", "require_no_quant_config"]
-
-__getattr__ = unsupported_layers(__name__)
 
 
 def require_no_quant_config(layer: str, quant_config: object) -> None:

@@ -16,17 +16,15 @@ from max_weights._dim import Dim, to_dim
 from max_weights._dtype import DType
 from max_weights.graph import ops
 from max_weights.graph._graph import Graph
+from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import operand
-from max_weights.graph.value import TensorValue
 from max_weights.nn._module import Module
-from max_weights.nn._unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
 
 __all__ = ["Llama3RopeScalingParams", "Llama3RotaryEmbedding", "RotaryEmbedding"]
 
-__getattr__ = unsupported_layers(__name__)
 
 # Values recorded in a graph are reused in it by each layer of a model. They all go with the graph.
 _RECORDED: WeakKeyDictionary[Graph, WeakValueDictionary[tuple[object, ...], TensorValue]] = WeakKeyDictionary()

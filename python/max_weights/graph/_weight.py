@@ -15,12 +15,10 @@ from max_weights._shape import FixedShape, Shape
 from max_weights.errors import NoGraphError
 from max_weights.graph._call_site import caller_location
 from max_weights.graph._stack import current_or_none
-from max_weights.graph.type import TensorType
-from max_weights.graph.value import TensorValue
+from max_weights.graph._type import TensorType
+from max_weights.graph._value import TensorValue
 from max_weights.sharding._data import readable, require_fit, take
-from max_weights.sharding._pieces import Pieces
-from max_weights.sharding._strategies import Segment, ShardingStrategy
-from max_weights.sharding.functions import (
+from max_weights.sharding._functions import (
     axiswise_sharding_strategy,
     col_sharding_strategy,
     expert_parallel_sharding_strategy,
@@ -32,6 +30,8 @@ from max_weights.sharding.functions import (
     stacked_qkv_sharding_strategy,
     tensor_parallel_sharding_strategy,
 )
+from max_weights.sharding._pieces import Pieces
+from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,21 +9,19 @@ from max_weights._devices import DeviceRef
 from max_weights._dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.graph import ops
+from max_weights.graph._value import TensorValue
+from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.graph.value import TensorValue
-from max_weights.graph.weight import Weight
 from max_weights.nn._module import Module
 from max_weights.nn._shardable import ShardableLayer
-from max_weights.nn._unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
     from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["ConstantLayerNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
-__getattr__ = unsupported_layers(__name__)
 
 _CPU = DeviceRef.CPU()
 

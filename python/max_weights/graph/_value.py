@@ -13,7 +13,7 @@ from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, DimLike
 from max_weights._dtype import DType, DTypeLike
 from max_weights._shape import Shape, ShapeLike
-from max_weights.graph.type import BufferType, TensorType
+from max_weights.graph._type import BufferType, TensorType
 
 if TYPE_CHECKING:
     from typing import Self

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING
 from max_weights._devices import DeviceRef
 from max_weights._dtype import DType
 from max_weights.graph import ops
+from max_weights.graph._type import ConvInputLayout, FilterLayout
+from max_weights.graph._value import TensorValue
+from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.graph.type import ConvInputLayout, FilterLayout
-from max_weights.graph.value import TensorValue
-from max_weights.graph.weight import Weight
 from max_weights.nn._shardable import ShardableLayer
-from max_weights.nn._unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
-    from max_weights.graph.value import TensorValueLike
+    from max_weights.graph._value import TensorValueLike
     from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["Conv1D", "Conv2d"]
-
-__getattr__ = unsupported_layers(__name__)
 
 
 class _Convolution(ShardableLayer):

@@ -11,7 +11,7 @@ from max_weights.errors import ArgumentError
 from max_weights.graph import ops
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValue
+    from max_weights.graph._value import TensorValue
 
 __all__ = ["Activation", "activation_function_from_name", "clamp"]
 
