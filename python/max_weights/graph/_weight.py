@@ -18,41 +18,15 @@ from max_weights.graph._stack import current_or_none
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue
 from max_weights.sharding._data import readable, require_fit, take
-from max_weights.sharding._functions import (
-    axiswise_sharding_strategy,
-    col_sharding_strategy,
-    expert_parallel_sharding_strategy,
-    gate_up_sharding_strategy,
-    head_aware_col_sharding_strategy,
-    replicate_sharding_strategy,
-    row_sharding_strategy,
-    segmented_sharding_strategy,
-    stacked_qkv_sharding_strategy,
-    tensor_parallel_sharding_strategy,
-)
 from max_weights.sharding._pieces import Pieces
-from max_weights.sharding._strategies import Segment, ShardingStrategy
+from max_weights.sharding._strategies import ShardingStrategy
 
 if TYPE_CHECKING:
     from typing import Self
 
     from max_weights._buffer import DLPackArray
 
-__all__ = [
-    "Segment",
-    "ShardingStrategy",
-    "Weight",
-    "axiswise_sharding_strategy",
-    "col_sharding_strategy",
-    "expert_parallel_sharding_strategy",
-    "gate_up_sharding_strategy",
-    "head_aware_col_sharding_strategy",
-    "replicate_sharding_strategy",
-    "row_sharding_strategy",
-    "segmented_sharding_strategy",
-    "stacked_qkv_sharding_strategy",
-    "tensor_parallel_sharding_strategy",
-]
+__all__ = ["Weight", "WeightShard"]
 
 
 class Weight(TensorValue):
