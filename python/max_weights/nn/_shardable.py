@@ -49,8 +49,17 @@ class ShardableLayer(Module):
     def shard(self, devices: Iterable[DeviceRef | str]) -> list[Self]:
         """Return the shards, one for each device.
 
+        Args:
+            devices: One device for each shard.
+
         Raises:
             ValueError: there is no strategy, or it is for another number of devices.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.sharding_strategy = ShardingStrategy.rowwise(2)
+            >>> [shard.weight.shape for shard in layer.shard([CPU, CPU])]
+            [[Dim(2), Dim(3)], [Dim(2), Dim(3)]]
         """
         if self.sharding_strategy is None:
             raise ArgumentError(
