@@ -1,7 +1,6 @@
 """The package as a whole: what its import costs and brings along, its re-exports, and the direction of its imports."""
 
 import ast
-import importlib
 import re
 import subprocess
 import sys

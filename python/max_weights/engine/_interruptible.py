@@ -45,12 +45,7 @@ class Runs:
         self._process = -1
 
     def run(self, feeds: Mapping[str, onnxruntime.OrtValue], size: int) -> list[DLPackArray]:
-        """Return the results, in order, as tensors that support DLPack.
-
-        Args:
-            feeds: The inputs of this run, by name.
-            size: Their bytes.
-        """
+        """Return the results, in order, as tensors that support DLPack."""
         if size <= self._quick or threading.current_thread() is not threading.main_thread():
             return self._run(feeds)
         began = time.monotonic()

@@ -70,11 +70,19 @@ class InferenceSession:
                 second time.
             custom_extensions: Refused.
 
+        Returns:
+            The model.
+
         Raises:
             GraphError: a weight has no value, or one of another dtype or shape; or ONNX Runtime refuses an operation (a
                 ValueError).
             UnsupportedError: an operation or a dtype that cannot be run.
             ImportError: ONNX Runtime is not installed.
+
+        Example:
+            >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+            >>> engine.InferenceSession().load(double).output_metadata[0].name
+            'output0'
         """
         if not isinstance(model, Graph):
             raise TypeError(f"load: takes a Graph, not {type(model).__name__}")

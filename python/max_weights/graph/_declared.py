@@ -41,11 +41,7 @@ class Declarations:
         return self._below.get(name, {})
 
     def add(self, weight: Weight) -> None:
-        """Declare a weight.
-
-        Raises:
-            GraphError: there already is one with its name (a ValueError).
-        """
+        """Declare a weight."""
         name, parts = weight.name, weight.name.split(".")
         with _adding:
             if name in self.at_and_below(name):

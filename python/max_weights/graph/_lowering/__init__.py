@@ -8,12 +8,8 @@ imported when a graph is lowered.
 # Each of these enters its functions in the table.
 from max_weights.graph._lowering import (  # noqa: F401
     arithmetic,
-    joining,
-    linear,
-    packed,
-    positions,
+    products,
     reductions,
     shaping,
     subgraphs,
-    windows,
 )

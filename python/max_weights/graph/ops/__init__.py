@@ -116,6 +116,7 @@ from max_weights.graph.ops._shaping import (
     transpose,
     unsqueeze,
 )
+from max_weights.graph.ops._texts import complete as _complete
 from max_weights.graph.ops._windows import avg_pool2d, conv2d, fold, max_pool2d
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
 ]  # fmt: skip
 
 _bind_methods()
+_complete([*(globals()[name] for name in __all__), reduction.max, reduction.min])
 
 _ONE_DEVICE = (
     "it moves tensors between devices of one model, but graphs here run on one device. Shards and their data are "
