@@ -396,8 +396,9 @@ def _save(
             if form == "gguf":
                 return write_gguf(tensors, path, metadata, options.quantize, options.max_shard_size, native)
             native["alignment"] = options.alignment
-            target = safetensors_path(path)
-            if form == "folder":
+            if form == "file":
+                target = safetensors_path(path)
+            else:
                 target = folder_path(path, options.name)
                 most = "5GB" if options.max_shard_size is None else options.max_shard_size
                 native |= {"stem": options.name, "max_shard_size": bytes_of(most)}
@@ -593,5 +594,3 @@ class SafetensorsWriter:
             self.finish()
         else:
             self.discard()
-
-
