@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightsNode
 
-__all__ = ["UNPACK", "buffer_of", "check_names", "check_whole", "computed_names", "encoding_of", "items_of", "metadata_of", "prepared", "quoted", "require"]
+__all__ = [
+    "UNPACK",
+    "buffer_of",
+    "check_names",
+    "check_whole",
+    "computed_names",
+    "encoding_of",
+    "items_of",
+    "metadata_of",
+    "prepared",
+    "quoted",
+    "require",
+]
 
 UNPACK = (
     ", which a safetensors file cannot hold: weights.save(path, dtype='bfloat16') decodes them, "
