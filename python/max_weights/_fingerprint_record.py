@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from max_weights._core import shown
+from max_weights._result import Finding, Result
 from max_weights._saved_paths import place_text
 from max_weights.errors import FormatError
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Fingerprint", "FingerprintComparison", "FingerprintDifference", "TensorFingerprint", "said_rows"]
+__all__ = ["Fingerprint", "FingerprintComparison", "TensorFingerprint", "said_rows"]
 
 _VERSION = 1
 _FORMAT = "max-weights-fingerprint"
@@ -29,8 +30,6 @@ _SUMS = 16
 """Bytes of the two sums of a block."""
 _ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
 _LARGEST_FILE = 1 << 30
-_SUMMARIZED = 3
-"""How many differences the representation quotes: a failing `assert` shows the beginning of it."""
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -81,59 +80,27 @@ class TensorFingerprint:
         return [(sum(of[0] for of in block) & _ONES, sum(of[1] for of in block) & _ONES) for block in blocks]
 
 
-@dataclass(frozen=True)
-class FingerprintDifference:
-    """A tensor that differs."""
-
-    name: str
-    reason: str
-    """What differs, in words."""
-    rows: tuple[range, ...] = ()
-    """Rows of the blocks that differ, counted over all dimensions but the last; empty where the whole tensor does."""
-    same_as: str | None = None
-    """The name of the tensor on the other side that is equal to it, if there is one."""
-    file: str | None = None
-    """The file that it is in, if known."""
-    compared: bool = True
-    """False for a tensor that only one side has."""
-
-    def __str__(self) -> str:
-        where = f" ({self.file})" if self.file else ""
-        return f"'{shown(self.name)}'{where}: {self.reason}"
-
-
 @dataclass(frozen=True, repr=False)
-class FingerprintComparison:
-    """What differs between two fingerprints; true if it is `ok`."""
+class FingerprintComparison(Result):
+    """What differs between two fingerprints; ok if nothing differs, and anything was compared.
 
-    differences: tuple[FingerprintDifference, ...]
+    Kinds of findings: "differs", "removed" (the other side has no such tensor), "added" (only the other side has it).
+    """
+
+    findings: tuple[Finding, ...]
     compared: int
     """How many tensors are on both sides."""
 
     @property
     def ok(self) -> bool:
         """Whether nothing differs, and anything was compared."""
-        return not self.differences and self.compared > 0
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __repr__(self) -> str:
-        what = "; ".join((self._summary(), *map(str, self.differences[:_SUMMARIZED])))
-        return f"<FingerprintComparison: {'ok' if self.ok else 'not ok'}, {what}>"
-
-    def __str__(self) -> str:
-        return "\n".join((self._summary(), *map(str, self.differences)))
+        return not self.findings and self.compared > 0
 
     def _summary(self) -> str:
-        differ = sum(one.compared for one in self.differences)
-        one_sided = len(self.differences) - differ
+        differ = len(self.by_kind("differs"))
+        one_sided = len(self.findings) - differ
         done = f"{self.compared} tensors were compared, {differ} differ" if self.compared else "no tensor was compared"
         return done + (f"; only one side has {one_sided}" if one_sided else "")
-
-
-def _one_sided(name: str, reason: str, tensor: TensorFingerprint) -> FingerprintDifference:
-    return FingerprintDifference(name, reason, file=tensor.file, compared=False)
 
 
 class Fingerprint(Mapping[str, TensorFingerprint]):
@@ -170,12 +137,12 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
                 made another one with the same sums.
         """
         by_total: dict[tuple[str, str], str] = {}
-        differences: list[FingerprintDifference] = []
+        findings: list[Finding] = []
         compared = 0
         for name, own in self.items():
             there = other.get(name)
             if there is None:
-                differences.append(_one_sided(name, "the other side has no such tensor", own))
+                findings.append(Finding(name, "the other side has no such tensor", own.file, "removed"))
                 continue
             compared += 1
             reason, rows = _difference(own, there, require_digests)
@@ -188,13 +155,13 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
                 same_as = None
             if same_as is not None:
                 reason = f"it is '{shown(same_as)}' of the other side"
-            differences.append(FingerprintDifference(name, reason, rows, same_as, own.file or there.file))
-        differences += [
-            _one_sided(name, "only the other side has this tensor", tensor)
+            findings.append(Finding(name, reason, own.file or there.file, other=same_as, rows=rows))
+        findings += [
+            Finding(name, "only the other side has this tensor", tensor.file, "added")
             for name, tensor in other.items()
             if name not in self
         ]
-        return FingerprintComparison(tuple(differences), compared)
+        return FingerprintComparison(tuple(findings), compared)
 
     def to_json(self) -> str:
         """Return JSON of the schema in docs/fingerprint.md."""

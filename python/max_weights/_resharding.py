@@ -285,7 +285,7 @@ def _plan(
         try:
             requests.append(replace(asked, shard=Shard(rank, world_size, strategies)).resolve(node, unpack=_UNPACK))
         except ArgumentError as error:
-            chosen = replace(asked, dtype=None, packed=True).resolve(node).infos
+            chosen = replace(asked, dtype=None, packed="keep").resolve(node).infos
             raise _all_of(node, chosen, Shard(rank, world_size, strategies), error) from error
     sizes = [sum(map(_bytes_of, one.infos, one.dtypes, one.parts)) for one in requests]
     copied = () if beside is None else tuple(file.name for file in beside)

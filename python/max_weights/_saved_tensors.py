@@ -112,7 +112,7 @@ def items_of(tensors: Any) -> list[tuple[str, object]]:
         ]
     if hasattr(type(tensors), "state_dict"):  # a module of torch or of this package
         return items_of(tensors.state_dict())
-    raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
+    raise TypeError(f"tensors must be {{name: tensor}}, a module, a tree of weights or the path of a checkpoint, not {type(tensors).__name__}")
 
 
 def encoding_of(tensor: object) -> QuantizationEncoding | None:

@@ -23,7 +23,7 @@ from max_weights import WeightsNode, nn
 from max_weights._loading import LoadOptions
 from max_weights._read_options import ReadKeywords
 from max_weights._saving import FileOptions, FolderOptions, GGUFOptions, TreeOptions
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote, source
 from option_cases import (
     HALF,
@@ -58,8 +58,7 @@ WHAT: dict[str, Row] = {
     "select": Changes("a"),
     "rename": Changes({"a.": "x."}),
     "dtype": Changes("float16"),
-    "packed": Kept("test_loading.py::test_packed_blocks_are_never_decoded_unasked"),
-    "dequantize": Refused(True, "nothing is quantized here"),
+    "packed": Refused("decode", "nothing is quantized here"),
 }
 READ: dict[str, Row] = {
     "options": Refused({}, "must be a ReadOptions"),
@@ -67,18 +66,15 @@ READ: dict[str, Row] = {
     "max_memory": Refused(0, "above 0"),
     "threads": Kept("test_loading_backends.py::test_direct_reads_need_no_io_uring"),
     "drop_cache": Changes(True),
+    "digests": Refused({}, "digests has none of"),
 }
-DIGESTS = Refused({}, "verify has no digest of")
-STORAGE = Refused("bogus", "storage must be")
-TIMEOUT = Refused(30, "timeout= has no effect without ranks")
+TIMEOUT = Refused(30, "rank_timeout= has no effect without ranks")
 GROUP = Kept("test_ranks.py::test_shards_of_ranks_are_what_each_would_load_alone")
 LOADED = {
     **WHAT,
     **READ,
     "shard": Changes(HALF),
     "copy": Changes(True),
-    "storage": STORAGE,
-    "verify": DIGESTS,
     "progress": PROGRESS,
 }
 OF_FILES = {**LOADED, "drop_cache": Kept("test_loading_backends.py::test_the_page_cache_forgets_what_was_loaded")}
@@ -123,7 +119,7 @@ VERBS: dict[str, Verb] = {
             "device": Refused("tpu:0", "tpu"),
             "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
             "group": GROUP,
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         lambda case, options: seen(case.weights.load(**options)),
         (ReadKeywords,),
@@ -136,11 +132,10 @@ VERBS: dict[str, Verb] = {
             "drop_cache": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
             "shard": Changes(HALF),
             "framework": Changes("numpy"),
-            "verify": Refused({}, "verify"),
             "reuse": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
             "device": Refused("tpu:0", "tpu"),
             "group": Kept("test_ranks_streaming.py::test_each_rank_gets_its_parts_in_the_order_of_all"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
         lambda case, options: seen(dict(case.weights.stream(**options))),
@@ -154,7 +149,7 @@ VERBS: dict[str, Verb] = {
             "framework": Refused("bogus", "framework must be"),
             "device": Refused("tpu:0", "tpu"),
             "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
-            "verify": Changes({"a.weight": "x", "b": "x"}),
+            "digests": Changes({"a.weight": "x", "b": "x"}),
             # So that the arguments of `load` can be given.
             "progress": Kept("test_planning.py::test_a_plan_says_what_is_done_and_where_it_goes"),
         },
@@ -165,7 +160,7 @@ VERBS: dict[str, Verb] = {
         max_weights.load_ranks,
         # There are no GPUs here: the programs on the stand-in driver call it, and it takes the way of `load`.
         dict.fromkeys(
-            [*WHAT, *READ, "framework", "storage", "progress", "verify"],
+            [*WHAT, *READ, "framework", "copy", "progress"],
             Kept("test_gpu_loading.py::test_every_program_is_run"),
         ),
         keywords=(ReadKeywords,),
@@ -254,7 +249,7 @@ VERBS: dict[str, Verb] = {
         max_weights.jax.load_file,
         {
             **dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
-            "dequantize": DECODED,
+            "packed": DECODED,
         },
         keywords=(LoadOptions,),
     ),
@@ -269,7 +264,7 @@ VERBS: dict[str, Verb] = {
             "strict": STRICT,
             "group": Kept("test_ranks.py::test_a_group_may_have_one_rank"),
             "spread": Refused("world", "spread= has no effect without ranks"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         into,
         (LoadOptions,),
@@ -326,14 +321,9 @@ VERBS: dict[str, Verb] = {
         },
         lambda case, options: max_weights.fingerprint(case.tensors, **options).to_json(),
     ),
-    "digests": Verb(
-        max_weights.digests,
-        {"select": Changes("a"), "threads": Refused(-1, ""), "progress": PROGRESS},
-        lambda case, options: max_weights.digests(case.weights, **options),
-    ),
     "stats": Verb(
         max_weights.stats,
-        {"select": Changes("a"), "bins": Changes(4), "progress": PROGRESS},
+        {"select": Changes("a"), "bins": Changes(4), "threads": Refused(-1, ""), "progress": PROGRESS},
         lambda case, options: dict(max_weights.stats(case.weights, **options)),
     ),
     "diff": Verb(
@@ -442,7 +432,7 @@ VERBS: dict[str, Verb] = {
         max_weights.delta.apply,
         {
             "sync": Kept(DELTA + "test_deltas_of_a_folder_are_read_by_url"),
-            "verify": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
+            "read_back": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
             "progress": PROGRESS,
         },
         lambda case, options: max_weights.delta.apply(case.path, made_delta(case), **options),
@@ -452,7 +442,7 @@ VERBS: dict[str, Verb] = {
         {
             "rename": Kept(DELTA + "test_a_module_gets_a_delta_also_under_other_names"),
             "group": Kept("test_ranks.py::test_deltas_are_applied_to_parts_of_every_placement"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
         lambda case, options: applied(case, options),
@@ -520,12 +510,11 @@ VERBS: dict[str, Verb] = {
     "WeightsReader": Verb(
         WeightsReader,
         {
-            "path": Refused(None, "WeightsReader has no checkpoint"),
+            "checkpoint": Refused(None, "WeightsReader has no checkpoint"),
             "group": Kept("test_ranks_saving.py::test_dcp_load_reads_every_placement_and_each_byte_once"),
-            "timeout": TIMEOUT,
-            "remote": DCP,
+            "rank_timeout": TIMEOUT,
         },
-        lambda case, options: repr(WeightsReader(**({"path": case.path} | options)).read_metadata()),
+        lambda case, options: repr(WeightsReader(**({"checkpoint": case.path} | options)).read_metadata()),
     ),
     "WeightsWriter": Verb(
         WeightsWriter,
@@ -536,7 +525,7 @@ VERBS: dict[str, Verb] = {
             "name": Changes("weights"),
             "alignment": Changes(4096),
             "sync": SYNC,
-            "timeout": Refused(-1, "timeout"),
+            "rank_timeout": Refused(-1, "rank_timeout"),
             "remote": DCP,
         },
         saved(lambda case, options: saved_by_torch(case, {"folder": case.folder / "dcp"} | options)),
@@ -548,9 +537,10 @@ VERBS: dict[str, Verb] = {
 # Public functions and classes whose parameters are what they work on, and no options of how.
 WITHOUT_OPTIONS = {
     "aliases",
-    "expectation_of_config",
-    "finfo",
+    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
     "infos",
+    "load_file",  # these three: the options of max_weights.torch's
+    "load_into",
     "objects",
     "patched",
     "quantize",
@@ -559,7 +549,6 @@ WITHOUT_OPTIONS = {
     "show_versions",
     "unpatch",
     "verify_checksums",
-    "virtual_devices",
+    "verify_loaded",
     "warnings",
-    "weights_format",
 }

@@ -22,7 +22,7 @@ import max_weights
 import ranks_program as ranks
 from max_weights import save_sharded
 from max_weights._ranks import boxes, saving
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.integrations import WeightsReader, WeightsWriter
 from ranks_program import FOLDER, every_placement, line, model, numbers, placed, raised
 
 SIZES = ("700", "5GB")

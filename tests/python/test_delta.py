@@ -141,7 +141,10 @@ def test_a_base_and_deltas_are_one_checkpoint(chain: Chain) -> None:
         assert_same(weights.load(framework="numpy"), version)
         assert_same(dict(weights.stream(framework="numpy")), version)
         assert dict(weights.metadata) == {"step": "0"}
-        assert max_weights.digests(weights) == max_weights.digests(load_weights(chain.version(number)))
+        assert (
+            max_weights.fingerprint(weights, digests=True).digests
+            == max_weights.fingerprint(load_weights(chain.version(number)), digests=True).digests
+        )
         for rows in (slice(0, 1), slice(17, 290, 30), slice(299, 300)):
             part = weights.a.weight[rows, 3:999]
             assert np.asarray(part).tobytes() == np.ascontiguousarray(version["a.weight"][rows, 3:999]).tobytes()

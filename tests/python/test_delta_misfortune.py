@@ -35,7 +35,7 @@ def test_a_file_and_a_folder_become_the_new_version(chain: Chain, tmp_path: Path
     assert (done.applied_before, done.identity) == (0, delta.read(chain.delta(1)).target)
     assert_same(load_file(file), chain.versions[1])
     assert dict(load_weights(file).metadata) == {"step": "0"}
-    done = delta.apply(file, *chain.deltas(), sync=False, verify=True)
+    done = delta.apply(file, *chain.deltas(), sync=False, read_back=True)
     assert (done.applied_before, done.files) == (1, (file,))
     assert_same(load_file(file), chain.versions[3])
     assert delta.apply(file, *chain.deltas(), sync=False).files == ()

@@ -25,7 +25,7 @@ import max_weights
 from command_line import run
 from max_weights import infos, lazy_state_dict, load_weights
 from max_weights.errors import ArgumentError, FormatError, MissingFileError
-from max_weights.integrations.distributed import WeightsReader
+from max_weights.integrations import WeightsReader
 from max_weights.sharding import Shard, ShardingStrategy
 from torch_same import assert_same
 

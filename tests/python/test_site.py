@@ -22,7 +22,7 @@ PUBLIC = [
     "", "conversion", "delta", "devices", "driver", "driver.tensor", "dtype", "engine", "errors", "graph",
     "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops", "graph.quantization", "graph.shape",
     "graph.type", "graph.value", "graph.weight", "graph.weights", "graph.weights.format", "graph.weights.load",
-    "graph.weights.weights", "hub_folder", "integrations.distributed", "integrations.lightning", "jax", "nn",
+    "graph.weights.weights", "hub_folder", "integrations", "jax", "nn",
     "nn.layer", "nn.layer.layer", "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer",
     "quantization", "remote", "safetensors", "sharding", "sharding.functions", "sharding.tables", "tasks", "torch",
     "types",

@@ -76,7 +76,7 @@ def test_of_a_truncated_file_the_error_is_shown_beside_what_is_known(path: Path)
 
 
 def test_what_has_no_values_shows_none(path: Path) -> None:
-    with max_weights.virtual_devices():
+    with max_weights.driver.virtual_devices():
         virtual = load_weights(path).layers[0].up.weight.data().astype("float16")
         assert "values" not in seen(virtual)
     packed = WeightData(np.zeros((2, 34), np.uint8), "w", DType.uint8, [2, 34], QuantizationEncoding.Q8_0)

@@ -24,7 +24,7 @@ from max_weights import (
     save_gguf,
     save_sharded,
 )
-from max_weights.sharding import tables
+from max_weights.sharding import _tables as tables
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 TENSORS = {"a": np.ones((4, 32), np.float32)}

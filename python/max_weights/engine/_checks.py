@@ -12,7 +12,7 @@ from max_weights.errors import GraphError
 
 if TYPE_CHECKING:
     from max_weights.graph._graph import Graph
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 __all__ = ["Sizes"]
 

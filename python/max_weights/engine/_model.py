@@ -18,7 +18,7 @@ from max_weights.errors import GraphError
 from max_weights.graph._lowering.model import lower
 from max_weights.graph._lowering.packed import ELEMENTS, repack
 from max_weights.graph._lowering.values import contiguous, values_of
-from max_weights.graph.type import BufferType, TensorType
+from max_weights.graph._type import BufferType, TensorType
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -11,7 +11,7 @@ from max_weights._fork_lock import ForkLock
 from max_weights._shape import listed
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph._call_site import graph_error
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 
 if TYPE_CHECKING:
     from typing import Self

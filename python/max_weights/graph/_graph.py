@@ -14,9 +14,9 @@ from max_weights.graph._call_site import caller_location, graph_error
 from max_weights.graph._declared import Declarations, DeclaredWeights
 from max_weights.graph._listing import listing
 from max_weights.graph._stack import current, enter, leave
-from max_weights.graph.type import BufferType, TensorType, input_type_error
-from max_weights.graph.value import BufferValue, Node, TensorValue
-from max_weights.graph.weight import Weight
+from max_weights.graph._type import BufferType, TensorType, input_type_error
+from max_weights.graph._value import BufferValue, Node, TensorValue
+from max_weights.graph._weight import Weight
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,7 +9,7 @@ from max_weights.errors import NoGraphError
 from max_weights.graph._call_site import graph_error
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import Recorder
+    from max_weights.graph._value import Recorder
 
 _GRAPHS: ContextVar[tuple[Recorder, ...]] = ContextVar("max_weights_graphs", default=())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from max_weights._core import shown
 from max_weights._load_report import suggestions
 from max_weights.errors import WeightNotFoundError
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._load_file import Conversions, load_file
 from max_weights.nn._load_state import load
 from max_weights.nn._named_weights import NamedWeights, layer_weights, place, placement, state_dict
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from max_weights.engine._model import Model
     from max_weights.engine._session import InferenceSession, Memory
     from max_weights.graph._graph import Graph
-    from max_weights.graph.type import TensorType
+    from max_weights.graph._type import TensorType
     from max_weights.nn._running import InputTypes
     from max_weights.sharding._strategies import ShardingStrategy
 

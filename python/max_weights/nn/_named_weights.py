@@ -11,7 +11,7 @@ from max_weights._core import Buffer, shown
 from max_weights._devices import DeviceRef
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._walk import ModuleNode, Walk
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._module import Module
 from max_weights.sharding._strategies import ShardingStrategy
 

@@ -1,6 +1,6 @@
 """How weights are split over devices: strategies, and the pieces that they give as plain numbers."""
 
-from max_weights.sharding import tables
+from max_weights.sharding import _tables as tables
 from max_weights.sharding._by_name import Shard
 from max_weights.sharding._expert_selection import experts
 from max_weights.sharding._pieces import Pieces

@@ -13,7 +13,7 @@ from max_weights._selection import Pattern, fits, require_effect
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError
 from max_weights.sharding import _companions as companions
-from max_weights.sharding import tables
+from max_weights.sharding import _tables as tables
 from max_weights.sharding._model_config import model_config
 from max_weights.sharding._pieces import Pieces, static
 from max_weights.sharding._strategies import ShardingStrategy

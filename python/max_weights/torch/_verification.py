@@ -18,11 +18,12 @@ from max_weights._fingerprint import of_tensor, on_host
 from max_weights._fingerprint_record import Fingerprint, said_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
+from max_weights._result import Finding
 from max_weights._typing import known
 from max_weights._weights import load_weights
 from max_weights.errors import ArgumentError
 from max_weights.torch._slots import Slot, all_slots, declared_ties, is_distributed, local
-from max_weights.torch._verification_report import Outcome, ParameterFinding, VerificationReport, of_all_ranks
+from max_weights.torch._verification_report import Outcome, VerificationReport, of_all_ranks
 from max_weights.torch._verification_values import (
     dtype_of,
     kind_of,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from max_weights._selection import Pattern
     from max_weights._weights import CheckpointPath
 
-__all__ = ["ParameterFinding", "VerificationReport", "verify_loaded", "verify_some"]
+__all__ = ["VerificationReport", "verify_loaded", "verify_some"]
 
 _READ_AT_A_TIME = 256 << 20
 """How many bytes of weights are read before they are compared."""
@@ -244,7 +245,7 @@ class _Verification:
                 self._differs(own_name, name, message)
 
     def _differs(self, name: str, weight: str | None, message: str, rows: tuple[range, ...] = ()) -> None:
-        self.outcome.differences.append(ParameterFinding(name, weight, message, rows))
+        self.outcome.differences.append(Finding(name, message, other=weight, rows=rows))
 
     def _pairs(self, slots: list[Slot], named: Mapping[str, object]) -> Iterator[tuple[Slot, str]]:
         """Each parameter and saved buffer with each weight that it should be; what has none is left out."""

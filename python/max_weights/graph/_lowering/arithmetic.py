@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._lowering.scope import Scope
-    from max_weights.graph.value import Node, TensorValue
+    from max_weights.graph._value import Node, TensorValue
 
 _SAME = {
     "sub": "Sub",

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._graph import Graph
-    from max_weights.graph.value import Node
-    from max_weights.graph.weight import Weight
+    from max_weights.graph._value import Node
+    from max_weights.graph._weight import Weight
 
 __all__ = ["LoweredModel", "lower"]
 

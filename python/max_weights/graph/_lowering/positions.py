@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._lowering.scope import Scope
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 
 @register_lowering("gather_nd")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._lowering.scope import Scope
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 _EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}
 _POSITIONS = {"argmax": "ArgMax", "argmin": "ArgMin"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._graph import Graph
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 
 def _function(shared: Shared, graph: Graph) -> Function:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from max_weights.graph._graph import Graph
     from max_weights.graph._lowering.scope import Scope
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 __all__ = ["LOWERINGS", "Lowering", "lower_nodes", "register_lowering"]
 

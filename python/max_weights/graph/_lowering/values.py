@@ -12,7 +12,7 @@ from max_weights.errors import GraphError
 
 if TYPE_CHECKING:
     from max_weights.graph._graph import Graph
-    from max_weights.graph.weight import Weight
+    from max_weights.graph._weight import Weight
 
 __all__ = ["contiguous", "values_of"]
 

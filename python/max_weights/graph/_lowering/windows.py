@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph._lowering.writer import Attribute
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 _COORDINATES = {"half_pixel_1d": "pytorch_half_pixel"}
 _ROUNDINGS = {"half_down": "round_prefer_floor", "half_up": "round_prefer_ceil"}

@@ -13,13 +13,12 @@ from max_weights._shape import Shape, ShapeLike
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import fit_scalar, promote
 from max_weights.graph._stack import current
-from max_weights.graph.type import TensorType
-from max_weights.graph.value import TensorValue
+from max_weights.graph._type import TensorType
+from max_weights.graph._value import TensorValue, TensorValueLike
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from max_weights.graph.value import TensorValueLike
 
 CPU = DeviceRef.CPU()
 
@@ -213,3 +212,15 @@ def require_number(op: str, value: TensorValue) -> None:
     """Refuse bool."""
     if value.dtype is DType.bool:
         raise graph_error(op, f"needs numbers, found {value.type}; convert it with `.cast(...)`")
+
+
+def require_bool(op: str, value: TensorValue) -> None:
+    """Refuse anything but bool."""
+    if value.dtype is not DType.bool:
+        raise graph_error(op, f"needs bool, found {value.type}; compare it, as in `x != 0`")
+
+
+def named(function: Callable[..., TensorValue], name: str, does: str) -> None:
+    """Give one of several operations that are made alike its own name and text."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = does
