@@ -350,7 +350,7 @@ def apply_into(
     paths = [os.fspath(path) for path in deltas]
     names = sorted_tensors.names()
     if group is None and not sorted_tensors.ranks:
-        refuse_group_options("apply_into", timeout=timeout)
+        refuse_group_options("apply_into", rank_timeout=timeout)
         return AppliedDelta(*Transaction(paths, sorted_tensors).apply(names, progress))
     from max_weights._ranks.deltas import apply_in_group
 

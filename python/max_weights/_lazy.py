@@ -28,18 +28,35 @@ def lazy_state_dict(
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: PackedOption = False,
-    dequantize: bool = False,
+    packed: PackedOption = None,
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:
-    """Return what `node.load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
+    """Return what `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
 
     `from_pretrained(None, config=…, state_dict=…)` of transformers accepts it. `get_shape()` and `get_dtype()` read
-    nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing is
-    there twice.
+    nothing. A dtype that the model is to have belongs here, too, so that nothing is there twice.
+
+    Args:
+        checkpoint: A tree or a branch; or anything that `load_weights` opens, which stays open for the tensors.
+        select: Which weights; this and all others are what they are for `load`.
+        rename: New names.
+        dtype: What floats become.
+        packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
+        copy: True: what is read owns its memory. False: views of the file.
+
+    Returns:
+        {name: lazy tensor}, in file order.
+
+    Raises:
+        WeightNotFoundError: `select`, `rename` or `dtype` names what is not there.
+        ArgumentError: as for `load` (a ValueError).
+
+    Example:
+        >>> max_weights.lazy_state_dict("model.safetensors")["model.norm.weight"][:2].shape
+        torch.Size([2])
     """
     weights = tree_of(checkpoint, "lazy_state_dict")
-    request = LoadRequest(select, rename, dtype, packed, dequantize=dequantize).resolve(weights)
+    request = LoadRequest(select, rename, dtype, packed).resolve(weights)
     nodes = dict(request.node.items())
     ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
     rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)

@@ -299,7 +299,7 @@ def _plan(
         try:
             request = replace(asked, shard=Shard(rank, tp, strategies)).resolve(node, unpack=_UNPACK)
         except ArgumentError as error:
-            chosen = replace(asked, dtype=None, packed=True).resolve(node).infos
+            chosen = replace(asked, dtype=None, packed="keep").resolve(node).infos
             raise _all_of(node, chosen, Shard(rank, tp, strategies), error) from error
         requests.append(request)
         size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))

@@ -211,7 +211,7 @@ def save_sharded(
         size, store = bytes_of(max_shard_size), None if remote is None else remote._store
         to = Files(folder_path(folder, name), metadata_of(metadata), size, name, alignment, sync, store)
         return _save_in_group(tensors, to, refused, group, timeout, progress)
-    refuse_group_options("save_sharded", timeout=timeout)
+    refuse_group_options("save_sharded", rank_timeout=timeout)
     if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
         return save_weights(
             tensors,

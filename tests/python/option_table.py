@@ -58,8 +58,7 @@ WHAT: dict[str, Row] = {
     "select": Changes("a"),
     "rename": Changes({"a.": "x."}),
     "dtype": Changes("float16"),
-    "packed": Kept("test_loading.py::test_packed_blocks_are_never_decoded_unasked"),
-    "dequantize": Refused(True, "nothing is quantized here"),
+    "packed": Refused("decode", "nothing is quantized here"),
 }
 READ: dict[str, Row] = {
     "options": Refused({}, "must be a ReadOptions"),
@@ -67,9 +66,8 @@ READ: dict[str, Row] = {
     "max_memory": Refused(0, "above 0"),
     "threads": Kept("test_loading_backends.py::test_direct_reads_need_no_io_uring"),
     "drop_cache": Changes(True),
+    "digests": Refused({}, "digests has none of"),
 }
-DIGESTS = Refused({}, "verify has no digest of")
-STORAGE = Refused("bogus", "storage must be")
 TIMEOUT = Refused(30, "timeout= has no effect without ranks")
 GROUP = Kept("test_ranks.py::test_shards_of_ranks_are_what_each_would_load_alone")
 LOADED = {
@@ -77,8 +75,6 @@ LOADED = {
     **READ,
     "shard": Changes(HALF),
     "copy": Changes(True),
-    "storage": STORAGE,
-    "verify": DIGESTS,
     "progress": PROGRESS,
 }
 OF_FILES = {**LOADED, "drop_cache": Kept("test_loading_backends.py::test_the_page_cache_forgets_what_was_loaded")}
@@ -114,7 +110,7 @@ VERBS: dict[str, Verb] = {
             "device": Refused("tpu:0", "tpu"),
             "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
             "group": GROUP,
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         lambda case, options: seen(case.weights.load(**options)),
         (ReadKeywords,),
@@ -127,11 +123,10 @@ VERBS: dict[str, Verb] = {
             "drop_cache": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
             "shard": Changes(HALF),
             "framework": Changes("numpy"),
-            "verify": Refused({}, "verify"),
             "reuse": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
             "device": Refused("tpu:0", "tpu"),
             "group": Kept("test_ranks_streaming.py::test_each_rank_gets_its_parts_in_the_order_of_all"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
         lambda case, options: seen(dict(case.weights.stream(**options))),
@@ -145,7 +140,7 @@ VERBS: dict[str, Verb] = {
             "framework": Refused("bogus", "framework must be"),
             "device": Refused("tpu:0", "tpu"),
             "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
-            "verify": Changes({"a.weight": "x", "b": "x"}),
+            "digests": Changes({"a.weight": "x", "b": "x"}),
             # So that the arguments of `load` can be given.
             "progress": Kept("test_planning.py::test_a_plan_says_what_is_done_and_where_it_goes"),
         },
@@ -156,7 +151,7 @@ VERBS: dict[str, Verb] = {
         max_weights.load_ranks,
         # There are no GPUs here: the programs on the stand-in driver call it, and it takes the way of `load`.
         dict.fromkeys(
-            [*WHAT, *READ, "framework", "storage", "progress", "verify"],
+            [*WHAT, *READ, "framework", "copy", "progress"],
             Kept("test_gpu_loading.py::test_every_program_is_run"),
         ),
         keywords=(ReadKeywords,),
@@ -237,7 +232,7 @@ VERBS: dict[str, Verb] = {
         max_weights.jax.load_file,
         {
             **dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
-            "dequantize": DECODED,
+            "packed": DECODED,
         },
         keywords=(LoadOptions,),
     ),
@@ -317,7 +312,7 @@ VERBS: dict[str, Verb] = {
     ),
     "stats": Verb(
         max_weights.stats,
-        {"select": Changes("a"), "bins": Changes(4), "progress": PROGRESS},
+        {"select": Changes("a"), "bins": Changes(4), "threads": Refused(-1, ""), "progress": PROGRESS},
         lambda case, options: dict(max_weights.stats(case.weights, **options)),
     ),
     "diff": Verb(

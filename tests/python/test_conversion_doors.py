@@ -100,7 +100,7 @@ def test_every_door_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
     path, expected = write(tmp_path, tensors), packed(tensors)
     view = renamed(load_weights(path), "transformers5")
     assert_equal(view.load(framework="torch"), expected)
-    assert_equal(view.load(framework="torch", copy=True, storage="per-tensor"), expected)
+    assert_equal(view.load(framework="torch", copy="per-tensor"), expected)
     assert_equal(load_weights(path).load(framework="torch", rename="transformers5"), expected)
     assert_equal({name: tensor.clone() for name, tensor in view.stream(framework="torch")}, expected)
     assert_equal({name: tensor[...] for name, tensor in max_weights.lazy_state_dict(view).items()}, expected)
@@ -197,7 +197,7 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
     assert max_weights.diff(view, tmp_path / "packed.safetensors", metadata=False)
     assert not max_weights.diff(path, tmp_path / "packed.safetensors")
     with pytest.raises(ValueError, match="load without verify"):
-        view.load(verify=max_weights.fingerprint(view, digests=True).digests)
+        view.load(digests=max_weights.fingerprint(view, digests=True).digests)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_signatures_name_the_arguments_and_their_defaults() -> None:
     assert "backend='auto'" in str(inspect.signature(max_weights.GGUFWeights))
     assert str(inspect.signature(max_weights.Buffer.view)) == "(self, /, dtype, shape=None)"
     signature = inspect.signature(max_weights.SafetensorWeights.load)
-    assert signature.parameters["storage"].default == "arena"
+    assert signature.parameters["copy"].default is None
     assert signature.parameters["options"].default is None
 
 

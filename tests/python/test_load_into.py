@@ -83,7 +83,7 @@ def test_a_module_is_filled_in_place_as_load_state_dict_fills_it(models: Path, d
         assert set(report.converted.values()) == {(DType.float32, DType.from_torch(dtype))}
 
 
-@pytest.mark.parametrize("options", [{}, {"copy": True}, {"copy": True, "storage": "per-tensor"}, {"backend": "read"}])
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"copy": "per-tensor"}, {"backend": "read"}])
 def test_what_is_on_the_meta_device_gets_memory(models: Path, options: dict[str, Any]) -> None:
     path = models / "minilm.safetensors"
     expected, module = bert(models), bert(models, "meta")

@@ -144,7 +144,7 @@ def test_the_page_cache_forgets_what_was_loaded(models: Path, tmp_path: Path) ->
     assert harness.cached_fraction(path) < 0.1
     digests = max_weights.fingerprint(weights, digests=True).digests
     assert harness.cached_fraction(path) > 0.9
-    assert same(weights.load(drop_cache=True, verify=digests, framework="numpy"), expected)
+    assert same(weights.load(drop_cache=True, digests=digests, framework="numpy"), expected)
     assert harness.cached_fraction(path) < 0.1
 
 
@@ -186,7 +186,7 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
     path.write_bytes((models / "minilm.safetensors").read_bytes())
     weights = max_weights.load_weights(path)
     digests = max_weights.fingerprint(weights, "pooler", digests=True).digests
-    assert same(weights.load("pooler", verify=digests), weights.load("pooler"))
+    assert same(weights.load("pooler", digests=digests), weights.load("pooler"))
     offset = weights.load("pooler.dense.bias", backend="mmap")
     assert offset
     content = bytearray(path.read_bytes())
@@ -195,11 +195,11 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
     weights = max_weights.load_weights(path)
     out = np.zeros((384, 384), np.float32)
     with pytest.raises(max_weights.FormatError, match=r"'pooler\.dense\.weight'.*its digest is sha256:") as failed:
-        weights.load("pooler", verify=digests, out={"pooler.dense.weight": out})
+        weights.load("pooler", digests=digests, out={"pooler.dense.weight": out})
     assert "[tensor.digest]" in str(failed.value)
     assert not out.any()
     with pytest.raises(ValueError, match=r"verify has no digest of 'pooler\.dense\.weight'"):
-        weights.load("pooler", verify={"pooler.dense.bias": digests["pooler.dense.bias"]})
+        weights.load("pooler", digests={"pooler.dense.bias": digests["pooler.dense.bias"]})
 
 
 @pytest.mark.parametrize("copy", [False, True])

@@ -60,8 +60,8 @@ DOORS: dict[str, Callable[[WeightsNode], Any]] = {
     "load(backend='read')": lambda w: w.load(backend="read")["a"].to_numpy(),
     "load(backend='direct')": lambda w: w.load(backend="direct")["a"].to_numpy(),
     "load(drop_cache=True)": lambda w: w.load(drop_cache=True)["a"].to_numpy(),
-    "load(storage='per-tensor')": lambda w: w.load(copy=True, storage="per-tensor")["a"].to_numpy(),
-    "load(verify=)": lambda w: w.load(verify=max_weights.fingerprint(w, digests=True).digests)["a"].to_numpy(),
+    "load(copy='per-tensor')": lambda w: w.load(copy="per-tensor")["a"].to_numpy(),
+    "load(digests=)": lambda w: w.load(digests=max_weights.fingerprint(w, digests=True).digests)["a"].to_numpy(),
     "load(shard=)": lambda w: np.concatenate(
         [w.load("a", shard=Shard(rank, 2, ShardingStrategy.rowwise(2)))["a"].to_numpy() for rank in range(2)]
     ),

@@ -100,7 +100,7 @@ def test_views_are_views_whatever_the_environment_says(
         ({"shard": Shard(0, 2, {"model.a": QUARTER})}, "its part is not one range of bytes"),
         ({"backend": "direct"}, "backend='mmap'"),
         ({"drop_cache": True}, "no drop_cache"),
-        ({"verify": {}}, "verify compares bytes that nothing changes"),
+        ({"digests": {}}, "digests compares bytes that nothing changes"),
     ],
 )
 @pytest.mark.parametrize("door", [WeightsNode.load, max_weights.plan])
@@ -165,14 +165,14 @@ def test_what_is_verified_is_what_is_returned(
     wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
     digests = max_weights.fingerprint(weights, digests=True).digests
     outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
-    loaded = weights.load(verify=digests, out=outs, **options)
+    loaded = weights.load(digests=digests, out=outs, **options)
     for name, array in wanted.items():
         assert np.array_equal(loaded[name].to_numpy(), array)
         assert not loaded[name].is_mapped  # so that no later change of the file reaches it
         assert outs is None or np.array_equal(outs[name], array)
     outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
     with pytest.raises(FormatError, match=r"tensor 'model\.b\.weight': its digest is"):
-        weights.load(verify={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
+        weights.load(digests={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
     assert outs is None or not any(array.any() for array in outs.values())
 
 
@@ -184,7 +184,7 @@ weights = max_weights.load_weights("model.safetensors", backend="read")
 digests = max_weights.fingerprint(weights, digests=True).digests
 read = lambda: int(open("/proc/self/io").read().split("rchar: ")[1].split()[0])
 before = read()
-weights.load(verify=digests, dtype="float16")
+weights.load(digests=digests, dtype="float16")
 print(read() - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -194,7 +194,7 @@ print(read() - before)
 def test_a_verified_gguf_is_decoded_from_what_was_compared(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     verified = weights.load(
-        "blk.0", verify=max_weights.fingerprint(weights, "blk.0", digests=True).digests, dtype="bfloat16"
+        "blk.0", digests=max_weights.fingerprint(weights, "blk.0", digests=True).digests, dtype="bfloat16"
     )
     for name, tensor in weights.load("blk.0", dtype="bfloat16").items():
         assert np.array_equal(verified[name].view("uint8").to_numpy(), tensor.view("uint8").to_numpy()), name

@@ -67,7 +67,7 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"])
 def test_files_of_every_format_are_what_they_are_on_a_disk(server: FaultServer, name: str) -> None:
-    options: dict[str, Any] = {"packed": True} if name.endswith("gguf") else {}
+    options: dict[str, Any] = {"packed": "keep"} if name.endswith("gguf") else {}
     expected = load(MODELS / name, **options)
     assert_equal(load(server.file(f"bucket/{name}"), **options), expected)
     assert_equal(load(f"s3://bucket/{name}", remote=s3(server), **options), expected)
@@ -135,7 +135,7 @@ def test_streams_plans_slices_digests_and_files_written_from_a_url(server: Fault
     assert (row == local.embeddings.word_embeddings.weight[7:9].to_numpy()).all()
     weights.save(tmp_path / "copy.safetensors", select="encoder.layer.0")
     assert_equal(load(tmp_path / "copy.safetensors"), local.load("encoder.layer.0", framework="numpy"))
-    verified = weights.load("pooler", verify=max_weights.fingerprint(local, digests=True).digests, framework="numpy")
+    verified = weights.load("pooler", digests=max_weights.fingerprint(local, digests=True).digests, framework="numpy")
     assert_equal(verified, local.load("pooler", framework="numpy"))
 
 
@@ -331,7 +331,7 @@ def test_what_is_spoilt_on_the_way_is_found_by_digests(server: FaultServer) -> N
     weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"))
     server.set("corrupt")
     with pytest.raises(max_weights.FormatError, match="digest"):
-        weights.load(verify=digests)
+        weights.load(digests=digests)
 
 
 def test_ctrl_c_ends_a_load_that_waits(server: FaultServer) -> None:

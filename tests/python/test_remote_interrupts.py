@@ -120,7 +120,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "digests": (
         "stall=60",
         "weights = max_weights.load_weights(file, remote=there)\n"
-        "call = lambda: max_weights.fingerprint(weights, digests=True)",
+        "call = lambda: max_weights.fingerprint(weights, digests=True).digests",
     ),
     "converting to a disk": (
         "stall=60",

@@ -117,7 +117,7 @@ def test_names_digests_and_progress_are_those_of_the_tensors_that_come(tmp_path:
     weights = load_weights(tmp_path)
     calls: list[tuple[int, int]] = []
     options = {
-        "verify": max_weights.fingerprint(weights, digests=True).digests,
+        "digests": max_weights.fingerprint(weights, digests=True).digests,
         "progress": lambda done, of: calls.append((done, of)),
     }
     found = dict(weights.stream(rename={"model.": "m."}, framework="torch", **options))
@@ -132,7 +132,7 @@ def test_names_digests_and_progress_are_those_of_the_tensors_that_come(tmp_path:
     wrong[name] = wrong["model.layers.2.mlp.up_proj.weight_scale_inv"]
     seen = []
     with pytest.raises(max_weights.FormatError, match=r"layers\.3\.mlp\.up_proj\.weight_scale_inv"):
-        seen.extend(name for name, _ in weights.stream(verify=wrong))
+        seen.extend(name for name, _ in weights.stream(digests=wrong))
     assert name not in seen
 
 

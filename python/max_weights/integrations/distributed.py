@@ -83,7 +83,7 @@ class WeightsReader(StorageReader):
         remote: Remote | None = None,
     ) -> None:
         if group is None:
-            refuse_group_options("WeightsReader", timeout=timeout)
+            refuse_group_options("WeightsReader", rank_timeout=timeout)
         self._group, self._timeout, self._remote = group, timeout, remote
         self._load_id: str | None = None
         self._opened: WeightsNode | None = None

@@ -33,13 +33,13 @@ def load_file(
     changes neither the file nor another process, and they stay valid for as long as they are held. For a CUDA device,
     tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
     that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, including
-    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, `dequantize=True`, or `packed="keep"`.
+    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
 
     Args:
         filename: Anything that `load_weights` accepts.
         device: Where the tensors go.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, dequantize, shard, copy, storage,
-            verify, progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy,
+            progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
             `packed` say which tensors there are; with any other, all are in memory when this returns.
 
     Raises:
