@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
+from max_weights._checkpoints import opened
 from max_weights._core import GGUFWeights, data_of_all, load_tensors, shown
 from max_weights._garbage import gc_paused
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._devices import DeviceLike
     from max_weights._load_request import DTypeOption, PackedOption
