@@ -30,11 +30,7 @@ class InferenceSession:
     """
 
     def __init__(
-        self,
-        num_threads: int | None = None,
-        devices: Iterable[Device] = (),
-        *,
-        custom_extensions: object = None,
+        self, num_threads: int | None = None, devices: Iterable[Device] = (), *, custom_extensions: object = None
     ) -> None:
         self._devices = list(devices) or [CPU()]
         for device in self._devices:

@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from max_weights.graph._value import TensorValueLike
     from max_weights.nn._rotary_embedding import RotaryEmbedding
 
-__all__ = [
-    "Attention",
-    "MHAMaskVariant",
-    "MultiheadAttention",
-    "num_heads_for_device",
-    "scaled_dot_product_attention",
-]
+__all__ = ["Attention", "MHAMaskVariant", "MultiheadAttention", "num_heads_for_device", "scaled_dot_product_attention"]
 
 
 class MHAMaskVariant(Enum):
@@ -251,11 +245,7 @@ class Attention(ShardableLayer):
             self.sharding_strategy = sharding_strategy
 
     def __call__(
-        self,
-        x: TensorValueLike,
-        mask: TensorValueLike | None = None,
-        *,
-        mask_variant: MHAMaskVariant | None = None,
+        self, x: TensorValueLike, mask: TensorValueLike | None = None, *, mask_variant: MHAMaskVariant | None = None
     ) -> TensorValue:
         """Return the output of the layer.
 

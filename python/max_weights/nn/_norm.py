@@ -55,12 +55,7 @@ class LayerNorm(ShardableLayer):
     """`[dims]`; `None` without `use_bias`."""
 
     def __init__(
-        self,
-        dims: int,
-        devices: Iterable[DeviceRef | str],
-        dtype: DTypeLike,
-        eps: float = 1e-5,
-        use_bias: bool = True,
+        self, dims: int, devices: Iterable[DeviceRef | str], dtype: DTypeLike, eps: float = 1e-5, use_bias: bool = True
     ) -> None:
         self.devices = [DeviceRef.from_device(device) for device in devices]
         self.weight = Weight("weight", dtype, (dims,), self.devices[0])
@@ -176,12 +171,7 @@ class GroupNorm(Module):
     """As for `weight`."""
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: DeviceRef | str = _CPU,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: DeviceRef | str = _CPU
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"{num_channels} channels cannot be split into {num_groups} groups of the same size")
