@@ -31,8 +31,26 @@ VERBS: dict[str, Callable[..., Any]] = {
     "nn.Module.load": max_weights.nn.Module.load,
     **{
         name: getattr(max_weights, name)
-        for name in """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff
-        validate assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf""".split()
+        for name in [
+            "load_weights",
+            "load_ranks",
+            "lazy_state_dict",
+            "plan",
+            "infos",
+            "stats",
+            "quantized",
+            "renamed",
+            "fingerprint",
+            "diff",
+            "validate",
+            "assert_checkpoint_ok",
+            "bench",
+            "reshard",
+            "save",
+            "save_file",
+            "save_sharded",
+            "save_gguf",
+        ]
     },
     **{f"delta.{name}": getattr(delta, name) for name in ("create", "apply", "apply_into", "fold", "follow")},
     **{name: getattr(max_weights.integrations, name) for name in ("WeightsReader", "WeightsWriter")},
