@@ -275,11 +275,7 @@ def load_resolved(
 
 
 def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | None) -> DeviceLike | None:
-    """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`.
-
-    Raises:
-        DeviceError: some of the memory is elsewhere.
-    """
+    """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`."""
     if not out:
         return device
     from max_weights._devices import place
@@ -331,11 +327,7 @@ def log_choice(what: str, choice: str) -> None:
 
 
 def require_options(function: str, options: LoadOptions) -> None:
-    """Refuse a keyword argument that `WeightsNode.load` does not have, by the name of the function that was called.
-
-    Raises:
-        TypeError: there is one.
-    """
+    """Refuse a keyword argument that `WeightsNode.load` does not have, by the name of the function that was called."""
     for name in options:
         if name not in TensorsOptions.__optional_keys__ and name not in LoadOptions.__optional_keys__:
             ReadOptions.of(function, None, {name: None})
