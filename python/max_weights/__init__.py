@@ -11,6 +11,9 @@ import sys as _sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable as _Callable
+    from collections.abc import Mapping as _Mapping
+
     from max_weights import (
         conversion,
         delta,
@@ -72,6 +75,8 @@ if TYPE_CHECKING:
         WeightsError,
     )
 
+del TYPE_CHECKING
+
 # Written by tools/surface.py from the imports above: run it after each change of them.
 # fmt: off
 __all__ = [
@@ -119,8 +124,6 @@ _NAMES = {
     WeightNotFoundError WeightsError""",
 }
 # fmt: on
-# Where each name lives. It is imported when it is first used, so that `import max_weights` costs next to nothing.
-_HOMES = {name: f"max_weights.{home or name}" for home, names in _NAMES.items() for name in names.split()}
 # What is looked for here, and where it is.
 _ELSEWHERE = {
     "digests": "it is fingerprint(checkpoint, digests=True).digests",
@@ -142,20 +145,37 @@ _ELSEWHERE = {
 }
 
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        where = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
-    try:
-        __import__(home)
-    except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
-        raise AttributeError(f"module {__name__!r} has {name!r} only with its library: {error}") from error
-    module = _sys.modules[home]
-    value: object = module if home == f"{__name__}.{name}" else getattr(module, name)
-    globals()[name] = value  # found directly from now on
-    return value
+def _facade(
+    module: str, names: "_Mapping[str, str]", otherwise: "_Callable[[str], object]"
+) -> "tuple[_Callable[[str], object], _Callable[[], list[str]]]":
+    """Return the `__getattr__` and `__dir__` of a package whose names are imported when they are first used.
+
+    So `import max_weights` costs next to nothing. `names` has them by the module that they live in; `otherwise` is
+    asked for others.
+    """
+    homes = {name: f"max_weights.{home}" if home else "" for home, there in names.items() for name in there.split()}
+    found = vars(_sys.modules[module])
+
+    def __getattr__(name: str) -> object:
+        if name not in homes:
+            return otherwise(name)
+        home = homes[name] or f"{module}.{name}"
+        try:
+            __import__(home)
+        except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
+            raise AttributeError(f"module {module!r} has {name!r} only with its library: {error}") from error
+        value: object = getattr(_sys.modules[home], name) if homes[name] else _sys.modules[home]
+        return found.setdefault(name, value)  # found directly from now on
+
+    def __dir__() -> list[str]:
+        return sorted({*homes, *found})
+
+    return __getattr__, __dir__
 
 
-def __dir__() -> list[str]:
-    return sorted({*_HOMES, *globals()})
+def _elsewhere(name: str) -> object:
+    where = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
+
+
+__getattr__, __dir__ = _facade(__name__, _NAMES, _elsewhere)

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightsNode
 
-__all__ = ["UNPACK", "buffer_of", "check_names", "check_whole", "computed_names", "encoding_of", "items_of", "metadata_of", "prepared", "quoted", "require"]
+__all__ = [
+    "UNPACK",
+    "buffer_of",
+    "check_names",
+    "check_whole",
+    "computed_names",
+    "encoding_of",
+    "items_of",
+    "metadata_of",
+    "prepared",
+    "quoted",
+    "require",
+]
 
 UNPACK = (
     ", which a safetensors file cannot hold: weights.save(path, dtype='bfloat16') decodes them, "
@@ -100,7 +112,9 @@ def items_of(tensors: Any) -> list[tuple[str, object]]:
         ]
     if hasattr(type(tensors), "state_dict"):  # a module of torch or of this package
         return items_of(tensors.state_dict())
-    raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
+    raise TypeError(
+        f"tensors must be {{name: tensor}}, a module, a tree of weights or the path of a checkpoint, not {type(tensors).__name__}"
+    )
 
 
 def encoding_of(tensor: object) -> QuantizationEncoding | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights import _core
 from max_weights._checkpoints import opened
@@ -37,11 +37,11 @@ from max_weights._threads import threads_of_call
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from typing import Self, TypeAlias, Unpack
+    from typing import Self, Unpack
 
     from torch.distributed import ProcessGroup
 
-    from max_weights._checkpoints import Checkpoint
+    from max_weights._checkpoints import Checkpoint, Tensors
     from max_weights._core import WeightsNode
     from max_weights._dtype import DType
     from max_weights._load_request import DTypeOption, Rename
@@ -51,21 +51,12 @@ if TYPE_CHECKING:
     from max_weights._selection import Select
     from max_weights.sharding._by_name import Shard
 
-    Saved: TypeAlias = Checkpoint | Mapping[str, Any] | "HasStateDict"
-
 __all__ = ["SafetensorsWriter", "save", "save_file", "save_gguf", "save_sharded"]
 
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
 IfExists = Literal["replace", "fail", "same"]
 Strided = Literal["copy", "refuse"]
-
-
-class HasStateDict(Protocol):
-    """A module, of torch or of this package."""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Return its tensors by name."""
 
 
 class WriteOptions(TypedDict, total=False):
@@ -156,13 +147,19 @@ class _Options:
         require_options(verb, keywords, given)
         return cls(**given)
 
+    def given(self, names: Iterable[str]) -> list[str]:
+        """Return which of these are set."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return [
+            name
+            for name in names
+            if (values[name][0] is not None if values[name][1] is None else values[name][0] != values[name][1])
+        ]
+
     def refuse(self, verb: str, names: Iterable[str], why: str) -> None:
         """Refuse options that would have no effect."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            is_set = value is not None if field.default is None else value != field.default
-            if is_set and field.name in names:
-                raise ArgumentError(f"{verb}: {field.name}= {why}")
+        for name in self.given(names):
+            raise ArgumentError(f"{verb}: {name}= {why}")
 
     def native(self) -> dict[str, Any]:
         """Return those that compiled code takes of every format."""
@@ -175,7 +172,7 @@ _OF_SAFETENSORS = (*_OF_TREES, "name", "tied", "strided", "alignment", "group")
 
 
 def save(
-    tensors: Saved,
+    tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, Any] | None = None,
     *,
@@ -219,7 +216,7 @@ def save(
             lists of one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
             `general.architecture`.
         dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and packed weights are
-            decoded. Packed weights of GGUF files need one. This and the next three are for a checkpoint.
+            decoded. Packed weights of GGUF files need one. This and the next three are for safetensors.
         rename: As for `load`: a function of the name, a mapping, or a layout such as "hf". With the names of Hugging
             Face, tensors that llama.cpp computes from the configuration are left out, unless `select` says otherwise.
         select: As for `load`.
@@ -295,7 +292,10 @@ def save(
 
 
 def save_file(
-    tensors: Saved, path: StrPath, metadata: Mapping[str, str] | None = None, **options: Unpack[FileOptions]
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, str] | None = None,
+    **options: Unpack[FileOptions],
 ) -> list[Path]:
     """Save tensors as one safetensors file, whatever it is called: `save` with fewer options.
 
@@ -319,7 +319,10 @@ def save_file(
 
 
 def save_sharded(
-    tensors: Saved, path: StrPath, metadata: Mapping[str, str] | None = None, **options: Unpack[FolderOptions]
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, str] | None = None,
+    **options: Unpack[FolderOptions],
 ) -> list[Path]:
     """Save tensors as a folder of safetensors files with an index, whatever it is called: `save` with fewer options.
 
@@ -343,7 +346,10 @@ def save_sharded(
 
 
 def save_gguf(
-    tensors: Saved, path: StrPath, metadata: Mapping[str, Any] | None = None, **options: Unpack[GGUFOptions]
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, Any] | None = None,
+    **options: Unpack[GGUFOptions],
 ) -> list[Path]:
     """Save tensors as a GGUF file (version 3, little-endian) or a set of them: `save` with fewer options.
 
@@ -383,10 +389,11 @@ def _save(
         options.refuse(verb, ("quantize",), "is for GGUF files, whose names end in .gguf: leave it out")
     if form == "file":
         options.refuse(verb, ("name", "group"), "is for a folder of files, whose path ends in no .safetensors")
-    if not is_tree:
-        options.refuse(verb, _OF_TREES, "is for a checkpoint that is read: a path, or what load_weights gives")
     if not by_ranks:
-        refuse_group_options(verb, timeout=options.rank_timeout)
+        refuse_group_options(verb, rank_timeout=options.rank_timeout)
+        if not is_tree and options.given(_OF_TREES):  # their memory is converted and written in parts, too
+            with opened(tensors, verb, tensors=True) as tree:
+                return _save(verb, form, tree, path, metadata, options)
     with threads_of_call(options.threads):
         if by_ranks:
             return _save_by_ranks(verb, tensors, folder_path(path, options.name), metadata, options)
@@ -396,14 +403,15 @@ def _save(
             if form == "gguf":
                 return write_gguf(tensors, path, metadata, options.quantize, options.max_shard_size, native)
             native["alignment"] = options.alignment
-            target = safetensors_path(path)
-            if form == "folder":
+            if form == "file":
+                target = safetensors_path(path)
+            else:
                 target = folder_path(path, options.name)
                 most = "5GB" if options.max_shard_size is None else options.max_shard_size
                 native |= {"stem": options.name, "max_shard_size": bytes_of(most)}
             if is_tree and options.tied == options.strided == "copy":
                 return _save_tree(tensors, target, metadata_of(metadata), options, native)
-            options.refuse(verb, _OF_TREES, "reads a checkpoint in parts, which have no tied= and no strided=")
+            options.refuse(verb, _OF_TREES, "converts in parts, which have no tied= and no strided=")
             if is_tree and form == "file":
                 check_whole(tensors, target)
             named, noted = prepared(tensors, metadata, options.tied, options.strided)
@@ -449,7 +457,9 @@ def _save_by_ranks(
     """Save what several ranks have."""
     from max_weights._ranks.saving import Files, save_in_group
 
-    options.refuse(verb, ("tied", "strided", "read_back", "if_exists"), "is for one process, not for several ranks")
+    options.refuse(
+        verb, (*_OF_TREES, "tied", "strided", "read_back", "if_exists"), "is for one process, not for several ranks"
+    )
     require(
         not isinstance(tensors, _core.WeightsNode),
         f"a tree of weights is saved by one process: call {verb} without group",
@@ -593,5 +603,3 @@ class SafetensorsWriter:
             self.finish()
         else:
             self.discard()
-
-

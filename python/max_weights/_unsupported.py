@@ -33,16 +33,16 @@ def unsupported_names(module: str, **advice: str) -> Callable[[str], object]:
                     return importlib.import_module(f"{module}.{name}")
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         sentence = f"{module}.{name} of MAX is not in max_weights: {advice[name]}"
-        if _importing(module):
+        if _importing():
             raise ImportError(sentence, name=module)
         raise AttributeError(sentence, name=name)
 
     return __getattr__
 
 
-def _importing(module: str) -> bool:
+def _importing() -> bool:
     """Whether the attribute that a module is being asked for was asked for by `from module import name`."""
     frame = sys._getframe(2)
-    if frame.f_globals.get("__name__") == module and frame.f_code.co_name == "__getattr__" and frame.f_back:
-        frame = frame.f_back  # a module with other lazy names, too, asks in its own __getattr__
+    if frame.f_code.co_name == "__getattr__" and frame.f_back:
+        frame = frame.f_back  # a package with lazy names, too, asks in its own __getattr__
     return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM

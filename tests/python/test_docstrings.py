@@ -1,5 +1,8 @@
 """Every public function says what it takes, gives and refuses, and shows it with an example, which is run here.
 
+The sections are `Args:` with each parameter, `Returns:` or `Yields:` (unless the first sentence begins with "Return" or
+"Iterate", or nothing is returned), and `Raises:` where there are parameters.
+
 An example stands in the section `Example:` of a docstring, in lines that begin with `>>> `. It runs in a new folder:
 
 - `model.safetensors`: `model.embed_tokens.weight` and `lm_head.weight` (16, 8), `model.norm.weight` (8,),
@@ -139,7 +142,8 @@ def lacks(routine: Any) -> list[str]:
     if returns is inspect.Signature.empty:
         returns = RETURNED.get(routine.__name__, "")
     missing = [f"Args: {name}" for name in takes if name not in explained(said.get("Args", []))]
-    if returns not in (None, "None", "NoReturn", "Never") and not {"Returns", "Yields"} & set(said):
+    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need not be said twice
+    if returns not in (None, "None", "NoReturn", "Never") and not says:
         missing.append("Returns")
     if takes and "Raises" not in said:
         missing.append("Raises")

@@ -22,7 +22,7 @@ from command_line import COMMAND
 from max_weights import DType, load_weights
 from max_weights._resharding import reshard
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.sharding import Shard, ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, Table
 from test_loading import raw
 
 TINY = {
@@ -145,7 +145,8 @@ def test_beside_a_file_that_is_named_alone_only_known_files_are_taken(tmp_path: 
 def test_heads_of_keys_that_are_fewer_than_ranks_are_repeated(tmp_path: Path, saved: Any) -> None:
     plan = reshard(saved("llama"), tmp_path / "out", 8)
     check_ranks(tmp_path / "out", load_weights(saved("llama")), 8)
-    shared = {name for name, (shape, axis, sizes) in plan.weights.items() if axis is not None and sum(sizes) > shape[axis]}
+    split = {name: sum(sizes) > shape[axis] for name, (shape, axis, sizes) in plan.weights.items() if axis is not None}
+    shared = {name for name, is_shared in split.items() if is_shared}
     assert shared == {f"model.layers.{i}.self_attn.{side}_proj.weight" for i in range(2) for side in "kv"}
     assert "neighbouring ranks have the same part" in str(plan)
 
@@ -167,8 +168,9 @@ def test_one_rank_s_part_of_any_tree_is_saved(tmp_path: Path, models: Path) -> N
     layer = "model.layers.7"
     for rank in range(3):
         shard = Shard(rank, 3, "llama")
-        weights.save(tmp_path / "part.safetensors", rename="hf", select=layer, shard=shard, dtype="bfloat16", sync=False)
-        found = load_weights(tmp_path / "part.safetensors").load()
+        path = tmp_path / "part.safetensors"
+        weights.save(path, rename="hf", select=layer, shard=shard, dtype="bfloat16", sync=False)
+        found = load_weights(path).load()
         expected = weights.load(layer, rename="hf", shard=shard, dtype="bfloat16")
         assert {name: (one.dtype, one.shape, raw(one)) for name, one in found.items()} == {
             name: (one.dtype, one.shape, raw(one)) for name, one in expected.items()
@@ -211,7 +213,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
     with pytest.raises(ArgumentError, match=r"'model\.embed_tokens\.weight' is cut along several axes"):
         reshard(saved("llama"), out, 2, strategies=strategies)
     with pytest.raises(ArgumentError, match="no rank 2 of 2"):
-        weights.save(out, shard=Shard(2, 2, tables.llama(2, num_heads=8)))
+        weights.save(out, shard=Shard(2, 2, Table("llama", 2, num_heads=8)))
     assert not out.exists()
     (out / "rank-2").mkdir(parents=True)
     with pytest.raises(ArgumentError, match="rank-2 of a checkpoint for more ranks"):

@@ -34,10 +34,7 @@ class Runs:
     """
 
     def __init__(
-        self,
-        session: onnxruntime.InferenceSession,
-        results: Sequence[str],
-        bound: Mapping[str, onnxruntime.OrtValue],
+        self, session: onnxruntime.InferenceSession, results: Sequence[str], bound: Mapping[str, onnxruntime.OrtValue]
     ) -> None:
         self._session, self._results, self._kept = session, results, bound
         self._bound = {name: value._ortvalue for name, value in bound.items()}

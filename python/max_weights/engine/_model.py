@@ -143,8 +143,12 @@ class Model:
             GraphError: another number of inputs, an input of another dtype or shape, a size that contradicts the graph,
                 or an operation that fails (a ValueError).
             FileChangedError: a file with weights was truncated.
+            KeyboardInterrupt: Ctrl-C was pressed; it interrupts the run after the current operation.
 
-        Ctrl-C interrupts it after the current operation.
+        Example:
+            >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+            >>> engine.InferenceSession().load(double).execute(np.ones((2, 3), "f4"))[0].shape
+            (2, 3)
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")

@@ -76,7 +76,7 @@ class Recorder(Protocol):
     name: str
     """The name."""
 
-    def own(self, op: str, value: TensorValue) -> TensorValue:
+    def _own(self, op: str, value: TensorValue) -> TensorValue:
         """Return a value as one of this graph, or refuse it."""
         ...
 

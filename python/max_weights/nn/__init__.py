@@ -22,60 +22,27 @@ if TYPE_CHECKING:
     from max_weights.nn._rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
 
 __all__ = [
-    "MLP",
-    "Attention",
-    "ConstantLayerNorm",
-    "Conv1D",
-    "Conv2d",
-    "Embedding",
-    "GroupNorm",
-    "Identity",
-    "Layer",
-    "LayerList",
-    "LayerNorm",
-    "LayerV2",
-    "Linear",
-    "Llama3RopeScalingParams",
-    "Llama3RotaryEmbedding",
-    "LoadReport",
-    "MHAMaskVariant",
-    "MissingLayer",
-    "Module",
-    "MultiheadAttention",
-    "PrintHook",
-    "RMSNorm",
-    "RotaryEmbedding",
-    "Sequential",
-    "Shardable",
-    "activation_function_from_name",
-    "add_layer_hook",
-    "clamp",
-    "clear_hooks",
-    "recursive_named_layers",
-    "scaled_dot_product_attention",
-]
+    "MLP", "Attention", "ConstantLayerNorm", "Conv1D", "Conv2d", "Embedding", "GroupNorm", "Identity", "Layer",
+    "LayerList", "LayerNorm", "LayerV2", "Linear", "Llama3RopeScalingParams", "Llama3RotaryEmbedding", "LoadReport",
+    "MHAMaskVariant", "MissingLayer", "Module", "MultiheadAttention", "PrintHook", "RMSNorm", "RotaryEmbedding",
+    "Sequential", "Shardable", "activation_function_from_name", "add_layer_hook", "clamp", "clear_hooks",
+    "recursive_named_layers", "scaled_dot_product_attention",
+]  # fmt: skip
 
 # Where each layer lives: it is imported when it is first used. The imports above repeat this for type checkers.
 _HOMES = {
-    "Attention": "max_weights.nn._attention",
-    "ConstantLayerNorm": "max_weights.nn._norm",
-    "Conv1D": "max_weights.nn._conv",
-    "Conv2d": "max_weights.nn._conv",
-    "Embedding": "max_weights.nn._embedding",
-    "GroupNorm": "max_weights.nn._norm",
-    "Identity": "max_weights.nn._identity",
-    "LayerNorm": "max_weights.nn._norm",
-    "Linear": "max_weights.nn._linear",
-    "Llama3RopeScalingParams": "max_weights.nn._rotary_embedding",
-    "Llama3RotaryEmbedding": "max_weights.nn._rotary_embedding",
-    "MHAMaskVariant": "max_weights.nn._attention",
-    "MLP": "max_weights.nn._linear",
-    "MultiheadAttention": "max_weights.nn._attention",
-    "RMSNorm": "max_weights.nn._norm",
-    "RotaryEmbedding": "max_weights.nn._rotary_embedding",
-    "activation_function_from_name": "max_weights.nn._activation",
-    "clamp": "max_weights.nn._activation",
-    "scaled_dot_product_attention": "max_weights.nn._attention",
+    name: f"max_weights.nn.{module}"
+    for module, names in {
+        "_attention": "Attention MHAMaskVariant MultiheadAttention scaled_dot_product_attention",
+        "_norm": "ConstantLayerNorm GroupNorm LayerNorm RMSNorm",
+        "_conv": "Conv1D Conv2d",
+        "_embedding": "Embedding",
+        "_identity": "Identity",
+        "_linear": "Linear MLP",
+        "_rotary_embedding": "Llama3RopeScalingParams Llama3RotaryEmbedding RotaryEmbedding",
+        "_activation": "activation_function_from_name clamp",
+    }.items()
+    for name in names.split()
 }
 
 _unsupported = _unsupported_layers(__name__)
@@ -93,3 +60,39 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*_HOMES, *globals()})
+
+
+# Written by tools/surface.py from the imports above: run it after each change of them.
+# fmt: off
+__all__ = [
+    "MLP",
+    "Attention",
+    "ConstantLayerNorm",
+    "Conv1D",
+    "Conv2d",
+    "Embedding",
+    "GroupNorm",
+    "Identity",
+    "LayerNorm",
+    "Linear",
+    "Llama3RopeScalingParams",
+    "Llama3RotaryEmbedding",
+    "MHAMaskVariant",
+    "MultiheadAttention",
+    "RMSNorm",
+    "RotaryEmbedding",
+    "activation_function_from_name",
+    "clamp",
+    "scaled_dot_product_attention",
+]
+_NAMES = {
+    "nn._activation": "activation_function_from_name clamp",
+    "nn._attention": "Attention MHAMaskVariant MultiheadAttention scaled_dot_product_attention",
+    "nn._conv": "Conv1D Conv2d",
+    "nn._embedding": "Embedding",
+    "nn._identity": "Identity",
+    "nn._linear": "Linear MLP",
+    "nn._norm": "ConstantLayerNorm GroupNorm LayerNorm RMSNorm",
+    "nn._rotary_embedding": "Llama3RopeScalingParams Llama3RotaryEmbedding RotaryEmbedding",
+}
+# fmt: on

@@ -26,8 +26,16 @@ __all__ = ["MLP", "Linear", "require_no_quant_config"]
 def require_no_quant_config(layer: str, quant_config: object) -> None:
     """Refuse a `QuantConfig` of MAX.
 
+    Args:
+        layer: The name of the layer, for the message.
+        quant_config: None.
+
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: it is not None.
+
+    Example:
+        >>> from max_weights.nn._linear import require_no_quant_config
+        >>> require_no_quant_config("Linear", None)
     """
     if quant_config is not None:
         raise UnsupportedError(

@@ -62,7 +62,7 @@ def _own_names(module: ModuleNode, graph: Graph) -> list[str]:
 def trace(module: ModuleNode, input_types: Sequence[TensorType | BufferType], name: str | None) -> Graph:
     """Trace a call; see `Module.trace`."""
     graph = Graph(type(module).__name__ if name is None else name, module, input_types)
-    graph.adopt(NamedWeights(module).weights)
+    graph._adopt(NamedWeights(module).weights)
     return graph
 
 

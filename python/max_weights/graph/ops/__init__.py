@@ -6,14 +6,7 @@ from max_weights.graph.ops import _elementwise as elementwise
 from max_weights.graph.ops import _reduction as reduction
 from max_weights.graph.ops._complex import as_interleaved_complex
 from max_weights.graph.ops._creation import constant, hann_window, range, shape_to_tensor
-from max_weights.graph.ops._effects import (
-    buffer_load,
-    buffer_store,
-    buffer_store_slice,
-    call,
-    print,
-    transfer_to,
-)
+from max_weights.graph.ops._effects import buffer_load, buffer_store, buffer_store_slice, call, print, transfer_to
 from max_weights.graph.ops._elementwise import (
     abs,
     acos,

@@ -93,10 +93,7 @@ _NAMES = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 
 
 def qmatmul(
-    encoding: QuantizationEncoding | str,
-    config: QuantizationConfig | None,
-    lhs: TensorValueLike,
-    *rhs: TensorValueLike,
+    encoding: QuantizationEncoding | str, config: QuantizationConfig | None, lhs: TensorValueLike, *rhs: TensorValueLike
 ) -> TensorValue:
     """Compute `lhs @ m.T`, where `m` is a matrix of floats in packed blocks.
 

@@ -62,7 +62,7 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
     """Return a value of the current graph."""
     if isinstance(value, TensorValue):
         value = value._value()
-        return current(op).own(op, value)
+        return current(op)._own(op, value)
     if isinstance(value, Dim):
         return scalar(op, value, DType.int64, CPU)
     if isinstance(value, Shape):
