@@ -56,10 +56,9 @@ if TYPE_CHECKING:
     from max_weights._read_options import ReadOptions
     from max_weights._remote import Remote
     from max_weights._renaming import renamed
-    from max_weights._resharding import reshard, reshard_plan
+    from max_weights._resharding import reshard
     from max_weights._result import Finding, Result
-    from max_weights._saving import SafetensorsWriter, save_file, save_sharded
-    from max_weights._saving_gguf import save_gguf
+    from max_weights._saving import SafetensorsWriter, save, save_file, save_gguf, save_sharded
     from max_weights._torch_verbs import load_file, load_into, verify_loaded
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
@@ -87,8 +86,8 @@ __all__ = [
     "WeightsError", "WeightsNode", "__version__", "assert_checkpoint_ok", "bench", "conversion", "delta", "dequantize",
     "dequantize_groups", "diff", "driver", "dtype", "engine", "errors", "fingerprint", "graph", "infos", "integrations",
     "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy", "patch", "patched",
-    "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard", "reshard_plan",
-    "safetensors", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions",
+    "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard", "safetensors",
+    "save", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions",
     "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_loaded",
 ]
 _NAMES = {
@@ -113,10 +112,9 @@ _NAMES = {
     "_read_options": "ReadOptions",
     "_remote": "Remote",
     "_renaming": "renamed",
-    "_resharding": "reshard reshard_plan",
+    "_resharding": "reshard",
     "_result": "Finding Result",
-    "_saving": "SafetensorsWriter save_file save_sharded",
-    "_saving_gguf": "save_gguf",
+    "_saving": "SafetensorsWriter save save_file save_gguf save_sharded",
     "_torch_verbs": "load_file load_into verify_loaded",
     "_versions": "show_versions",
     "_weight_data": "WeightData",

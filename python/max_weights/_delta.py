@@ -512,7 +512,7 @@ def _version(version: Any, rename: Rename) -> WeightsNode | list[tuple[str, Buff
     """What a version is for the native code."""
     if isinstance(version, WeightsNode) or _is_path(version):
         return _whole_tree(version)
-    from max_weights._saving import buffer_of
+    from max_weights._saved_tensors import buffer_of
 
     return [(name, buffer_of(name, tensor)) for name, tensor in named_tensors(version, rename).items()]
 

@@ -28,7 +28,7 @@ def weights(request: pytest.FixtureRequest, make_file: Callable[..., Path]) -> W
 
 
 def saved(weights: WeightsNode, save: Callable[[str], object]) -> Any:
-    path = f"{max_weights.infos(weights)[0].file}.saved"
+    path = f"{max_weights.infos(weights)[0].file}.saved.safetensors"
     save(path)
     return load_file(path)["a"]
 

@@ -30,7 +30,7 @@ DOORS: dict[str, Callable[..., Any]] = {
     "plan": lambda w, **options: max_weights.plan(w, **options),
     "stream": lambda w, **options: dict(w.stream(**options)),
     "lazy_state_dict": lambda w, **options: max_weights.lazy_state_dict(w, **options),
-    "save": lambda w, **options: w.save(f"{max_weights.infos(w)[0].file}.out", **options),
+    "save": lambda w, **options: w.save(f"{max_weights.infos(w)[0].file}.safetensors", **options),
     "numpy.load_file": lambda w, **options: max_weights.numpy.load_file(max_weights.infos(w)[0].file, **options),
 }
 HALF = ShardingStrategy.rowwise(2)

@@ -11,7 +11,7 @@ import max_weights
 from conftest import safetensors_bytes
 from max_weights import DType, load_weights, nn
 from max_weights._benching.result import BenchResult, BenchRow
-from max_weights._resharding import reshard_plan
+from max_weights._resharding import reshard
 from max_weights._weight_data import WeightData
 from max_weights.driver import Buffer
 from max_weights.graph import DeviceRef
@@ -117,7 +117,7 @@ def test_plans_of_loads_are_tables(path: Path) -> None:
 
 
 def test_plans_of_ranks_are_tables(tmp_path: Path, path: Path) -> None:
-    plan = reshard_plan(path, tmp_path / "ranks", 2, strategies={"*": None})
+    plan = reshard(path, tmp_path / "ranks", 2, strategies={"*": None}, plan_only=True)
     view = seen(plan)
     assert "ReshardPlan 4 weights for 2 ranks" in view
     assert "layers.*.down.weight2whole on each rank" in view

@@ -31,7 +31,7 @@ from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
 from max_weights._ranks.saving import Files, save_boxes
 from max_weights._ranks.session import Members
-from max_weights._saving import buffer_of, metadata_of
+from max_weights._saved_tensors import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._typing import known
 from max_weights.errors import ArgumentError
