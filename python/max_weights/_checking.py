@@ -137,6 +137,7 @@ class Report(Result):
             >>> max_weights.validate("model.safetensors").raise_if_not_ok()
             <Report: ok, 1 file, 0 findings: clean>
         """
+        __tracebackhide__ = True
         if wrong := self.at_least(fail_on):
             raise InvalidCheckpointError(error_lines(count(len(wrong), "finding"), wrong), self)
         return self

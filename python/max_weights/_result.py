@@ -84,6 +84,7 @@ class Result:
             >>> max_weights.diff("model.safetensors", "model.safetensors").raise_if_not_ok().ok
             True
         """
+        __tracebackhide__ = True
         if not self.ok:
             error = VerificationError(error_lines(self._summary(), self.findings))
             error.findings = self.findings

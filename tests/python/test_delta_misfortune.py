@@ -17,6 +17,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import delta_specification as specification
+import max_weights
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
@@ -332,4 +333,4 @@ def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
         delta.apply(chain.version(0))
     save_gguf({"a.weight": np.zeros((2, 32), np.float32)}, tmp_path / "a.gguf", quantize="q8_0")
     with pytest.raises(UnsupportedError, match="no deltas"):
-        max_weights.fingerprint(tmp_path / "a.gguf", identity=True).identity
+        max_weights.fingerprint(tmp_path / "a.gguf", identity=True)

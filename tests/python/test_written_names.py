@@ -95,7 +95,7 @@ def test_a_number_of_threads_or_jobs_that_there_is_not_is_refused_by_its_name(on
         ("threads", lambda: max_weights.plan(weights, threads=value)),  # type: ignore[arg-type]
         ("threads", lambda: list(weights.stream(threads=value))),  # type: ignore[arg-type]
         ("threads", lambda: max_weights.fingerprint(weights, threads=value)),  # type: ignore[arg-type]
-        ("jobs", lambda: max_weights.validate(one, jobs=value)),  # type: ignore[arg-type]
+        ("threads", lambda: max_weights.validate(one, threads=value)),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=re.escape(f"{option}={value!r}: it must be a whole number of 1 at least")):
             call()
