@@ -209,12 +209,22 @@ def reference() -> dict[Path, str]:
     return pages
 
 
+def shown(home: str) -> str:
+    """Return below which module the reference shows the names of a module."""
+    return "" if home.startswith("_") else f"{home}."
+
+
 def table(page_of: dict[str, str], homes: dict[str, str]) -> str:
     """Return the table of the names of `max_weights`, and their pages."""
     rows = ["| names of `max_weights` | page |", "|---|---|"]
     for page in PAGES:
         names = sorted(name for name, home in homes.items() if page_of.get(home) == page)
-        links = [f"[`{name}`][max_weights.{'errors.' * (homes[name] == 'errors' != name)}{name}]" for name in names]
+        links = [
+            f"[`{name}`]({page}.md)"
+            if (home := homes[name]) == name
+            else f"[`{name}`][max_weights.{shown(home)}{name}]"
+            for name in names
+        ]
         title = "below" if page == "index" else f"[{page.replace('_', ' ')}]({page}.md)"
         rows += [f"| {', '.join(links)} | {title} |"] if links else []
     return "\n".join(rows)
