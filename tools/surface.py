@@ -84,8 +84,8 @@ REFERENCE = PACKAGE.parents[1] / "docs" / "reference"
 PAGES = {
     "index": "_core _fingerprint_cache _versions",
     "weights": """_benching _checkpoints _fingerprint _fingerprint_record _lazy _load_request _loading _planning
-        _progress _quantized_weights _read_options _remote _renaming _selection _streaming _weight_data _weights conversion delta
-        remote types""",
+        _progress _quantized_weights _read_options _remote _renaming _selection _streaming _weight_data _weights
+        conversion delta remote types""",
     "tensors": "_buffer _devices _dtype _quantization",
     "saving": "_resharding _saving _saving_gguf",
     "frameworks": "_load_report _torch_verbs jax numpy torch",
@@ -147,9 +147,14 @@ def facade(path: str) -> str:
         module, _, arguments = advice.partition(":")
         imports += f"from max_weights.{module} as _unsupported\n"
         after = f"\n__getattr__ = _unsupported(__name__{arguments})\n"
-    listed = filled("__all__ = ", [f'"{name}"' for name in sorted(exported)], "[]")
-    text = f'# fmt: off\n# ruff: noqa: I001, RUF022, RUF100\n"""The dotted path `max.{path}` of MAX."""\n'
+    listed = filled("__all__ = ", [f'"{name}"' for name in sorted(exported, key=by_kind)], "[]")
+    text = f'# fmt: off\n# ruff: noqa: I001, RUF100\n"""The dotted path `max.{path}` of MAX."""\n'
     return text + (f"\n{imports}" if imports else "") + (f"\n{listed}" if exported else "") + after
+
+
+def by_kind(name: str) -> tuple[bool, bool, str]:
+    """Return what ruff sorts names by: constants, classes, others."""
+    return not name.isupper(), not name[:1].isupper(), name
 
 
 def lists_of(source: str) -> str:
@@ -166,7 +171,7 @@ def lists_of(source: str) -> str:
         homes.setdefault(node.module.removeprefix("max_weights").removeprefix("."), []).extend(
             alias.name for alias in node.names
         )
-    names = [f'"{name}"' for name in sorted(name for there in homes.values() for name in there)]
+    names = [f'"{name}"' for name in sorted((name for there in homes.values() for name in there), key=by_kind)]
     rows = "".join(
         textwrap.fill(f'"{home}": {quote}{" ".join(sorted(there))}{quote},', 120, **_INDENTED) + "\n"
         for home, there in sorted(homes.items())
@@ -204,12 +209,22 @@ def reference() -> dict[Path, str]:
     return pages
 
 
+def shown(home: str) -> str:
+    """Return below which module the reference shows the names of a module."""
+    return "" if home.startswith("_") else f"{home}."
+
+
 def table(page_of: dict[str, str], homes: dict[str, str]) -> str:
     """Return the table of the names of `max_weights`, and their pages."""
     rows = ["| names of `max_weights` | page |", "|---|---|"]
     for page in PAGES:
         names = sorted(name for name, home in homes.items() if page_of.get(home) == page)
-        links = [f"[`{name}`][max_weights.{'errors.' * (homes[name] == 'errors' != name)}{name}]" for name in names]
+        links = [
+            f"[`{name}`]({page}.md)"
+            if (home := homes[name]) == name
+            else f"[`{name}`][max_weights.{shown(home)}{name}]"
+            for name in names
+        ]
         title = "below" if page == "index" else f"[{page.replace('_', ' ')}]({page}.md)"
         rows += [f"| {', '.join(links)} | {title} |"] if links else []
     return "\n".join(rows)

@@ -24,7 +24,7 @@ from max_weights import (
     save_gguf,
     save_sharded,
 )
-from max_weights.sharding import _tables as tables
+from max_weights.sharding import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 TENSORS = {"a": np.ones((4, 32), np.float32)}
@@ -172,7 +172,7 @@ def test_reshard_takes_the_model_of_a_training_as_its_page_says(training: Path, 
     for name, tensor in whole.items():
         parts = [rank[name].numpy() for rank in ranks]
         assert np.array_equal(parts[0] if tensor.ndim == 1 else np.concatenate(parts), tensor), name
-    strategies = tables.llama(2, num_heads=4, num_kv_heads=2)
+    strategies = Table("llama", 2, num_heads=4, num_kv_heads=2)
     plan = reshard(
         training, tmp_path / "own", world_size=2, select="model.*", rename={"model.": ""}, strategies=strategies
     )
