@@ -4,20 +4,16 @@ import sys as _sys
 
 from max_weights._load_report import LoadReport
 from max_weights.nn._base_layer import Layer, add_layer_hook, clear_hooks
-from max_weights.nn._layer_list import LayerList, MissingLayer, Sequential
 from max_weights.nn._layer_v2 import LayerV2
-from max_weights.nn._module import Module, Shardable, recursive_named_layers
+from max_weights.nn._module import LayerList, MissingLayer, Module, Sequential, Shardable, recursive_named_layers
 from max_weights.nn._print_hook import PrintHook
 from max_weights.nn._unsupported_layers import unsupported_layers as _unsupported_layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights.nn._activation import activation_function_from_name, clamp
     from max_weights.nn._attention import Attention, MHAMaskVariant, MultiheadAttention, scaled_dot_product_attention
     from max_weights.nn._conv import Conv1D, Conv2d
-    from max_weights.nn._embedding import Embedding
-    from max_weights.nn._identity import Identity
-    from max_weights.nn._linear import MLP, Linear
+    from max_weights.nn._linear import MLP, Embedding, Identity, Linear, activation_function_from_name, clamp
     from max_weights.nn._norm import ConstantLayerNorm, GroupNorm, LayerNorm, RMSNorm
     from max_weights.nn._rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
 
@@ -36,11 +32,8 @@ _HOMES = {
         "_attention": "Attention MHAMaskVariant MultiheadAttention scaled_dot_product_attention",
         "_norm": "ConstantLayerNorm GroupNorm LayerNorm RMSNorm",
         "_conv": "Conv1D Conv2d",
-        "_embedding": "Embedding",
-        "_identity": "Identity",
-        "_linear": "Linear MLP",
+        "_linear": "Embedding Identity Linear MLP activation_function_from_name clamp",
         "_rotary_embedding": "Llama3RopeScalingParams Llama3RotaryEmbedding RotaryEmbedding",
-        "_activation": "activation_function_from_name clamp",
     }.items()
     for name in names.split()
 }
