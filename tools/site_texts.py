@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import types
 from typing import Any
 
@@ -22,6 +23,10 @@ class CompiledTexts(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         """Show `**options: Unpack[TypedDict]` as the options that it stands for."""
         unpack(func)
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Show examples as code: griffe reads sections of this name as such."""
+        examples_of(obj)
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Do so once the package is loaded."""
@@ -45,6 +50,12 @@ def unpack(function: griffe.Function) -> None:
                 annotation, default = annotation.slice, None
             keyword = griffe.ParameterKind.keyword_only
             function.parameters.add(griffe.Parameter(name, annotation=annotation, kind=keyword, default=default))
+
+
+def examples_of(described: griffe.Object) -> None:
+    """Give the section of examples the name that griffe knows."""
+    if described.docstring is not None:
+        described.docstring.value = re.sub(r"(?m)^Example:$", "Examples:", described.docstring.value)
 
 
 def line(member: griffe.Object | griffe.Alias) -> int:
@@ -81,3 +92,4 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
         if isinstance(member, griffe.Class | griffe.Function) or inspect.isgetsetdescriptor(found):
             text = inspect.getdoc(getattr(found, "__func__", found))
             member.docstring = griffe.Docstring(text, parent=member) if text else None
+            examples_of(member)

@@ -271,7 +271,7 @@ def _save(path: Path, rows: bool) -> Run:
 def _dcp(path: Path, rows: bool) -> Run:
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    from max_weights.integrations.distributed import WeightsWriter
+    from max_weights.integrations import WeightsWriter
 
     state = dict(_parallel(path, rows).named_parameters())
     return lambda: save(state, storage_writer=WeightsWriter(saved(path), sync=False))

@@ -11,6 +11,9 @@ import sys as _sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable as _Callable
+    from collections.abc import Mapping as _Mapping
+
     from max_weights import (
         conversion,
         delta,
@@ -34,41 +37,33 @@ if TYPE_CHECKING:
     from max_weights._benching import BenchResult, bench
     from max_weights._buffer import Buffer
     from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
+    from max_weights._checkpoints import Checkpoint, infos
     from max_weights._core import (
         __version__,
-        infos,
         set_threads,
-        verify_checksums,
     )
-    from max_weights._devices import DeviceRef, virtual_devices
+    from max_weights._devices import DeviceRef
     from max_weights._difference import Difference, diff
     from max_weights._dropin import patch, patched, unpatch
-    from max_weights._dtype import DType, finfo
-    from max_weights._expected_config import expectation_of_config
+    from max_weights._dtype import DType
     from max_weights._fingerprint import fingerprint
     from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
-    from max_weights._loading import digests, load_ranks
+    from max_weights._loading import load_ranks
     from max_weights._planning import plan
     from max_weights._quantization import dequantize, dequantize_groups, quantize, scale_blocks
     from max_weights._quantized_weights import quantized
+    from max_weights._read_options import ReadOptions
+    from max_weights._remote import Remote
     from max_weights._renaming import renamed
-    from max_weights._resharding import reshard, reshard_plan
-    from max_weights._saving import SafetensorsWriter, save_file, save_sharded
-    from max_weights._saving_gguf import save_gguf
+    from max_weights._resharding import reshard
+    from max_weights._result import Finding, Result
+    from max_weights._saving import SafetensorsWriter, save, save_file, save_gguf, save_sharded
+    from max_weights._torch_verbs import load_file, load_into, verify_loaded
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
     from max_weights._weight_statistics import stats
-    from max_weights._weights import (
-        GGUFWeights,
-        PytorchWeights,
-        SafetensorWeights,
-        Weights,
-        WeightsFormat,
-        WeightsNode,
-        load_weights,
-        weights_format,
-    )
+    from max_weights._weights import Weights, WeightsNode, load_weights
     from max_weights.errors import (
         ClosedError,
         DeviceError,
@@ -80,19 +75,20 @@ if TYPE_CHECKING:
         WeightsError,
     )
 
+del TYPE_CHECKING
+
 # Written by tools/surface.py from the imports above: run it after each change of them.
 # fmt: off
 __all__ = [
-    "BenchResult", "Buffer", "ClosedError", "DType", "DeviceError", "DeviceRef", "Difference", "FileChangedError",
-    "FormatError", "GGUFWeights", "InvalidCheckpointError", "MissingFileError", "PytorchWeights", "Report",
-    "SafetensorWeights", "SafetensorsWriter", "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights",
-    "WeightsError", "WeightsFormat", "WeightsNode", "__version__", "assert_checkpoint_ok", "bench", "conversion",
-    "delta", "dequantize", "dequantize_groups", "diff", "digests", "driver", "dtype", "engine", "errors",
-    "expectation_of_config", "finfo", "fingerprint", "graph", "infos", "integrations", "jax", "lazy_state_dict",
-    "load_ranks", "load_weights", "nn", "numpy", "patch", "patched", "pipelines", "plan", "quantize", "quantized",
-    "release_memory", "remote", "renamed", "reshard", "reshard_plan", "safetensors", "save_file", "save_gguf",
-    "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions", "stats", "tasks", "torch", "types",
-    "unpatch", "validate", "verify_checksums", "virtual_devices", "weights_format",
+    "BenchResult", "Buffer", "Checkpoint", "ClosedError", "DType", "DeviceError", "DeviceRef", "Difference",
+    "FileChangedError", "Finding", "FormatError", "InvalidCheckpointError", "MissingFileError", "ReadOptions", "Remote",
+    "Report", "Result", "SafetensorsWriter", "UnsupportedError", "WeightData", "WeightNotFoundError", "Weights",
+    "WeightsError", "WeightsNode", "__version__", "assert_checkpoint_ok", "bench", "conversion", "delta", "dequantize",
+    "dequantize_groups", "diff", "driver", "dtype", "engine", "errors", "fingerprint", "graph", "infos", "integrations",
+    "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy", "patch", "patched",
+    "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard", "safetensors",
+    "save", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions",
+    "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_loaded",
 ]
 _NAMES = {
     "": """conversion delta driver dtype engine errors graph integrations jax nn numpy pipelines remote safetensors
@@ -100,69 +96,80 @@ _NAMES = {
     "_benching": "BenchResult bench",
     "_buffer": "Buffer",
     "_checking": "InvalidCheckpointError Report assert_checkpoint_ok validate",
-    "_core": "__version__ infos set_threads verify_checksums",
-    "_devices": "DeviceRef virtual_devices",
+    "_checkpoints": "Checkpoint infos",
+    "_core": "__version__ set_threads",
+    "_devices": "DeviceRef",
     "_difference": "Difference diff",
     "_dropin": "patch patched unpatch",
-    "_dtype": "DType finfo",
-    "_expected_config": "expectation_of_config",
+    "_dtype": "DType",
     "_fingerprint": "fingerprint",
     "_fingerprint_cache": "release_memory",
     "_lazy": "lazy_state_dict",
-    "_loading": "digests load_ranks",
+    "_loading": "load_ranks",
     "_planning": "plan",
     "_quantization": "dequantize dequantize_groups quantize scale_blocks",
     "_quantized_weights": "quantized",
+    "_read_options": "ReadOptions",
+    "_remote": "Remote",
     "_renaming": "renamed",
-    "_resharding": "reshard reshard_plan",
-    "_saving": "SafetensorsWriter save_file save_sharded",
-    "_saving_gguf": "save_gguf",
+    "_resharding": "reshard",
+    "_result": "Finding Result",
+    "_saving": "SafetensorsWriter save save_file save_gguf save_sharded",
+    "_torch_verbs": "load_file load_into verify_loaded",
     "_versions": "show_versions",
     "_weight_data": "WeightData",
     "_weight_statistics": "stats",
-    "_weights": """GGUFWeights PytorchWeights SafetensorWeights Weights WeightsFormat WeightsNode load_weights
-    weights_format""",
+    "_weights": "Weights WeightsNode load_weights",
     "errors": """ClosedError DeviceError FileChangedError FormatError MissingFileError UnsupportedError
     WeightNotFoundError WeightsError""",
 }
 # fmt: on
-# Where each name lives. It is imported when it is first used, so that `import max_weights` costs next to nothing.
-_HOMES = {name: f"max_weights.{home or name}" for home, names in _NAMES.items() for name in names.split()}
 # What is looked for here, and where it is.
 _ELSEWHERE = {
-    "load_file": "max_weights.torch, .numpy and .jax have it, for the tensors of each",
-    "load_into": "it is max_weights.torch.load_into",
-    "load_state_dict": "max_weights.torch.load_into fills a module of torch, the load_state_dict of max_weights.nn "
-    "modules those",
-    "load_model": "it is max_weights.safetensors.torch.load_model; max_weights.torch.load_into fills a module, too",
-    "load": "max_weights.load_weights opens a checkpoint, max_weights.torch.load is for files of torch.save",
-    "save": "it is the method weights.save; max_weights.save_file, save_sharded and save_gguf save tensors",
-    "safe_open": "it is max_weights.safetensors.safe_open; max_weights.load_weights opens every format",
-    "open": "it is max_weights.load_weights",
-    "stream": "it is the method weights.stream, of what max_weights.load_weights gives",
-    "convert": "it is the method weights.save, or the command max-weights convert",
-    "verify_loaded": "it is max_weights.torch.verify_loaded",
+    "load_state_dict": "load_into fills a module of torch, the load_state_dict of max_weights.nn modules those",
+    "load_model": "it is max_weights.safetensors.torch.load_model; load_into fills a module, too",
+    "load": "load_weights opens a checkpoint, load_file loads one, max_weights.torch.load is for files of torch.save",
+    "safe_open": "it is max_weights.safetensors.safe_open; load_weights opens every format",
+    "open": "it is load_weights",
+    "stream": "it is the method weights.stream, of what load_weights gives",
+    "convert": "it is save, or the command max-weights convert",
     "to_onnx": "weights alone are no model: max_weights.graph.onnx.save writes a max_weights.graph.Graph",
-    "Remote": "it is max_weights.remote.Remote",
-    "ReadOptions": "it is max_weights.types.ReadOptions",
     "Shard": "it is max_weights.sharding.Shard",
+    "GraphError": "it is max_weights.graph.GraphError",
 }
 
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        where = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
-    try:
-        __import__(home)
-    except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
-        raise AttributeError(f"module {__name__!r} has {name!r} only with its library: {error}") from error
-    module = _sys.modules[home]
-    value: object = module if home == f"{__name__}.{name}" else getattr(module, name)
-    globals()[name] = value  # found directly from now on
-    return value
+def _facade(
+    module: str, names: "_Mapping[str, str]", otherwise: "_Callable[[str], object]"
+) -> "tuple[_Callable[[str], object], _Callable[[], list[str]]]":
+    """Return the `__getattr__` and `__dir__` of a package whose names are imported when they are first used.
+
+    So `import max_weights` costs next to nothing. `names` has them by the module that they live in; `otherwise` is
+    asked for others.
+    """
+    homes = {name: f"max_weights.{home}" if home else "" for home, there in names.items() for name in there.split()}
+    found = vars(_sys.modules[module])
+
+    def __getattr__(name: str) -> object:
+        if name not in homes:
+            return otherwise(name)
+        home = homes[name] or f"{module}.{name}"
+        try:
+            __import__(home)
+        except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
+            raise AttributeError(f"module {module!r} has {name!r} only with its library: {error}") from error
+        value: object = getattr(_sys.modules[home], name) if homes[name] else _sys.modules[home]
+        return found.setdefault(name, value)  # found directly from now on
+
+    def __dir__() -> list[str]:
+        return sorted({*homes, *found})
+
+    return __getattr__, __dir__
 
 
-def __dir__() -> list[str]:
-    return sorted({*_HOMES, *globals()})
+def _elsewhere(name: str) -> object:
+    where = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
+
+
+__getattr__, __dir__ = _facade(__name__, _NAMES, _elsewhere)

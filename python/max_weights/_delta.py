@@ -53,7 +53,6 @@ __all__ = [
     "create",
     "fold",
     "follow",
-    "identity",
     "read",
 ]
 
@@ -269,20 +268,11 @@ def read(path: _Path) -> Delta:
     return Delta(_place(path), dialect, base, target, shapes, tuple(whole), tuple(removed), tuple(folded))
 
 
-def identity(weights: _Checkpoint) -> str:
-    """Return what tells a version from others, as deltas have it: 32 hexadecimal digits. Every byte is read.
-
-    It is that of names, dtypes, shapes and bytes, whatever files they are in; a cast makes another version, unlike with
-    `max_weights.fingerprint`.
-    """
-    return identity_of(_whole_tree(weights))
-
-
 def apply(
     target: _Path,
     *deltas: _Path,
     sync: bool = True,
-    verify: bool = False,
+    read_back: bool = False,
     progress: Progress | bool | None = None,
 ) -> UpdatedFiles:
     """Make the files of a checkpoint what deltas say.
@@ -295,7 +285,7 @@ def apply(
         target: A safetensors file, or a folder or index of several.
         deltas: Paths, in the order in which they build on each other.
         sync: Wait until the bytes are on the disk.
-        verify: Read back what was written before it takes its place.
+        read_back: Read back what was written before it takes its place.
         progress: Called with the bytes that are done and those of all; True shows a bar.
 
     Raises:
@@ -305,7 +295,7 @@ def apply(
     report, close = progress_of(progress)
     paths = [os.fspath(path) for path in deltas]
     try:
-        now, before, files = update_files(os.fspath(target), paths, sync=sync, verify=verify, progress=report)
+        now, before, files = update_files(os.fspath(target), paths, sync=sync, verify=read_back, progress=report)
     finally:
         close()
     return UpdatedFiles(now, before, tuple(map(Path, files)))
@@ -316,7 +306,7 @@ def apply_into(
     *deltas: _Path,
     rename: Rename = None,
     group: dist.ProcessGroup | None = None,
-    timeout: float = 600.0,
+    rank_timeout: float = 600.0,
     progress: Progress | bool | None = None,
 ) -> AppliedDelta:
     """Make tensors in memory what deltas say, in place, on all cores, as one transaction.
@@ -340,7 +330,7 @@ def apply_into(
             tensor that is not in the checkpoint, or the layout of a module of transformers, such as `"transformers5"`.
         group: The ranks that apply them together: an error of one is that of all. Default: all ranks for distributed
             tensors, and otherwise this process alone.
-        timeout: For how many seconds ranks wait for one that does not answer.
+        rank_timeout: For how many seconds ranks wait for one that does not answer.
         progress: Called with the bytes that are done and those of all; True shows a bar.
 
     Returns:
@@ -360,11 +350,11 @@ def apply_into(
     paths = [os.fspath(path) for path in deltas]
     names = sorted_tensors.names()
     if group is None and not sorted_tensors.ranks:
-        refuse_group_options("apply_into", timeout=timeout)
+        refuse_group_options("apply_into", rank_timeout=rank_timeout)
         return AppliedDelta(*Transaction(paths, sorted_tensors).apply(names, progress))
     from max_weights._ranks.deltas import apply_in_group
 
-    return AppliedDelta(*apply_in_group(paths, sorted_tensors, group=group, timeout=timeout, progress=progress))
+    return AppliedDelta(*apply_in_group(paths, sorted_tensors, group=group, timeout=rank_timeout, progress=progress))
 
 
 @overload
@@ -488,7 +478,7 @@ def _base_of(base: _Checkpoint) -> str | list[str]:
 def _version_of(base: _Checkpoint, deltas: Sequence[Delta]) -> str | None:
     """Return the version that a base is: its identity, or, as other libraries do not say it, what no delta leads to."""
     if any(delta.dialect == "max-weights" for delta in deltas):
-        return identity(base)
+        return identity_of(_whole_tree(base))
     targets = {delta.target for delta in deltas}
     return next((delta.base for delta in deltas if delta.base not in targets), None)
 
@@ -522,7 +512,7 @@ def _version(version: Any, rename: Rename) -> WeightsNode | list[tuple[str, Buff
     """What a version is for the native code."""
     if isinstance(version, WeightsNode) or _is_path(version):
         return _whole_tree(version)
-    from max_weights._saving import buffer_of
+    from max_weights._saved_tensors import buffer_of
 
     return [(name, buffer_of(name, tensor)) for name, tensor in named_tensors(version, rename).items()]
 

@@ -13,19 +13,19 @@ _MAX_TIMEOUT = 1_000_000_000
 """Seconds: 31 years, with which no clock of torch overflows."""
 
 
-def refuse_group_options(verb: str, *, timeout: float = TIMEOUT, spread: str = "auto") -> None:
+def refuse_group_options(verb: str, *, rank_timeout: float = TIMEOUT, spread: str = "auto") -> None:
     """Refuse the options of several ranks where there is one process.
 
     Args:
         verb: What is called, for messages.
-        timeout: For how many seconds ranks wait.
+        rank_timeout: For how many seconds ranks wait.
         spread: Who reads for whom.
 
     Raises:
         ArgumentError: one of them is set (a ValueError).
     """
-    require_timeout(timeout)
-    for option, is_set in (("timeout", timeout != TIMEOUT), ("spread", spread != "auto")):
+    require_timeout(rank_timeout)
+    for option, is_set in (("rank_timeout", rank_timeout != TIMEOUT), ("spread", spread != "auto")):
         if is_set:
             raise ArgumentError(
                 f"{verb}: {option}= has no effect without ranks that work together: give their group=, or leave "
@@ -50,6 +50,6 @@ def require_timeout(timeout: float) -> None:
         ArgumentError: it is no number above 0, or is longer than clocks count (a ValueError).
     """
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ArgumentError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+        raise ArgumentError(f"rank_timeout must be a number of seconds above 0, not {timeout!r}")
     if timeout > _MAX_TIMEOUT:
-        raise ArgumentError(f"timeout must be at most {_MAX_TIMEOUT:,} seconds, not {timeout!r}")
+        raise ArgumentError(f"rank_timeout must be at most {_MAX_TIMEOUT:,} seconds, not {timeout!r}")

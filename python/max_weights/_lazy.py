@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._checkpoints import require_tree
+from max_weights._checkpoints import SAFETENSORS_DTYPES, tree_of
 from max_weights._core import Ahead, load_tensors
 from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
@@ -14,6 +14,7 @@ from max_weights.errors import ArgumentError, UnsupportedError
 if TYPE_CHECKING:
     import torch
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._load_request import DTypeOption, PackedOption, Rename
     from max_weights._selection import Select
@@ -22,23 +23,40 @@ __all__ = ["LazyTensor", "lazy_state_dict"]
 
 
 def lazy_state_dict(
-    node: WeightsNode,
+    checkpoint: Checkpoint,
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: PackedOption = False,
-    dequantize: bool = False,
+    packed: PackedOption = None,
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:
-    """Return what `node.load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
+    """Return what `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
 
     `from_pretrained(None, config=…, state_dict=…)` of transformers accepts it. `get_shape()` and `get_dtype()` read
-    nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing is
-    there twice.
+    nothing. A dtype that the model is to have belongs here, too, so that nothing is there twice.
+
+    Args:
+        checkpoint: A tree or a branch; or anything that `load_weights` opens, which stays open for the tensors.
+        select: Which weights; this and all others are what they are for `load`.
+        rename: New names.
+        dtype: What floats become.
+        packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
+        copy: True: what is read owns its memory. False: views of the file.
+
+    Returns:
+        {name: lazy tensor}, in file order.
+
+    Raises:
+        WeightNotFoundError: `select`, `rename` or `dtype` names what is not there.
+        ArgumentError: as for `load` (a ValueError).
+
+    Example:
+        >>> max_weights.lazy_state_dict("model.safetensors")["model.norm.weight"][:2].shape
+        torch.Size([2])
     """
-    require_tree(node, "lazy_state_dict")
-    request = LoadRequest(select, rename, dtype, packed, dequantize=dequantize).resolve(node)
+    weights = tree_of(checkpoint, "lazy_state_dict")
+    request = LoadRequest(select, rename, dtype, packed).resolve(weights)
     nodes = dict(request.node.items())
     ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
     rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)
@@ -95,7 +113,7 @@ class LazyTensor:
     def get_dtype(self) -> str:
         """Return the dtype by its name in safetensors files, such as `BF16`."""
         dtype = self._dtype()
-        name = _NAMES.get(dtype)
+        name = SAFETENSORS_DTYPES.get(dtype)
         if name is None:
             raise UnsupportedError(f"safetensors files have no name for the dtype {dtype!r}; `dtype` is torch's")
         return name
@@ -129,26 +147,3 @@ class LazyTensor:
 
     def __repr__(self) -> str:
         return f"LazyTensor({self._dtype()!r}, {tuple(self.get_shape())})"
-
-
-_NAMES: dict[DType | str, str] = {
-    DType.bool: "BOOL",
-    DType.uint8: "U8",
-    DType.int8: "I8",
-    DType.uint16: "U16",
-    DType.int16: "I16",
-    DType.uint32: "U32",
-    DType.int32: "I32",
-    DType.uint64: "U64",
-    DType.int64: "I64",
-    DType.float16: "F16",
-    DType.bfloat16: "BF16",
-    DType.float32: "F32",
-    DType.float64: "F64",
-    DType.complex64: "C64",
-    DType.float8_e4m3fn: "F8_E4M3",
-    DType.float8_e4m3fnuz: "F8_E4M3FNUZ",
-    DType.float8_e5m2: "F8_E5M2",
-    DType.float8_e5m2fnuz: "F8_E5M2FNUZ",
-    DType.float8_e8m0fnu: "F8_E8M0",
-}

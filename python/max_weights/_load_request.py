@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._dtype import DTypeLike
     from max_weights._quantized_weights import DecodedAs, StoredWeights
+    from max_weights._read_options import Digests
     from max_weights.sharding._by_name import Cut, Shard
 
 __all__ = [
@@ -44,11 +45,14 @@ Quantized: TypeAlias = Callable[["str | None", "str | None"], "DType | None"]
 """What a quantized weight becomes, by the new names of what it is decoded to and of its packed numbers; `None`: as it
 is stored. It is called with `None` for names that are not known before the weights are decoded."""
 _DECODED = DType.bfloat16
-"""What `dequantize` makes of weights that the dtype says nothing of."""
+"""What `packed="decode"` makes of weights that the dtype says nothing of."""
 
-_UNPACK = ": say what they become with dtype='bfloat16' or another, or keep the bytes of the blocks with packed=True"
-PackedOption: TypeAlias = bool | Literal["keep"]
-"""Whether what is packed stays as it is: `keep`, which True says, too."""
+_UNPACK = (
+    ": say what they become with dtype='bfloat16' or another, or packed='decode'; packed='keep' keeps the bytes of the "
+    "blocks"
+)
+PackedOption: TypeAlias = Literal["keep", "decode"] | None
+"""What becomes of what is packed: it stays unchanged, or is decoded, to bfloat16 where `dtype` says nothing."""
 
 
 class ResolvedRequest(NamedTuple):
@@ -80,40 +84,50 @@ class ResolvedRequest(NamedTuple):
                 raise not_found(name, list(positions), "out names")
         return {positions[name]: memory for name, memory in out.items()}
 
-    def digests(self, verify: Mapping[str, str]) -> list[str]:
-        """Return the digest that each weight must have, or raise an error for a weight that has none in `verify`."""
+    def digests(self, digests: Digests) -> list[str]:
+        """Return the digest that each weight must have, or raise an error for a weight without one."""
+        found = []
         for name, decoded in zip(self.names, self.decoded, strict=True):
             if decoded is not None:
                 raise ArgumentError(
-                    f"verify compares what the file has, and '{shown(name)}' is decoded of several tensors: compare "
-                    "them with max_weights.digests, or load them as they are"
+                    f"digests are of what the file has, and '{shown(name)}' is decoded of several tensors: compare "
+                    "them with max_weights.fingerprint, or load them unchanged"
                 )
-            if not isinstance(verify.get(name), str):
+            known = digests.get(name)
+            digest = getattr(known, "digest", known)
+            if not isinstance(digest, str):
                 raise ArgumentError(
-                    f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
+                    f"digests has none of '{shown(name)}': it needs one for every weight that is loaded, as "
+                    "max_weights.fingerprint(checkpoint, digests=True) has"
                 )
-        return [verify[name] for name in self.names]
+            found.append(digest)
+        return found
 
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The arguments of `WeightsNode.load` that say what is loaded; `None` and False for all of it as it is."""
+    """The arguments of `WeightsNode.load` that say what is loaded; `None` for all of it unchanged."""
 
     select: Select | None = None
     rename: Rename | str | None = None
     dtype: DTypeOption | None = None
-    packed: PackedOption = False
+    packed: PackedOption = None
     shard: Shard | None = None
-    dequantize: bool = False
 
     def __post_init__(self) -> None:
-        """Check the options that are no tables."""
-        if not (isinstance(self.packed, bool) or self.packed == "keep"):
-            raise ArgumentError(f'packed must be "keep", True or False, not {self.packed!r}')
-        if not isinstance(self.dequantize, bool):
-            raise ArgumentError(f"dequantize must be True or False, not {self.dequantize!r}")
-        if self.dequantize and self.packed:
-            raise ArgumentError('dequantize=True decodes what packed="keep" keeps: give one of them')
+        """Check the option that is no table."""
+        if self.packed not in (None, "keep", "decode"):
+            raise ArgumentError(f'packed must be "keep", "decode" or None, not {self.packed!r}')
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is packed stays unchanged."""
+        return self.packed == "keep"
+
+    @property
+    def decodes(self) -> bool:
+        """Whether all of it is decoded."""
+        return self.packed == "decode"
 
     def resolve(
         self, node: WeightsNode, *, unpack: DType | str = _UNPACK, quantized: Quantized | None = None
@@ -155,13 +169,13 @@ class LoadRequest:
             from max_weights.sharding._by_name import parts_of_rank
 
             parts = parts_of_rank(node, chosen, self.shard)
-        if self.dequantize and isinstance(unpack, str):
+        if self.decodes and isinstance(unpack, str):
             unpack = _DECODED
         dtypes = self._dtypes(chosen, every, unpack)
         if decoding is not None:
-            dtypes = decoding.checked(chosen, dtypes, all_decoded=self.dequantize)
-        if self.dequantize and decoding is None and not any(info.encoding is not None for info in chosen):
-            raise ArgumentError("dequantize=True: nothing is quantized here, so that it changes nothing: leave it out")
+            dtypes = decoding.checked(chosen, dtypes, all_decoded=self.decodes)
+        if self.decodes and decoding is None and not any(info.encoding is not None for info in chosen):
+            raise ArgumentError("packed='decode': nothing is quantized here, so that it changes nothing: leave it out")
         decoded: list[DecodedAs | None] = [None] * len(chosen)
         if decoding is not None:
             decoded = [decoding.stored.decoded_as(name) if name in decoding.decoded else None for name in new_names]
@@ -169,7 +183,7 @@ class LoadRequest:
 
     def _decoding(self, node: WeightsNode, quantized: Quantized | None) -> Decoding | None:
         """Decide which quantized weights of several tensors are decoded; `None` where there are none."""
-        if self.dtype is None and not self.dequantize and quantized is None:
+        if self.dtype is None and not self.decodes and quantized is None:
             return None
         from max_weights._quantized_weights import stored_weights
 
@@ -177,18 +191,18 @@ class LoadRequest:
         if stored is None:
             return None
         by_library = isinstance(self.rename, str)
-        if by_library and (isinstance(self.dtype, Mapping) or self.packed):
+        if by_library and (isinstance(self.dtype, Mapping) or self.keeps):
             # The tensors have other names and other layouts where the request is about them.
             raise ArgumentError(
                 f"weights of this checkpoint are quantized: rename={self.rename!r} takes them as one dtype decodes "
                 "them, neither packed nor by a mapping of dtypes"
             )
-        asked = self.dtype is not None or self.dequantize
+        asked = self.dtype is not None or self.decodes
         if stored.is_converted and (asked or (quantized is not None and quantized(None, None) is not None)):
             raise stored.named_otherwise()
         if by_library and asked and stored.unknown:
             raise stored.not_known(min(stored.unknown))
-        if self.packed:
+        if self.keeps:
             return Decoding(node, None, stored, frozenset(), keeps=True)
         dtypes = {weight: to for weight in stored.packed if (to := self._decoded_to(weight, stored, quantized))}
         names = stored.names(dtypes)
@@ -210,7 +224,7 @@ class LoadRequest:
             to = None if said is None else DType(said)
         elif self.dtype is not None:
             to = DType(self.dtype)
-        if to is None and self.dequantize:
+        if to is None and self.decodes:
             to = _DECODED
         if to is None and self.dtype is None and quantized is not None:
             packed = stored.packed[weight]
@@ -247,7 +261,7 @@ class LoadRequest:
         else:
             dtype = None if self.dtype is None else DType(self.dtype)
             named = [dtype if holds_floats(info) else None for info in chosen]
-        if self.packed:
+        if self.keeps:
             return [None if info.encoding is not None else one for info, one in zip(chosen, named, strict=True)]
         unsaid = [info for info, one in zip(chosen, named, strict=True) if one is None and info.encoding is not None]
         if isinstance(unpack, str):

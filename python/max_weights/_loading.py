@@ -6,15 +6,15 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from max_weights._checkpoints import opened
-from max_weights._core import GGUFWeights, data_of_all, digests_of, infos, load_tensors, shown
+from max_weights._core import GGUFWeights, data_of_all, load_tensors, shown
 from max_weights._garbage import gc_paused
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
 from max_weights._read_options import ReadKeywords, ReadOptions
-from max_weights._selection import Select, selected
+from max_weights._selection import Select
 from max_weights.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Convert",
+    "CopyOption",
     "LoadMethod",
     "LoadOptions",
     "RanksOptions",
@@ -41,7 +42,6 @@ __all__ = [
     "check_device",
     "chosen",
     "converter",
-    "digests",
     "is_lazy",
     "load",
     "load_ranks",
@@ -55,67 +55,56 @@ __all__ = [
 Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
-class _Read(ReadKeywords, total=False):
-    """What is read and how."""
+CopyOption: TypeAlias = bool | Literal["per-tensor"] | None
+"""Whose memory tensors have: copies in one arena for each dtype (True), each its own, or views of the file (False)."""
+
+
+class RanksOptions(ReadKeywords, total=False):
+    """The keyword arguments of `load_ranks`, but for `framework`."""
 
     rename: Rename | str | None
     dtype: DTypeOption | None
     packed: PackedOption
-    dequantize: bool
+    copy: CopyOption
     progress: Progress | bool | None
-    verify: Mapping[str, str] | None
     options: ReadOptions | None
 
 
-class _Kept(_Read, total=False):
-    copy: bool | None
-    storage: Literal["arena", "per-tensor"]
+class LoadOptions(RanksOptions, total=False):
+    """The keyword arguments that the functions that load a file hand on to `WeightsNode.load`."""
 
-
-class LoadOptions(_Kept, total=False):
-    """The options of `WeightsNode.load` that the functions which load a file accept, too."""
-
-    shard: Shard | None
     select: Select | None
+    shard: Shard | None
 
 
-class TensorsOptions(_Kept, total=False):
-    """The keyword arguments of `WeightsNode.load`, but for `framework`, which decides the type of the tensors."""
+class StreamOptions(ReadKeywords, total=False):
+    """The keyword arguments of `WeightsNode.stream`, but for `framework`."""
+
+    rename: Rename | str | None
+    dtype: DTypeOption | None
+    packed: PackedOption
+    progress: Progress | bool | None
+    options: ReadOptions | None
+    shard: Shard | None
+    reuse: bool
+    device: DeviceLike | None
+    group: ProcessGroup | None
+    rank_timeout: float
+
+
+class TensorsOptions(RanksOptions, total=False):
+    """The keyword arguments of `WeightsNode.load`, but for `framework`."""
 
     shard: Shard | None
     device: DeviceLike | None
     out: Mapping[str, DLPackArray] | None
     group: ProcessGroup | None
-    timeout: float
-
-
-class StreamOptions(_Read, total=False):
-    """The keyword arguments of `WeightsNode.stream`, but for `framework`, which decides the type of the tensors."""
-
-    shard: Shard | None
-    device: DeviceLike | None
-    reuse: bool
-    group: ProcessGroup | None
-    timeout: float
-
-
-class RanksOptions(_Read, total=False):
-    """The keyword arguments of `load_ranks`, but for `framework`."""
-
-    storage: Literal["arena", "per-tensor"]
+    rank_timeout: float
 
 
 # The values that mean the same as leaving the option out.
-_DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *LoadOptions.__required_keys__)) | {
-    "packed": False,
-    "dequantize": False,
-    "storage": "arena",
-    "backend": "auto",
-    "drop_cache": False,
-    "options": ReadOptions(),
-}
-_WHICH = ("select", "rename", "packed")
-_STORAGES = ("arena", "per-tensor")
+_DEFAULTS = dict.fromkeys(LoadOptions.__optional_keys__) | vars(ReadOptions()) | {"options": ReadOptions()}
+_WHICH = ("select", "rename")
 _CUDA = 2  # DLPack's number for CUDA devices
 
 
@@ -142,35 +131,30 @@ def load(
 
 # fmt: off
 @overload
-def load_ranks(
-    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[DeviceLike], select: Select | None = None, *,
-    framework: None = None, **options: Unpack[RanksOptions],
-) -> list[dict[str, Buffer]]: ...
+def load_ranks(checkpoint: Checkpoint, shards: Sequence[Shard], devices: Sequence[DeviceLike],
+               select: Select | None = None, *, framework: None = None,
+               **options: Unpack[RanksOptions]) -> list[dict[str, Buffer]]: ...
 @overload
-def load_ranks(
-    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[DeviceLike], select: Select | None = None, *,
-    framework: Literal["torch"], **options: Unpack[RanksOptions],
-) -> list[dict[str, torch.Tensor]]: ...
+def load_ranks(checkpoint: Checkpoint, shards: Sequence[Shard], devices: Sequence[DeviceLike],
+               select: Select | None = None, *, framework: Literal["torch"],
+               **options: Unpack[RanksOptions]) -> list[dict[str, torch.Tensor]]: ...
 @overload
-def load_ranks(
-    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[DeviceLike], select: Select | None = None, *,
-    framework: Literal["jax"], **options: Unpack[RanksOptions],
-) -> list[dict[str, jax.Array]]: ...
+def load_ranks(checkpoint: Checkpoint, shards: Sequence[Shard], devices: Sequence[DeviceLike],
+               select: Select | None = None, *, framework: Literal["jax"],
+               **options: Unpack[RanksOptions]) -> list[dict[str, jax.Array]]: ...
 # fmt: on
 def load_ranks(
-    weights: WeightsNode,
+    checkpoint: Checkpoint,
     shards: Sequence[Shard],
     devices: Sequence[DeviceLike],
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: PackedOption = False,
-    dequantize: bool = False,
+    packed: PackedOption = None,
     framework: str | None = None,
-    storage: str = "arena",
+    copy: CopyOption = None,
     progress: Progress | bool | None = None,
-    verify: Mapping[str, str] | None = None,
     options: ReadOptions | None = None,
     **read: Unpack[ReadKeywords],
 ) -> list[dict[str, Any]]:
@@ -179,18 +163,16 @@ def load_ranks(
     Bytes that several ranks need are read once. A process that has one rank gives its `Shard` to `weights.load`.
 
     Args:
-        weights: The tree, or a branch of it.
+        checkpoint: A tree or a branch; or anything that `load_weights` opens.
         shards: What each rank has: `[Shard(rank, 2, "llama") for rank in range(2)]`.
         devices: The GPU of each: `["cuda:0", "cuda:1"]`.
-        select: This and all others are what they are for `weights.load`.
+        select: Which weights; this and all others are what they are for `weights.load`.
         rename: New names.
         dtype: What floats become.
-        packed: `keep`: leave packed blocks and quantized weights as they are.
-        dequantize: Decode all of them.
+        packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
         framework: `torch` or `jax`; default: Buffer.
-        storage: `arena` or `per-tensor`.
+        copy: True, which is also the default, or `per-tensor`.
         progress: A function of (bytes done, bytes of all), or True for a bar.
-        verify: The digests of the weights.
         options: How files are read.
         **read: The fields of `options`, each for itself.
 
@@ -198,58 +180,59 @@ def load_ranks(
         {name: tensor} of each rank, in the order of `shards`.
 
     Raises:
-        ArgumentError: there are not as many different GPUs as ranks; and for the reasons of `weights.load`.
+        ArgumentError: there are not as many different GPUs as ranks (a ValueError); and for the reasons of
+            `weights.load`.
+
+    Example:
+        >>> shards = [max_weights.sharding.Shard(rank, 2, "llama") for rank in range(2)]
+        >>> ranks = max_weights.load_ranks("model.safetensors", shards, ["cuda:0", "cuda:1"])  # doctest: +SKIP
     """
+    how = LoadMethod(copy, ReadOptions.of("load_ranks", options, read))
     from max_weights._devices import place
 
-    how = LoadMethod(None, storage, verify, ReadOptions.of("load_ranks", options, read))
     if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
         raise ArgumentError(f"{len(shards)} ranks need as many different devices, not {list(devices)!r}")
     if any(place(device)[0] == "cpu" for device in devices):
         raise ArgumentError("several ranks go to separate GPUs; to the CPU, load one at a time")
     for device in devices:
-        check_device(device, None, framework)
-    convert = converter(framework)
-    with gc_paused():
-        what = LoadRequest(select, rename, dtype, packed, dequantize=dequantize)
-        requests = [replace(what, shard=shard).resolve(weights) for shard in shards]
-        joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in requests), strict=True))
-        request = ResolvedRequest(requests[0].node, *joined)
-    places = [(device, len(one.names)) for device, one in zip(devices, requests, strict=True)]
-    loaded = iter(load_resolved(request, how, convert=convert, places=places, progress=progress))
+        check_device(device, how.copy, framework)
+    convert, what = converter(framework), LoadRequest(select, rename, dtype, packed)
+    with opened(checkpoint, "load_ranks") as weights:
+        with gc_paused():
+            requests = [replace(what, shard=shard).resolve(weights) for shard in shards]
+            joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in requests), strict=True))
+            request = ResolvedRequest(requests[0].node, *joined)
+        places = [(device, len(one.names)) for device, one in zip(devices, requests, strict=True)]
+        loaded = iter(load_resolved(request, how, convert=convert, places=places, progress=progress))
     return [dict(zip(one.new_names, loaded, strict=False)) for one in requests]
 
 
 @dataclass(frozen=True)
 class LoadMethod:
-    """The arguments of `WeightsNode.load` that say into whose memory it reads, what it compares, and how it reads."""
+    """The arguments of `WeightsNode.load` that say into whose memory it reads, and how it reads."""
 
-    copy: bool | None = None
-    storage: str = "arena"
-    verify: Mapping[str, str] | None = None
+    copy: CopyOption = None
     read: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
-        """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
-        if not (self.copy is None or isinstance(self.copy, bool)):
-            raise ArgumentError(f"copy must be True, False or None, not {self.copy!r}")
-        if self.storage not in _STORAGES:
-            raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {self.storage!r}")
+        """Check that views are not combined with options that rule them out."""
+        if not (self.copy is None or isinstance(self.copy, bool) or self.copy == "per-tensor"):
+            raise ArgumentError(f"copy must be True, False, None or 'per-tensor', not {self.copy!r}")
         if self.copy is False and (self.read.drop_cache or self.read.backend not in ("auto", "mmap")):
             raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
-        if self.copy is False and self.verify is not None:
+        if self.copy is False and self.read.digests is not None:
             raise ArgumentError(
-                "verify compares bytes that nothing changes later: it gives no views, as copy=False asks"
+                "digests compares bytes that nothing changes later: it gives no views, as copy=False asks"
             )
 
     def arguments(self) -> dict[str, Any]:
         """Return them as the compiled functions take them."""
         return {
-            "own": self.copy,
+            "own": None if self.copy is None else bool(self.copy),
             "backend": self.read.backend_for(views=self.copy is False),
             "threads": self.read.threads,
             "drop_cache": self.read.drop_cache,
-            "per_tensor": self.storage == "per-tensor",
+            "per_tensor": self.copy == "per-tensor",
             "max_memory": self.read.host_bytes,
         }
 
@@ -274,7 +257,7 @@ def load_resolved(
         progress: A function of (bytes done, bytes of all), or True for a bar.
     """
     outs = request.by_position({} if out is None else out)
-    expected = None if how.verify is None else request.digests(how.verify)
+    expected = None if how.read.digests is None else request.digests(how.read.digests)
     report, finish = progress_of(progress)
     try:
         loaded, choice = load_tensors(
@@ -293,38 +276,6 @@ def load_resolved(
     log_choice("load", choice)
     with gc_paused():
         return [convert(buffer, info) for buffer, info in zip(loaded, request.infos, strict=True)]
-
-
-def digests(
-    node: Checkpoint,
-    select: Select | None = None,
-    *,
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
-) -> dict[str, str]:
-    """Return {name: `sha256:` and 64 hexadecimal digits} of a weight, if the node is one, and of all below it.
-
-    A digest is the SHA-256 of the elements in C order and little-endian byte order, of packed blocks as they are: a
-    tensor has the same one in every file and format. All bytes are read.
-
-    Args:
-        node: A tree of weights, a branch of it, or a weight; or anything that `load_weights` opens.
-        select: Which; see `WeightsNode.load`.
-        threads: How many; see `WeightsNode.load`.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
-
-    Raises:
-        WeightNotFoundError: `select` names what is not there.
-        FileChangedError: a file was truncated meanwhile.
-    """
-    with opened(node, "digests") as weights:
-        names = [info.name for info in infos(weights)]
-        names = names if select is None else selected(names, select)
-        report, finish = progress_of(progress)
-        try:
-            return dict(zip(names, digests_of(weights, names, threads=threads, progress=report), strict=True))
-        finally:
-            finish()
 
 
 def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | None) -> DeviceLike | None:
@@ -397,16 +348,16 @@ def require_options(function: str, options: LoadOptions) -> None:
 def is_lazy(options: LoadOptions) -> bool:
     """Whether `load_file` gives views, which are read when they are used, and not what `load` has read.
 
-    `select`, `rename` and `packed` say which tensors there are; any other option says what is done with them.
+    `select`, `rename` and `packed="keep"` say which tensors there are; any other option, what is done with them.
     """
-    return all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in options.items() if name not in _WHICH)
+    others = {name: value for name, value in options.items() if name not in _WHICH}
+    return others.pop("packed", None) in (None, "keep") and others == {name: _DEFAULTS[name] for name in others}
 
 
 def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, WeightInfo]] | None:
     """Return the tensors that the options choose, by their new names, or `None` for all as they are."""
-    select, rename, packed = options.get("select"), options.get("rename"), options.get("packed", False)
-    what = LoadRequest(select, rename, packed=packed)
-    if select is None and rename is None and (packed or not isinstance(node, GGUFWeights)):
+    what = LoadRequest(options.get("select"), options.get("rename"), packed=options.get("packed"))
+    if what.select is None and what.rename is None and (what.keeps or not isinstance(node, GGUFWeights)):
         return None
     request = what.resolve(node)
     data = data_of_all([request.node[name] for name in request.names])

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from max_weights._dim import Dim
     from max_weights._dtype import DType
     from max_weights._load_request import DTypeOption, PackedOption, Rename
-    from max_weights._loading import StreamOptions, TensorsOptions
+    from max_weights._loading import CopyOption, StreamOptions, TensorsOptions
     from max_weights._progress import Progress
     from max_weights._quantization import QuantizationEncoding
     from max_weights._read_options import ReadKeywords, ReadOptions
-    from max_weights._remote import Remote
+    from max_weights._saving import TreeOptions
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
     from max_weights.graph._weight import Weight
@@ -78,25 +78,20 @@ class WeightsNode(Node):
 
     # fmt: off
     @overload
-    def load(
-        self, select: Select | None = None, *, framework: None = None, **options: Unpack[TensorsOptions]
-    ) -> dict[str, Buffer]: ...
+    def load(self, select: Select | None = None, *,
+             framework: None = None, **options: Unpack[TensorsOptions]) -> dict[str, Buffer]: ...
     @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, Array]: ...
+    def load(self, select: Select | None = None, *,
+             framework: Literal["numpy"], **options: Unpack[TensorsOptions]) -> dict[str, Array]: ...
     @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, torch.Tensor]: ...
+    def load(self, select: Select | None = None, *,
+             framework: Literal["torch"], **options: Unpack[TensorsOptions]) -> dict[str, torch.Tensor]: ...
     @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, jax.Array]: ...
+    def load(self, select: Select | None = None, *,
+             framework: Literal["jax"], **options: Unpack[TensorsOptions]) -> dict[str, jax.Array]: ...
     @overload
-    def load(
-        self, select: Select | None = None, *, framework: str | None, **options: Unpack[TensorsOptions]
-    ) -> dict[str, Any]: ...
+    def load(self, select: Select | None = None, *,
+             framework: str | None, **options: Unpack[TensorsOptions]) -> dict[str, Any]: ...
     # fmt: on
     def load(
         self,
@@ -104,119 +99,109 @@ class WeightsNode(Node):
         *,
         rename: Rename | str | None = None,
         dtype: DTypeOption | None = None,
-        packed: PackedOption = False,
-        dequantize: bool = False,
+        packed: PackedOption = None,
         shard: Shard | None = None,
         framework: str | None = None,
-        copy: bool | None = None,
-        storage: str = "arena",
-        verify: Mapping[str, str] | None = None,
+        copy: CopyOption = None,
         device: DeviceLike | None = None,
         out: Mapping[str, DLPackArray] | None = None,
         group: ProcessGroup | None = None,
-        timeout: float = 600.0,
+        rank_timeout: float = 600.0,
         progress: Progress | bool | None = None,
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
     ) -> Any:
         """Load this weight, if it is one, and all below it: {name: tensor}, in file order.
 
-        They are fully resident. Without `dtype`, tensors are views of private pages of the
-        file, brought into memory; those that the file has in another form get their own memory, which they
-        share. Files are read in their order, several requests at a time.
+        All are in memory when this returns: views of private pages of the file where they have its form, else copies.
 
         Args:
-            select: Which: a name (that weight, or all below it), a glob, a compiled regular expression that matches the
-                whole name, several of these, or a function of the name. Default: all. Here, and in the three mappings
-                below, what fits no weight is an error.
-            rename: New names: a function (None drops the weight), a mapping (a key that ends with a dot stands for
-                every name that begins with it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at
-                the names of the file, or, for `hf`, at the new ones.
-            dtype: What floats become, and what packed blocks and quantized weights of several tensors are decoded to:
-                such a weight has one tensor then, of the name and the shape that it has where it is not quantized. Or a
-                mapping of names and patterns, as `select` takes them, to dtypes, of which that of the name itself, or
-                else the first that fits counts, for numbers of any kind.
-            packed: `keep` (or True) leaves packed blocks of a GGUF file as bytes, and the tensors of quantized weights
-                as they are; `dtype` is for the others then. Blocks need this or a `dtype`: nothing is decoded unasked.
-            dequantize: Decode all of them, to bfloat16 where `dtype` says nothing. An error where nothing is quantized.
-            shard: The part that one rank has, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read.
-                `dtype` comes after the cut. `max_weights.load_ranks` loads several ranks at once.
+            select: Which weights: a name (that weight, or all below it), a glob, a compiled regular expression that
+                matches the whole name, several of these, or a function of the name. Default: all. What fits no weight
+                is an error, here and in the mappings below.
+            rename: New name of each name in the file: a function (None drops the weight), a mapping (a key that ends
+                with a dot stands for every name that begins with it), or `hf` for the Hugging Face names of a GGUF
+                file. `select` looks at the names of the file, or, for `hf`, at the new ones.
+            dtype: What floats become, and what packed blocks and quantized weights are decoded to: these have the name
+                and the shape then that they have where they are not quantized. Or {name or pattern: dtype}, of which
+                the name itself counts, else the first that fits, for numbers of any kind.
+            packed: `keep`: leave GGUF blocks as bytes, and the tensors of quantized weights unchanged. `decode`: decode
+                all, to bfloat16 where `dtype` says nothing. Blocks need one of these or a `dtype`.
+            shard: The part of one rank, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read. `dtype`
+                comes after the cut. `max_weights.load_ranks` loads several ranks at once.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
-            copy: Give every tensor its own memory; tied tensors stay tied. False: views, whatever MAX_WEIGHTS_BACKEND
-                says; a weight that cannot be one is an error.
-            storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
-            verify: {name: digest}, as `max_weights.digests` gives them, of every weight that is loaded: compared with
-                what the tensors are made of, before any is handed out. They have their own memory then.
-            device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
-                be going on when this returns; who takes a tensor by DLPack waits for them. Not with `copy=False` and
+            copy: True: copies, in one block of memory for each dtype. `per-tensor`: copies, each in memory that is
+                released with it. False: views; a weight that cannot be one is an error. Tied tensors stay tied.
+            device: Where tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may be
+                going on when this returns; who takes a tensor by DLPack waits for them. Not with `copy=False` and
                 NumPy.
-            out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on
-                one device.
+            out: {new name: array or tensor} to write to: contiguous, of the shape and the dtype, on one device.
             group: A process group of torch.distributed, all of whose ranks call this for the same file, each with its
-                own `shard`, or all with none: each byte is read by one of them, and what goes wrong on one is a
-                `RankError` on all. Tensors have their own memory. Not with `copy`, `storage`, `verify` and `out`.
-            timeout: For how many seconds the ranks of `group` wait for one that does not answer.
+                own `shard`, or all with none: each byte is read by one of them. Not with `copy`, `digests` and `out`.
+            rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer.
             progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
                 True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
-            **read: Its fields, each for itself: `backend`, `max_memory`, `threads`, `drop_cache`.
+            **read: Its fields, each for itself: `backend`, `max_memory`, `threads`, `drop_cache`, `digests`.
+
+        Returns:
+            The tensors by their (new) names.
 
         Raises:
             WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
-            ValueError: packed blocks without `dtype` or `packed`; a `dtype` of a quantized weight that cannot be
-                decoded; two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split
-                so; the tensors take more than `max_memory`.
-            UnsupportedError: a conversion that there is not.
+            ArgumentError: options that do not fit the weights or each other, packed blocks without `dtype` or `packed`,
+                or more bytes than `max_memory` (a ValueError).
+            UnsupportedError: a conversion that is not supported.
             FileChangedError: a file is another than when it was opened.
-            FormatError: a digest is another than in `verify`.
-            DeviceError: the device is not there, has too little memory, or cannot do what is asked for; nothing is left
-                there.
+            FormatError: a tensor has another digest than in `digests`.
+            DeviceError: the device does not exist, has too little memory, or lacks an option; nothing is left there.
             RankError: on all ranks of `group`, what went wrong on one of them.
+
+        Example:
+            >>> weights.load("model.norm", framework="numpy", dtype="float16")["model.norm.weight"].dtype
+            dtype('float16')
         """
         from max_weights._group_options import refuse_group_options
         from max_weights._load_request import LoadRequest
         from max_weights._loading import LoadMethod, load
         from max_weights._read_options import ReadOptions
 
-        request = LoadRequest(select, rename, dtype, packed, shard, dequantize)
+        request = LoadRequest(select, rename, dtype, packed, shard)
+        how = LoadMethod(copy, ReadOptions.of("load", options, read))
         if group is not None:
             from max_weights._ranks.loading import load_in_group
 
-            refused = {
-                "copy": copy is not None,
-                "storage": storage != "arena",
-                "verify": verify is not None,
-                "out": out is not None,
-            }
-            how_read = ReadOptions.of("load", options, read)
+            refused = {"copy": copy is not None, "digests": how.read.digests is not None, "out": out is not None}
             return load_in_group(
-                self, request, how_read, refused, group, timeout, framework=framework, device=device, progress=progress
+                self,
+                request,
+                how.read,
+                refused,
+                group,
+                rank_timeout,
+                framework=framework,
+                device=device,
+                progress=progress,
             )
-        refuse_group_options("load", timeout=timeout)
-        how = LoadMethod(copy, storage, verify, ReadOptions.of("load", options, read))
+        refuse_group_options("load", rank_timeout=rank_timeout)
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
     # fmt: off
     @overload
-    def stream(
-        self, select: Select | None = None, *, framework: None = None, **options: Unpack[StreamOptions]
-    ) -> WeightStream[Buffer]: ...
+    def stream(self, select: Select | None = None, *,
+               framework: None = None, **options: Unpack[StreamOptions]) -> WeightStream[Buffer]: ...
     @overload
-    def stream(
-        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[StreamOptions]
-    ) -> WeightStream[Array]: ...
+    def stream(self, select: Select | None = None, *,
+               framework: Literal["numpy"], **options: Unpack[StreamOptions]) -> WeightStream[Array]: ...
     @overload
-    def stream(
-        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[StreamOptions]
-    ) -> WeightStream[torch.Tensor]: ...
+    def stream(self, select: Select | None = None, *,
+               framework: Literal["torch"], **options: Unpack[StreamOptions]) -> WeightStream[torch.Tensor]: ...
     @overload
-    def stream(
-        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[StreamOptions]
-    ) -> WeightStream[jax.Array]: ...
+    def stream(self, select: Select | None = None, *,
+               framework: Literal["jax"], **options: Unpack[StreamOptions]) -> WeightStream[jax.Array]: ...
     @overload
-    def stream(
-        self, select: Select | None = None, *, framework: str | None, **options: Unpack[StreamOptions]
-    ) -> WeightStream[Any]: ...
+    def stream(self, select: Select | None = None, *,
+               framework: str | None, **options: Unpack[StreamOptions]) -> WeightStream[Any]: ...
     # fmt: on
     def stream(
         self,
@@ -224,164 +209,103 @@ class WeightsNode(Node):
         *,
         rename: Rename | str | None = None,
         dtype: DTypeOption | None = None,
-        packed: PackedOption = False,
-        dequantize: bool = False,
+        packed: PackedOption = None,
         shard: Shard | None = None,
         framework: str | None = None,
-        verify: Mapping[str, str] | None = None,
         reuse: bool = False,
         device: DeviceLike | None = None,
         group: ProcessGroup | None = None,
-        timeout: float = 600.0,
+        rank_timeout: float = 600.0,
         progress: Progress | bool | None = None,
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
     ) -> WeightStream[Any]:
         """Return an iterator of (name, tensor) over this weight, if it is one, and all below it, in bounded memory.
 
-        They come in file order, but that the scales and other parts of a quantized weight follow it at once; a thread
-        reads ahead. Every tensor owns its memory and is no view of a file; the memory goes when the tensor does: those
-        that are kept take memory beside `max_memory`. The stream ends with its last weight, with an error,
-        with `close()` or the end of a `with` block, and when its last reference goes, as after a `break`. It holds its
-        files: closing the weights does not end it. Threads may share it; a forked child opens its own.
+        They come in file order, except that the scales and other parts of a quantized weight follow it at once. A
+        thread reads ahead. Every tensor owns its memory, which goes with it; those that are kept count beside
+        `max_memory`. The stream ends with its last weight, with an error, with `close()` or the end of a `with` block,
+        and when its last reference goes, as after a `break`. It holds its files: closing the weights does not end it.
 
         Args:
-            select: Which; this and the next five are what they are for `load`.
+            select: Which weights; this and the next five are what they are for `load`.
             rename: New names.
             dtype: What floats become, and what packed blocks and quantized weights are decoded to.
-            packed: `keep`: leave those as they are.
-            dequantize: Decode all of them.
+            packed: `keep` leaves those unchanged, `decode` decodes all.
             shard: The part of one rank.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
-            verify: Digests, by the names of the file, as for `load`: that of each tensor is compared before it is
-                given.
             reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host
                 memory, and whoever copies.
             device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
             group: As for `load`: all ranks of it stream the same weights in one order, each its own `shard` or all with
-                none, and each byte is read by one of them. Not with `reuse` and `verify`.
-            timeout: For how many seconds the ranks of `group` wait for one that does not answer, or does not go on.
+                none, and each byte is read by one of them. Not with `reuse` and `digests`.
+            rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer, or is not there.
             progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream.
                 True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
             **read: Its fields, each for itself.
 
         Returns:
-            A `max_weights._streaming.WeightStream`.
+            The iterator. It raises what is wrong with a weight when that is asked for.
 
         Raises:
             WeightNotFoundError: `select` names what is not there.
-            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; `max_memory` is too
-                small for a weight, which is named.
-            UnsupportedError: a conversion that there is not.
+            ArgumentError: as for `load`, or `max_memory` is too small for a weight, which is named (a ValueError).
+            UnsupportedError: a conversion that is not supported.
             FileChangedError: from the iterator; a file is another than when it was opened.
-            FormatError: from the iterator; a digest is another than in `verify`.
+            FormatError: from the iterator; a tensor has another digest than in `digests`.
             DeviceError: from the iterator; the GPU lacks memory.
             RankError: on all ranks of `group`, also from the iterator: what went wrong on one of them, or that one has
                 ended its stream earlier than this one.
+
+        Example:
+            >>> for name, tensor in weights.stream("model.norm", framework="numpy"): print(name, tensor.shape)
+            model.norm.weight (8,)
         """
         from max_weights._group_options import refuse_group_options
         from max_weights._load_request import LoadRequest
-        from max_weights._loading import LoadMethod
         from max_weights._read_options import ReadOptions
         from max_weights._streaming import stream
 
-        request = LoadRequest(select, rename, dtype, packed, shard, dequantize)
-        how = LoadMethod(verify=verify, read=ReadOptions.of("stream", options, read))
+        request, how = LoadRequest(select, rename, dtype, packed, shard), ReadOptions.of("stream", options, read)
         if group is not None:
             from max_weights._ranks.streaming import stream_in_group
 
-            refused = {"reuse": reuse, "verify": verify is not None}
+            refused = {"reuse": reuse, "digests": how.digests is not None}
             return stream_in_group(
-                self, request, how.read, refused, group, timeout, framework=framework, device=device, progress=progress
+                self, request, how, refused, group, rank_timeout, framework=framework, device=device, progress=progress
             )
-        refuse_group_options("stream", timeout=timeout)
+        refuse_group_options("stream", rank_timeout=rank_timeout)
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(
-        self,
-        path: str | PathLike[str],
-        *,
-        dtype: DTypeOption | None = None,
-        rename: Rename | str | None = None,
-        select: Select | None = None,
-        shard: Shard | None = None,
-        metadata: Mapping[str, str] | None = None,
-        max_shard_size: int | str | None = None,
-        name: str = "model",
-        alignment: int = 64,
-        sync: bool = True,
-        verify: bool = False,
-        progress: Progress | bool | None = None,
-        remote: Remote | None = None,
-        if_exists: Literal["replace", "fail", "same"] = "replace",
-        max_memory: None = None,
+        self, path: str | PathLike[str], metadata: Mapping[str, Any] | None = None, **options: Unpack[TreeOptions]
     ) -> list[Path]:
-        """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
+        """Save the weights of this tree, or of this branch of it, of any format: `max_weights.save` of it.
 
-        They are read, converted and written in parts, so memory does not grow with the model. You can save over the
-        file that the tree was loaded from. A branch keeps the full names.
+        You can save over the file that the tree was loaded from. A branch keeps the full names.
 
         Args:
-            path: The file; with `max_shard_size`, the folder; or the URL of one, as for `save_file`.
-            dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and quantized
-                weights are decoded. Packed weights of GGUF files need one, because a safetensors file cannot hold them.
-            rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors
-                that llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
-                otherwise.
-            select: As for `load`.
-            shard: As for `load`: that rank's part of each weight is saved.
-            metadata: As for `save_file`.
-            max_shard_size: As for `save_sharded`; `None` for one file.
-            name: As for `save_sharded`.
-            alignment: As for `save_file`.
-            sync: As for `save_file`.
-            verify: As for `save_file`.
-            progress: As for `save_file`.
-            remote: As for `save_file`: of the store that is written to.
-            if_exists: As for `save_file`.
-            max_memory: Must be None: a save has no such bound, as it holds a few megabytes for each thread.
+            path: `model.safetensors` is one file, `model.gguf` a GGUF file, any other name a folder of safetensors
+                files; this and all others are what they are for `max_weights.save`.
+            metadata: Strings by name; of GGUF, numbers, too.
+            **options: `dtype`, `rename`, `select`, `shard`, `max_shard_size`, `name`, `alignment`, `quantize`, `sync`,
+                `read_back`, `progress`, `remote`, `if_exists`, `threads`.
 
         Returns:
-            The paths of the files, with the index, if there is one, last.
+            The paths of the files, an index last.
 
         Raises:
-            ValueError: packed blocks without a `dtype`, two weights get the same new name, a name that a file cannot
-                have, a size that is not valid, a weight that cannot be split this way, floats that would become
-                integers, or the path of one of several files that the tree was loaded from.
-            UnsupportedError: elements of a type that safetensors files do not have.
-            WeightNotFoundError: a name or pattern that selects nothing.
-            FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
-            FileExistsError: as for `save_file`.
-            OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error
-                says that the file has been replaced.
+            ArgumentError: as for `max_weights.save` (a ValueError), and as the other errors.
+
+        Example:
+            >>> weights.save("decoder", select="model.layers", dtype="bfloat16")
+            [PosixPath('decoder/model.safetensors')]
         """
-        from max_weights._saving import save_weights
+        from max_weights._saving import TreeOptions, require_options, save
 
-        if max_memory is not None:
-            from max_weights.errors import ArgumentError
-
-            raise ArgumentError(
-                "save() has no max_memory: it holds a few megabytes for each thread, which set_threads() bounds, "
-                "and whole only weights that are cut or compressed; load(max_memory=) bounds a load"
-            )
-        return save_weights(
-            self,
-            path,
-            dtype=dtype,
-            rename=rename,
-            select=select,
-            shard=shard,
-            metadata=metadata,
-            max_shard_size=max_shard_size,
-            name=name,
-            alignment=alignment,
-            sync=sync,
-            verify=verify,
-            progress=progress,
-            remote=remote,
-            if_exists=if_exists,
-        )
+        require_options("save", TreeOptions, options)
+        return save(self, path, metadata, **options)
 
     def allocate(
         self,

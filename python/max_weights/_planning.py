@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from max_weights._checkpoints import Checkpoint
     from max_weights._devices import DeviceLike
     from max_weights._load_request import DTypeOption, PackedOption, Rename
+    from max_weights._loading import CopyOption
     from max_weights._progress import Progress
     from max_weights._selection import Select
     from max_weights.sharding._by_name import Shard
@@ -147,44 +148,59 @@ def _size(count: int) -> str:
 
 
 def plan(
-    node: Checkpoint,
+    checkpoint: Checkpoint,
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
     dtype: DTypeOption | None = None,
-    packed: PackedOption = False,
-    dequantize: bool = False,
+    packed: PackedOption = None,
     shard: Shard | None = None,
     framework: Literal["numpy", "torch", "jax"] | None = None,
-    copy: bool | None = None,
-    storage: Literal["arena", "per-tensor"] = "arena",
+    copy: CopyOption = None,
     progress: Progress | bool | None = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
-    verify: Mapping[str, str] | None = None,
     device: DeviceLike | None = None,
     out: Mapping[str, DLPackArray] | None = None,
     options: ReadOptions | None = None,
     **read: Unpack[ReadKeywords],
 ) -> LoadPlan:
-    """Return what `node.load` would do with these arguments.
+    """Return what `load` would do with these arguments: which bytes it reads, in which order, and where to.
 
-    That is: which bytes of which files, in which order, where to, in how much memory, and with which backend. No
-    content is read, and no memory is taken. All arguments are what they are for `load`; `progress` is not used, and
-    what is in `out` and in `verify` is not looked at.
+    No content is read, and no memory is taken. The arguments are those of `load`; `progress` is not used, and what is
+    in `out` and in `digests` is not looked at.
+
+    Args:
+        checkpoint: A tree, a branch or one weight; or anything that `load_weights` opens.
+        select: Which weights.
+        rename: New names.
+        dtype: What floats become.
+        packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
+        shard: The part of one rank.
+        framework: `numpy`, `torch` or `jax`.
+        copy: Whose memory tensors would have.
+        progress: Not used.
+        device: Where tensors would go.
+        out: {new name: array or tensor} that would be written to.
+        options: How files would be read.
+        **read: The fields of `options`, each for itself.
 
     Returns:
         A plan, which prints as a table.
 
     Raises:
         WeightNotFoundError: `select` or `out` names what is not there.
-        ValueError: two weights get one name; the tensors take more than `max_memory`.
-        UnsupportedError: a conversion that there is not.
+        ArgumentError: as for `load` (a ValueError).
+        UnsupportedError: a conversion that is not supported.
+
+    Example:
+        >>> max_weights.plan("model.safetensors", "model.norm").bytes_read
+        32
     """
-    request = LoadRequest(select, rename, dtype, packed, shard, dequantize)
-    how = LoadMethod(copy, storage, verify, ReadOptions.of("plan", options, read))
+    request = LoadRequest(select, rename, dtype, packed, shard)
+    how = LoadMethod(copy, ReadOptions.of("plan", options, read))
     device = resolve_device(device, out)
     check_device(device, how.copy, framework)
     converter(framework)
-    with opened(node, "plan") as weights:
+    with opened(checkpoint, "plan") as weights:
         resolved = request.resolve(weights)
         places = None if device is None else [(device, len(resolved.names))]
         outs = resolved.by_position({} if out is None else out)
@@ -195,7 +211,7 @@ def plan(
             cuts=resolved.parts,
             outs=set(outs),
             places=places,
-            whole=how.verify is not None,
+            whole=how.read.digests is not None,
             **how.arguments(),
         )
         paths = files(resolved.node)

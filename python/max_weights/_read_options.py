@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from max_weights._core import shown
@@ -11,11 +12,13 @@ from max_weights._sizes import bytes_of
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from max_weights._fingerprint_record import TensorFingerprint
 
-__all__ = ["Backend", "ReadKeywords", "ReadOptions"]
+__all__ = ["Backend", "Digests", "ReadKeywords", "ReadOptions"]
 
 Backend: TypeAlias = Literal["auto", "mmap", "read", "direct", "cufile"]
+Digests: TypeAlias = "Mapping[str, str] | Mapping[str, TensorFingerprint]"
+"""{name: digest}, or a fingerprint that has them: `max_weights.fingerprint(checkpoint, digests=True)`."""
 
 
 class ReadKeywords(TypedDict, total=False):
@@ -25,14 +28,19 @@ class ReadKeywords(TypedDict, total=False):
     max_memory: int | str | None
     threads: int | None
     drop_cache: bool
+    digests: Digests | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """How files are read: `options=` of `load`, `stream`, `plan`, `load_ranks` and the functions that load a file.
 
-    These also take each one as a keyword argument, which counts before that of `options`. None of them changes what is
-    loaded.
+    These also take each one as a keyword argument, which counts before that of `options`. None changes what is loaded.
+
+    Example:
+        >>> how = max_weights.types.ReadOptions(threads=2, max_memory="1GB")
+        >>> len(weights.load(options=how))
+        5
     """
 
     backend: Backend = "auto"
@@ -50,6 +58,10 @@ class ReadOptions:
     MAX_WEIGHTS_THREADS says; or as many as the process may use, and more where a disk is waited for."""
     drop_cache: bool = False
     """Let the page cache forget what was read; every tensor has its own memory then."""
+    digests: Digests | None = field(default=None, hash=False)
+    """What each weight that is loaded must have, by its name in the file: its digest, `sha256:` and 64 hexadecimal
+    digits, or the fingerprint that has it. It is compared with the bytes that the tensor is made of, before that is
+    given; tensors have their own memory then."""
 
     def __post_init__(self) -> None:
         """Turn a text such as "500MB" into a number."""
@@ -58,6 +70,9 @@ class ReadOptions:
         if count is not None and (not isinstance(count, int) or count <= 0):
             raise ArgumentError(f"max_memory must be a number of bytes above 0, not {most!r}")
         object.__setattr__(self, "max_memory", count)
+        if not (self.digests is None or isinstance(self.digests, Mapping)):
+            what = shown(type(self.digests).__name__)
+            raise ArgumentError(f"digests must be {{name: digest}}, or a fingerprint that has them, not a {what}")
 
     @property
     def host_bytes(self) -> int | None:
@@ -81,12 +96,17 @@ class ReadOptions:
             raise TypeError(f"{function}: options must be a ReadOptions, not {options!r}")
         for name in keywords:
             if name not in _NAMES:
-                hint = (
-                    ": it is of load_weights(path, remote=...), whose tree is loaded then" if name == "remote" else ""
-                )
+                hint = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
                 raise TypeError(f"{function}() got an unexpected keyword argument '{shown(name)}'{hint}")
         return replace(options or _DEFAULT, **keywords) if keywords else options or _DEFAULT
 
 
+_ELSEWHERE = {
+    "remote": "it is of load_weights(path, remote=...), whose tree is loaded then",
+    "dequantize": 'it is packed="decode"',
+    "storage": 'it is copy="per-tensor"',
+    "verify": "it is digests=, with those of max_weights.fingerprint(checkpoint, digests=True)",
+    "timeout": "it is rank_timeout=",
+}
 _NAMES = frozenset(one.name for one in fields(ReadOptions))
 _DEFAULT = ReadOptions()

@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._checkpoints import require_tree
+from max_weights._checkpoints import tree_of
 from max_weights._core import GGUFWeights, _rename_weights, infos, shown
 from max_weights.conversion._tables import LAYOUTS
 from max_weights.conversion._view import converted, converted_by
@@ -23,6 +23,7 @@ from max_weights.errors import ArgumentError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import WeightsNode
     from max_weights.conversion._rules import ConversionRule
     from max_weights.conversion._view import Config
@@ -110,7 +111,9 @@ class FromGGUF(NamedTuple):
     """What is added to the elements of weights."""
 
 
-def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config: Config | None = None) -> WeightsNode:
+def renamed(
+    checkpoint: Checkpoint, scheme: str | Iterable[ConversionRule], *, config: Config | None = None
+) -> WeightsNode:
     """Return the weights by the names, and in the layout, of another library, as a tree over the same files.
 
     Nothing is read. Names that no rule fits stay as they are. Of a GGUF file, the names are those that the package gguf
@@ -118,7 +121,7 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
     where it added 1 to the weights of norms, that is taken away.
 
     Args:
-        node: The root of a tree.
+        checkpoint: A tree, or anything that `load_weights` opens.
         scheme: `hf`, as in Hugging Face's checkpoints; `transformers5`, `vllm` or `megatron`, as in the modules of
             these libraries; or rules of one's own.
         config: The model's configuration, a mapping, a path or `model.config`, where that is not the config.json beside
@@ -131,7 +134,7 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
         ImportError: gguf-py is missing, for a GGUF file.
         ClosedError: the checkpoint was closed.
     """
-    require_tree(node, "renamed")
+    node = tree_of(checkpoint, "renamed")
     if node.name:
         raise ArgumentError(
             f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from max_weights._core import TensorStream
 from max_weights._load_request import LoadRequest
-from max_weights._loading import LoadMethod, check_device, converter, log_choice
+from max_weights._loading import check_device, converter, log_choice
 from max_weights._progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._devices import DeviceLike
     from max_weights._loading import Convert
+    from max_weights._read_options import ReadOptions
 
 __all__ = ["Tensors", "WeightStream", "stream"]
 
@@ -113,7 +114,7 @@ class WeightStream(Generic[_Tensor_co]):
 def stream(
     node: WeightsNode,
     request: LoadRequest,
-    how: LoadMethod,
+    how: ReadOptions,
     *,
     framework: str | None,
     device: DeviceLike | None,
@@ -129,13 +130,13 @@ def stream(
         resolved.names,
         resolved.dtypes,
         cuts=resolved.parts,
-        backend=how.read.backend_for(),
-        threads=how.read.threads,
-        drop_cache=how.read.drop_cache,
-        max_memory=how.read.host_bytes,
+        backend=how.backend_for(),
+        threads=how.threads,
+        drop_cache=how.drop_cache,
+        max_memory=how.host_bytes,
         reuse=reuse,
         device=device,
-        verify=None if how.verify is None else resolved.digests(how.verify),
+        verify=None if how.digests is None else resolved.digests(how.digests),
     )
     log_choice("stream", tensors.choice)
     return WeightStream(tensors, resolved.new_names, resolved.infos, convert, progress_of(progress))

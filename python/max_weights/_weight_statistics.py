@@ -10,10 +10,11 @@ from max_weights._core import infos, statistics_of
 from max_weights._html import ROWS, count, sparkline, table, view
 from max_weights._progress import progress_of
 from max_weights._selection import selected
+from max_weights._threads import threads_of_call
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from max_weights._checkpoints import Checkpoint
+    from max_weights._checkpoints import Checkpoint, Tensors
     from max_weights._progress import Progress
     from max_weights._selection import Select
 
@@ -59,26 +60,38 @@ class WeightStatistics(dict[str, list[Any]]):
 
 
 def stats(
-    node: Checkpoint, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
+    checkpoint: Checkpoint | Tensors,
+    select: Select | None = None,
+    *,
+    bins: int = 0,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
 ) -> WeightStatistics:
-    """Return what the values of a weight, if the node is one, and of all below it are like.
+    """Return statistics of the values of weights: minimum, maximum, mean, zeros, NaNs and more.
 
-    It takes one pass over their bytes, on all cores. The result is a dict of columns, in file order, which
-    pandas.DataFrame and polars.DataFrame take.
+    Every byte is read once, on all cores.
 
     Args:
-        node: A tree of weights, a branch of it, or a weight; or anything that `load_weights` opens.
-        select: Which; see `WeightsNode.load`.
-        bins: Of the histogram of each weight, which a column `histogram` has and a notebook draws; 0 for none.
+        checkpoint: A tree, a branch or one weight; anything that `load_weights` opens; or {name: tensor}, or a module.
+        select: Which weights, as for `load`.
+        bins: Number of bins of the histogram of each weight: a column `histogram`, which a notebook draws.
+        threads: How many threads read and compute.
         progress: A function of (bytes done, bytes of all), or True for a bar.
 
+    Returns:
+        A dict of columns with a row for each weight, in file order, which pandas and polars take.
+
     Raises:
-        WeightNotFoundError: `select` names what is not there.
-        ArgumentError: `node` is no checkpoint, or `bins` no number of bins (a ValueError).
+        WeightNotFoundError: `select` names a weight that does not exist.
+        ArgumentError: `checkpoint` is none, or a number is not valid (a ValueError).
+
+    Example:
+        >>> max_weights.stats("model.safetensors", "model.norm.weight")["count"]
+        [8]
     """
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
         raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
-    with opened(node, "stats") as weights:
+    with opened(checkpoint, "stats", tensors=True) as weights, threads_of_call(threads):
         names = [info.name for info in infos(weights)]
         names = names if select is None else selected(names, select)
         report, finish = progress_of(progress)

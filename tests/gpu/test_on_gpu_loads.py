@@ -29,12 +29,12 @@ FILES: dict[str, Callable[[Path], Path]] = {
 FLOATS = ("float32", "float16", "bfloat16")
 OPTIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "packed": {"packed": True},
+    "packed": {"packed": "keep"},
     **{name: {"dtype": name} for name in FLOATS},
     "float64": {"dtype": "float64", "select": re.compile(r"(large|around|small|kind.F|[a-z]*$)")},
     "float8": {"dtype": "float8_e4m3fn", "select": re.compile(r"(large|around|small)")},
-    "per-tensor": {"storage": "per-tensor"},
-    "per-tensor, bfloat16": {"storage": "per-tensor", "dtype": "bfloat16"},
+    "per-tensor": {"copy": "per-tensor"},
+    "per-tensor, bfloat16": {"copy": "per-tensor", "dtype": "bfloat16"},
     "read": {"backend": "read"},
     "read, drop_cache": {"backend": "read", "drop_cache": True},
     "direct": {"backend": "direct"},
@@ -189,7 +189,7 @@ class Faults(Files):
         with _Filled(leaving=40 << 20):
             message = self.refused(lambda: weights.load(device=DEVICE))
             self.assertRegex(message, r"no room for 'layer\.0\.weight' of 8388608 bytes and \d+ more .*OUT_OF_MEMORY")
-            message = self.refused(lambda: weights.load(device=DEVICE, storage="per-tensor"))  # half-way
+            message = self.refused(lambda: weights.load(device=DEVICE, copy="per-tensor"))  # half-way
             self.assertRegex(message, r"no room for 'layer\.\d+\.weight' of 8388608 bytes: .*OUT_OF_MEMORY")
         self.assert_loads_equally(self.file("safetensors"))
 

@@ -216,7 +216,7 @@ class Loading(Files):
         before = driver.memory()[0]
         message = self.refused(lambda: load_weights(path).load(device=DEVICE))
         self.assertRegex(message, r"no room for 'layer\.0\.weight' of 8388608 bytes .*OUT_OF_MEMORY")
-        message = self.refused(lambda: load_weights(path).load(device=DEVICE, storage="per-tensor"))
+        message = self.refused(lambda: load_weights(path).load(device=DEVICE, copy="per-tensor"))
         self.assertRegex(message, r"no room for 'layer\.\d+\.weight' of 8388608 bytes: .*OUT_OF_MEMORY")
         self.assertRegex(
             self.refused(lambda: random(LARGE << 20).to(DEVICE)), f"of {LARGE << 20} bytes .*OUT_OF_MEMORY"

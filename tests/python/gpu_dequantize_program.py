@@ -106,7 +106,7 @@ def blocks_decode_wherever_they_begin(encoding: QuantizationEncoding) -> None:
 def a_file_decodes_as_on_the_cpu(path: Path, wanted: set[str]) -> None:
     """That a file's packed weights, loaded to a device as they are, decode there."""
     weights = load_weights(path)
-    there, found = weights.load(device="cuda:0", packed=True), set()
+    there, found = weights.load(device="cuda:0", packed="keep"), set()
     for number, (name, weight) in enumerate(weights.items()):
         value, target = weight.data(), TARGETS[number % 3]
         encoding = value.quantization_encoding

@@ -31,9 +31,10 @@ from gpu_program import (
     refused,
     same,
 )
-from max_weights import DeviceError, DType, FileChangedError, GGUFWeights, load_ranks, load_weights, release_memory
+from max_weights import DeviceError, DType, FileChangedError, load_ranks, load_weights, release_memory
 from max_weights.driver import Device
 from max_weights.errors import ArgumentError
+from max_weights.graph.weights import GGUFWeights
 from max_weights.sharding import Shard, ShardingStrategy
 
 MODELS = [
@@ -77,7 +78,7 @@ def large(folder: Path, mebibytes: int) -> Path:
 def every_format_arrives_bit_for_bit(folder: Path, models: Path) -> None:
     for name in MODELS:
         loads_equally(models / name)
-    loads_equally(models / BLOCKS, packed=True)
+    loads_equally(models / BLOCKS, packed="keep")
     loads_equally(models / BLOCKS, dtype="bfloat16")
     with ZipFile(models / MODELS[3]) as stored, ZipFile(folder / "deflated.pth", "w", ZIP_DEFLATED) as deflated:
         for entry in stored.namelist():
@@ -89,11 +90,11 @@ def every_format_arrives_bit_for_bit(folder: Path, models: Path) -> None:
 def every_option_gives_what_it_gives_on_the_cpu(folder: Path, models: Path) -> None:
     for options in (
         {"dtype": "float16"},
-        {"dtype": "bfloat16", "storage": "per-tensor"},
+        {"dtype": "bfloat16", "copy": "per-tensor"},
         {"dtype": "float64", "threads": 3},
         {"dtype": "float8_e4m3fn"},
         {"select": re.compile(r".*[.](2|3)[.].*weight"), "rename": str.upper},
-        {"storage": "per-tensor"},
+        {"copy": "per-tensor"},
         {"backend": "read", "drop_cache": True},
         {"backend": "direct"},
         {"backend": "direct", "dtype": "float32"},
@@ -186,7 +187,7 @@ def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> N
     message = refused(lambda: weights.load(device="cuda"))
     assert message.startswith(f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more beside it: cuMem")
     assert "CUDA_ERROR_OUT_OF_MEMORY" in message
-    message = refused(lambda: weights.load(device="cuda", storage="per-tensor"))  # half-way
+    message = refused(lambda: weights.load(device="cuda", copy="per-tensor"))  # half-way
     assert message.startswith(f"no room for 'layer.001.weight' of {24 << 20} bytes: cuMemAlloc_v2 of {24 << 20} bytes")
     assert nothing_is_left()
     loads_equally(path, select="layer.002.*")
@@ -275,7 +276,7 @@ def a_rank_has_its_part_on_its_device(folder: Path, models: Path) -> None:
         "*": None,
     }
     weights = load_weights(models / "minilm.safetensors")
-    for options in [{}, {"dtype": "float16"}, {"backend": "direct"}, {"storage": "per-tensor"}]:
+    for options in [{}, {"dtype": "float16"}, {"backend": "direct"}, {"copy": "per-tensor"}]:
         expected = [weights.load(copy=True, shard=Shard(rank, 2, strategies), **options) for rank in range(2)]
         one = weights.load(device="cuda:1", shard=Shard(1, 2, strategies), **options)
         both = load_ranks(weights, [Shard(rank, 2, strategies) for rank in (1, 0)], ["cuda:1", "cuda:0"], **options)

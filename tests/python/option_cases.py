@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 import max_weights
 import max_weights.delta
 import max_weights.torch
-from max_weights.integrations.distributed import WeightsWriter
+from max_weights.integrations import WeightsWriter
 from max_weights.sharding import Shard, ShardingStrategy
 
 HALF = Shard(0, 2, {"a": ShardingStrategy.rowwise(2)})

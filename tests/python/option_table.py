@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import torch
 
 import max_weights
 import max_weights.delta
@@ -22,7 +23,8 @@ import max_weights.torch
 from max_weights import WeightsNode, nn
 from max_weights._loading import LoadOptions
 from max_weights._read_options import ReadKeywords
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights._saving import FileOptions, FolderOptions, GGUFOptions, TreeOptions
+from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote, source
 from option_cases import (
     HALF,
@@ -57,8 +59,7 @@ WHAT: dict[str, Row] = {
     "select": Changes("a"),
     "rename": Changes({"a.": "x."}),
     "dtype": Changes("float16"),
-    "packed": Kept("test_loading.py::test_packed_blocks_are_never_decoded_unasked"),
-    "dequantize": Refused(True, "nothing is quantized here"),
+    "packed": Refused("decode", "nothing is quantized here"),
 }
 READ: dict[str, Row] = {
     "options": Refused({}, "must be a ReadOptions"),
@@ -66,18 +67,15 @@ READ: dict[str, Row] = {
     "max_memory": Refused(0, "above 0"),
     "threads": Kept("test_loading_backends.py::test_direct_reads_need_no_io_uring"),
     "drop_cache": Changes(True),
+    "digests": Refused({}, "digests has none of"),
 }
-DIGESTS = Refused({}, "verify has no digest of")
-STORAGE = Refused("bogus", "storage must be")
-TIMEOUT = Refused(30, "timeout= has no effect without ranks")
+TIMEOUT = Refused(30, "rank_timeout= has no effect without ranks")
 GROUP = Kept("test_ranks.py::test_shards_of_ranks_are_what_each_would_load_alone")
 LOADED = {
     **WHAT,
     **READ,
     "shard": Changes(HALF),
     "copy": Changes(True),
-    "storage": STORAGE,
-    "verify": DIGESTS,
     "progress": PROGRESS,
 }
 OF_FILES = {**LOADED, "drop_cache": Kept("test_loading_backends.py::test_the_page_cache_forgets_what_was_loaded")}
@@ -85,10 +83,19 @@ SAVED: dict[str, Row] = {
     "metadata": Changes({"made": "by"}),
     "alignment": Changes(4096),
     "sync": SYNC,
-    "verify": Kept("test_saving.py::test_a_writer_that_reads_back_finds_a_changed_byte"),
+    "read_back": Kept("test_saving.py::test_a_writer_that_reads_back_finds_a_changed_byte"),
     "progress": PROGRESS,
+    "threads": Refused(0, "threads=0: it must be"),
     "remote": Kept("test_remote_saving.py::test_a_file_has_the_bytes_that_it_has_on_a_disk"),
     "if_exists": Kept("test_remote_saving.py::test_an_object_that_is_there_stays_if_that_is_wanted"),
+}
+CONVERTED: dict[str, Row] = {
+    "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
+    "select": Changes("a"),
+    "rename": Changes({"a.": "x."}),
+    "dtype": Changes("float16"),
+    "shard": Changes(HALF),
+    "quantize": Refused("q8_0", "quantize= is for GGUF files"),
 }
 SHARDED: dict[str, Row] = {
     "max_shard_size": Changes("100B"),
@@ -113,7 +120,7 @@ VERBS: dict[str, Verb] = {
             "device": Refused("tpu:0", "tpu"),
             "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
             "group": GROUP,
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         lambda case, options: seen(case.weights.load(**options)),
         (ReadKeywords,),
@@ -126,11 +133,10 @@ VERBS: dict[str, Verb] = {
             "drop_cache": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
             "shard": Changes(HALF),
             "framework": Changes("numpy"),
-            "verify": Refused({}, "verify"),
             "reuse": Kept("test_streaming.py::test_a_stream_gives_what_load_gives_in_the_order_of_the_files"),
             "device": Refused("tpu:0", "tpu"),
             "group": Kept("test_ranks_streaming.py::test_each_rank_gets_its_parts_in_the_order_of_all"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
         lambda case, options: seen(dict(case.weights.stream(**options))),
@@ -144,7 +150,7 @@ VERBS: dict[str, Verb] = {
             "framework": Refused("bogus", "framework must be"),
             "device": Refused("tpu:0", "tpu"),
             "out": Changes(lambda _: {"b": np.zeros(3, "f4")}),
-            "verify": Changes({"a.weight": "x", "b": "x"}),
+            "digests": Changes({"a.weight": "x", "b": "x"}),
             # So that the arguments of `load` can be given.
             "progress": Kept("test_planning.py::test_a_plan_says_what_is_done_and_where_it_goes"),
         },
@@ -155,7 +161,7 @@ VERBS: dict[str, Verb] = {
         max_weights.load_ranks,
         # There are no GPUs here: the programs on the stand-in driver call it, and it takes the way of `load`.
         dict.fromkeys(
-            [*WHAT, *READ, "framework", "storage", "progress", "verify"],
+            [*WHAT, *READ, "framework", "copy", "progress"],
             Kept("test_gpu_loading.py::test_every_program_is_run"),
         ),
         keywords=(ReadKeywords,),
@@ -170,24 +176,30 @@ VERBS: dict[str, Verb] = {
             {name: lazy[...] for name, lazy in max_weights.lazy_state_dict(case.weights, **options).items()}
         ),
     ),
-    "weights.save": Verb(
-        WeightsNode.save,
+    "save": Verb(
+        max_weights.save,
         {
             **SAVED,
             **SHARDED,
-            "max_memory": Refused("1GB", "max_memory"),
-            "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
-            "select": Changes("a"),
-            "rename": Changes({"a.": "x."}),
-            "dtype": Changes("float16"),
-            "shard": Changes(HALF),
+            **TENSORS,
+            **CONVERTED,
+            "name": Refused("weights", "save: name= is for a folder of files"),
+            "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
+            "rank_timeout": TIMEOUT,
         },
+        saved(lambda case, options: max_weights.save(case.weights, case.out, **options)),
+    ),
+    "weights.save": Verb(
+        WeightsNode.save,
+        {**SAVED, **SHARDED, **CONVERTED},
         saved(lambda case, options: case.weights.save(case.out, **options)),
+        (TreeOptions,),
     ),
     "save_file": Verb(
         max_weights.save_file,
         {**SAVED, **TENSORS},
         saved(lambda case, options: max_weights.save_file(case.tensors, case.out, **options)),
+        (FileOptions,),
     ),
     "save_sharded": Verb(
         max_weights.save_sharded,
@@ -197,9 +209,10 @@ VERBS: dict[str, Verb] = {
             **TENSORS,
             "name": Changes("weights"),
             "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         saved(lambda case, options: max_weights.save_sharded(case.tensors, case.folder / "sharded", **options)),
+        (FolderOptions,),
     ),
     "save_gguf": Verb(
         max_weights.save_gguf,
@@ -210,10 +223,11 @@ VERBS: dict[str, Verb] = {
             "max_shard_size": SIZES,
         },
         saved(lambda case, options: max_weights.save_gguf(case.tensors, case.folder / "out.gguf", **options)),
+        (GGUFOptions,),
     ),
     "SafetensorsWriter": Verb(
         max_weights.SafetensorsWriter,
-        {name: row for name, row in SAVED.items() if name != "progress"},
+        {name: row for name, row in SAVED.items() if name not in ("progress", "threads")},
         saved(lambda case, options: written_by_writer(case, options)),
     ),
     "torch.load_file": Verb(
@@ -236,7 +250,7 @@ VERBS: dict[str, Verb] = {
         max_weights.jax.load_file,
         {
             **dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
-            "dequantize": DECODED,
+            "packed": DECODED,
         },
         keywords=(LoadOptions,),
     ),
@@ -251,7 +265,7 @@ VERBS: dict[str, Verb] = {
             "strict": STRICT,
             "group": Kept("test_ranks.py::test_a_group_may_have_one_rank"),
             "spread": Refused("world", "spread= has no effect without ranks"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         into,
         (LoadOptions,),
@@ -284,7 +298,9 @@ VERBS: dict[str, Verb] = {
             "rename": Kept("test_verify_loaded.py::test_bad_arguments_are_errors"),
             "ignore": Kept("test_verify_whole.py::test_what_ignore_names_is_excused"),
             "group": Kept("test_ranks.py::test_each_rank_verifies_its_part_and_all_say_what_one_finds"),
+            "threads": Refused(-1, ""),
         },
+        lambda case, options: max_weights.torch.verify_loaded(torch.nn.Linear(2, 2), case.weights, **options),
     ),
     "fingerprint": Verb(
         max_weights.fingerprint,
@@ -292,6 +308,8 @@ VERBS: dict[str, Verb] = {
             "select": Changes("a"),
             "column_blocks": Changes(2),
             "digests": Changes(True),
+            "identity": Changes(True),
+            "checksums": Kept("test_pytorch_checks.py::test_checksums_of_stored_tensors_are_verified_on_request"),
             "threads": Refused(-1, ""),
             "progress": PROGRESS,
         },
@@ -303,19 +321,16 @@ VERBS: dict[str, Verb] = {
             "select": Changes("a"),
             "column_blocks": Changes(2),
             "digests": Changes(True),
+            "identity": Refused(True, "identity has no effect on tensors in memory"),
+            "checksums": Refused(True, "checksums has no effect on tensors in memory"),
             "threads": Refused(3, "threads has no effect on tensors in memory"),
             "progress": Refused(True, "progress has no effect on tensors in memory"),
         },
         lambda case, options: max_weights.fingerprint(case.tensors, **options).to_json(),
     ),
-    "digests": Verb(
-        max_weights.digests,
-        {"select": Changes("a"), "threads": Refused(-1, ""), "progress": PROGRESS},
-        lambda case, options: max_weights.digests(case.weights, **options),
-    ),
     "stats": Verb(
         max_weights.stats,
-        {"select": Changes("a"), "bins": Changes(4), "progress": PROGRESS},
+        {"select": Changes("a"), "bins": Changes(4), "threads": Refused(-1, ""), "progress": PROGRESS},
         lambda case, options: dict(max_weights.stats(case.weights, **options)),
     ),
     "diff": Verb(
@@ -327,6 +342,7 @@ VERBS: dict[str, Verb] = {
             "values": Changes(False),
             "dtypes": Kept("test_diff.py::test_a_gguf_file_meets_the_names_and_rows_of_transformers"),
             "metadata": Changes(False),
+            "threads": Refused(-1, ""),
             "progress": PROGRESS,
         },
         lambda case, options: repr(diffed(case, options)),
@@ -350,23 +366,13 @@ VERBS: dict[str, Verb] = {
             "rename": Changes({"a.": "x."}),
             "max_shard_size": Kept("test_resharding.py::test_the_parts_of_all_ranks_are_the_whole"),
             "sync": SYNC,
-            "verify": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
+            "read_back": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
             "progress": PROGRESS,
+            "threads": Refused(0, "threads=0: it must be"),
+            "plan_only": Kept("test_resharding.py::test_beside_a_file_that_is_named_alone_only_known_files_are_taken"),
         },
         lambda case, options: repr(
             max_weights.reshard(case.path, case.folder / "ranks", 2, **({"strategies": HALF.strategies} | options))
-        ),
-    ),
-    "reshard_plan": Verb(
-        max_weights.reshard_plan,
-        {
-            "strategies": Refused("bogus", "bogus"),
-            "dtype": Kept("test_resharding.py::test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted"),
-            "select": Changes("b"),
-            "rename": Changes({"a.": "x."}),
-        },
-        lambda case, options: repr(
-            max_weights.reshard_plan(case.path, case.folder / "ranks", 2, **({"strategies": HALF.strategies} | options))
         ),
     ),
     "bench": Verb(
@@ -384,10 +390,10 @@ VERBS: dict[str, Verb] = {
         max_weights.validate,
         {
             "level": Changes("content"),
-            "select": Refused("bogus", "bogus"),
+            "rules": Refused("bogus", "bogus"),
             "ignore": Refused("bogus", "bogus"),
             "severity": Refused("bogus", "bogus"),
-            "jobs": Kept("test_option_table.py::test_options_of_validation_reach_it"),
+            "threads": Kept("test_option_table.py::test_options_of_validation_reach_it"),
             "max_memory": Kept("test_option_table.py::test_options_of_validation_reach_it"),
             "timeout": Changes(0.0),
             "progress": PROGRESS,
@@ -434,7 +440,7 @@ VERBS: dict[str, Verb] = {
         max_weights.delta.apply,
         {
             "sync": Kept(DELTA + "test_deltas_of_a_folder_are_read_by_url"),
-            "verify": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
+            "read_back": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
             "progress": PROGRESS,
         },
         lambda case, options: max_weights.delta.apply(case.path, made_delta(case), **options),
@@ -444,7 +450,7 @@ VERBS: dict[str, Verb] = {
         {
             "rename": Kept(DELTA + "test_a_module_gets_a_delta_also_under_other_names"),
             "group": Kept("test_ranks.py::test_deltas_are_applied_to_parts_of_every_placement"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
         lambda case, options: applied(case, options),
@@ -512,12 +518,11 @@ VERBS: dict[str, Verb] = {
     "WeightsReader": Verb(
         WeightsReader,
         {
-            "path": Refused(None, "WeightsReader has no checkpoint"),
+            "checkpoint": Refused(None, "WeightsReader has no checkpoint"),
             "group": Kept("test_ranks_saving.py::test_dcp_load_reads_every_placement_and_each_byte_once"),
-            "timeout": TIMEOUT,
-            "remote": DCP,
+            "rank_timeout": TIMEOUT,
         },
-        lambda case, options: repr(WeightsReader(**({"path": case.path} | options)).read_metadata()),
+        lambda case, options: repr(WeightsReader(**({"checkpoint": case.path} | options)).read_metadata()),
     ),
     "WeightsWriter": Verb(
         WeightsWriter,
@@ -528,7 +533,7 @@ VERBS: dict[str, Verb] = {
             "name": Changes("weights"),
             "alignment": Changes(4096),
             "sync": SYNC,
-            "timeout": Refused(-1, "timeout"),
+            "rank_timeout": Refused(-1, "rank_timeout"),
             "remote": DCP,
         },
         saved(lambda case, options: saved_by_torch(case, {"folder": case.folder / "dcp"} | options)),
@@ -540,9 +545,10 @@ VERBS: dict[str, Verb] = {
 # Public functions and classes whose parameters are what they work on, and no options of how.
 WITHOUT_OPTIONS = {
     "aliases",
-    "expectation_of_config",
-    "finfo",
+    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
     "infos",
+    "load_file",  # these three: the options of max_weights.torch's
+    "load_into",
     "objects",
     "patched",
     "quantize",
@@ -550,8 +556,6 @@ WITHOUT_OPTIONS = {
     "set_threads",
     "show_versions",
     "unpatch",
-    "verify_checksums",
-    "virtual_devices",
+    "verify_loaded",
     "warnings",
-    "weights_format",
 }

@@ -247,7 +247,7 @@ def refused() -> dict[str, Any]:
         "shape": raised(lambda: load_into(Tensors({"a": sharded}), path)),  # type: ignore[dict-item]
         "name": raised(lambda: load_into(Tensors({"b": good["a"]}), path)),  # type: ignore[dict-item]
         "spread": raised(lambda: load_into(Tensors(good), path, spread="all")),  # type: ignore[arg-type]
-        "timeout": raised(lambda: load_into(Tensors(good), path, timeout=0)),  # type: ignore[arg-type]
+        "timeout": raised(lambda: load_into(Tensors(good), path, rank_timeout=0)),  # type: ignore[arg-type]
     }
 
 
@@ -354,7 +354,7 @@ def absent_rank() -> dict[str, Any]:
     if RANK == 3:
         time.sleep(2.5)
     module = Tensors({"a": torch.zeros(4)})
-    found = raised(lambda: load_into(module, path, group=dist.group.WORLD, timeout=1.0))
+    found = raised(lambda: load_into(module, path, group=dist.group.WORLD, rank_timeout=1.0))
     dist.barrier()
     return found
 
@@ -366,7 +366,7 @@ def slow_rank() -> dict[str, Any]:
     read = slowly(2, lambda: time.sleep(5))
     module = Tensors({name: torch.zeros(16, 16) for name in tensors})
     try:
-        failed = raised(lambda: load_into(module, path, group=dist.group.WORLD, spread="world", timeout=1.5))
+        failed = raised(lambda: load_into(module, path, group=dist.group.WORLD, spread="world", rank_timeout=1.5))
     finally:
         exchange._Runner.read = read  # type: ignore[method-assign]
     dist.barrier()
@@ -391,7 +391,7 @@ def stopped_and_killed() -> dict[str, Any]:
             os.kill(os.getpid(), how)
 
         read = slowly(rank, end)
-        found[name] = raised(lambda group=group: load_into(module, path, group=group, spread="world", timeout=2.0))  # type: ignore[misc]
+        found[name] = raised(lambda group=group: load_into(module, path, group=group, spread="world", rank_timeout=2.0))  # type: ignore[misc]
         exchange._Runner.read = read  # type: ignore[method-assign]
         at.append(time.time())
         found[name]["after"] = at[0] - float((FOLDER / f"time{int(how)}").read_text())
@@ -399,7 +399,7 @@ def stopped_and_killed() -> dict[str, Any]:
     found["left"] = {"loaded": len(report.loaded)}
     # And in the end the one that has the store in which all is said.
     read = slowly(0, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    found["first"] = raised(lambda: load_into(module, path, group=groups[2], spread="world", timeout=5.0))
+    found["first"] = raised(lambda: load_into(module, path, group=groups[2], spread="world", rank_timeout=5.0))
     return found
 
 
@@ -455,7 +455,7 @@ def shards() -> dict[str, Any]:
             wrong += [f"{shard} {dtype} {name}" for name in alone if not torch.equal(alone[name], all_at_once[name])]
     packed = max_weights.load_weights(FOLDER / "packed.gguf")
     columns = Part(RANK % 2, 2, {"a": ShardingStrategy.columnwise(2), "b": None})
-    for how in ({"packed": True}, {"dtype": "float32"}):
+    for how in ({"packed": "keep"}, {"dtype": "float32"}):
         one = packed.load(shard=columns, framework="torch", **how)  # type: ignore[call-overload]
         other = packed.load(shard=columns, framework="torch", group=dist.group.WORLD, **how)  # type: ignore[call-overload]
         wrong += [f"{how} {name}" for name in one if not torch.equal(one[name], other[name])]

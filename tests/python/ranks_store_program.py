@@ -17,10 +17,10 @@ from torch.futures import Future
 
 import max_weights
 import ranks_program as ranks
-from max_weights import save_sharded
+from max_weights import load_weights, save_sharded
 from max_weights._ranks import saving
 from max_weights.errors import RankError
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote
 from ranks_program import FOLDER, every_placement, line, numbers, placed, raised
 from ranks_saving_program import content
@@ -131,7 +131,7 @@ def store_dcp() -> dict[str, Any]:
         own: dict[str, Any] = {}
         for name, (tensor, mesh, how) in tensors.items():
             own[name] = placed(torch.zeros_like(tensor), mesh, how)
-        dcp.load(own, storage_reader=WeightsReader(URL, remote=_remote()))
+        dcp.load(own, storage_reader=WeightsReader(load_weights(URL, remote=_remote())))
         for name, (tensor, mesh, how) in tensors.items():
             if not torch.equal(own[name].to_local().double(), placed(tensor, mesh, how).to_local().double()):
                 wrong.append(f"{size} {name}")

@@ -54,7 +54,7 @@ def streams() -> dict[str, Any]:
         (weights, table, {}),
         (weights, table, {"dtype": "bfloat16"}),
         (weights, table, {"rename": {"a": "z"}}),
-        (packed, columns, {"packed": True}),
+        (packed, columns, {"packed": "keep"}),
         (packed, columns, {"dtype": "float32"}),
     ):
         for shard in (Shard(ranks.RANK % 2, 2, strategies), None):
@@ -192,7 +192,7 @@ def refused() -> dict[str, Any]:
     odd = ranks.RANK == 2
     found = {
         "reuse": raised(lambda: in_group(weights, reuse=True)),
-        "verify": raised(lambda: in_group(weights, verify={})),
+        "digests": raised(lambda: in_group(weights, digests={})),
         "small": raised(lambda: in_group(weights, max_memory=2000)),
         "other": raised(lambda: in_group(weights, max_memory=20_000 if odd else 30_000)),
         "names": raised(lambda: in_group(weights, select="t01" if odd else "t02")),

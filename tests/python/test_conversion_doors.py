@@ -100,7 +100,7 @@ def test_every_door_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
     path, expected = write(tmp_path, tensors), packed(tensors)
     view = renamed(load_weights(path), "transformers5")
     assert_equal(view.load(framework="torch"), expected)
-    assert_equal(view.load(framework="torch", copy=True, storage="per-tensor"), expected)
+    assert_equal(view.load(framework="torch", copy="per-tensor"), expected)
     assert_equal(load_weights(path).load(framework="torch", rename="transformers5"), expected)
     assert_equal({name: tensor.clone() for name, tensor in view.stream(framework="torch")}, expected)
     assert_equal({name: tensor[...] for name, tensor in max_weights.lazy_state_dict(view).items()}, expected)
@@ -116,7 +116,7 @@ def test_every_door_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
 
 def test_a_view_is_saved_and_resharded_as_its_weights_are(path: Path, tmp_path: Path) -> None:
     view, expected = renamed(load_weights(path), "transformers5"), packed(load_file(path))
-    view.save(tmp_path / "packed.safetensors", verify=True)
+    view.save(tmp_path / "packed.safetensors", read_back=True)
     assert_equal(load_file(tmp_path / "packed.safetensors"), expected)
     view.save(tmp_path / "wide.safetensors", dtype="float32")
     assert_equal(load_file(tmp_path / "wide.safetensors"), {name: tensor.float() for name, tensor in expected.items()})
@@ -190,11 +190,14 @@ def test_a_view_is_pickled_with_its_rules(path: Path) -> None:
 def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Path) -> None:
     view = renamed(load_weights(path), "transformers5")
     view.save(tmp_path / "packed.safetensors")
-    assert max_weights.digests(view) == max_weights.digests(load_weights(tmp_path / "packed.safetensors"))
+    assert (
+        max_weights.fingerprint(view, digests=True).digests
+        == max_weights.fingerprint(load_weights(tmp_path / "packed.safetensors"), digests=True).digests
+    )
     assert max_weights.diff(view, tmp_path / "packed.safetensors", metadata=False)
     assert not max_weights.diff(path, tmp_path / "packed.safetensors")
-    with pytest.raises(ValueError, match="load without verify"):
-        view.load(verify=max_weights.digests(view))
+    with pytest.raises(ValueError, match="load without digests"):
+        view.load(digests=max_weights.fingerprint(view, digests=True).digests)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 import max_weights.torch
 from max_weights._dropin.calls import Calls
 from max_weights.errors import ArgumentError, FormatError
-from max_weights.integrations.distributed import WeightsReader
+from max_weights.integrations import WeightsReader
 from torch_same import assert_same
 
 
@@ -106,7 +106,7 @@ import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dc
 warnings.simplefilter("ignore")
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor, zeros
-from max_weights.integrations.distributed import WeightsReader
+from max_weights.integrations import WeightsReader
 path, rendezvous, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
 dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
@@ -205,7 +205,7 @@ def test_each_process_reads_its_own_parts(shards: Path, tmp_path: Path, tensors:
 def test_lightnings_trainer_and_fabric_load_by_the_plug_in(tmp_path: Path) -> None:
     import lightning
 
-    from max_weights.integrations.lightning import WeightsCheckpointIO
+    from max_weights.integrations import WeightsCheckpointIO
 
     class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -326,9 +326,9 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     module.DefaultModelLoader = DefaultModelLoader  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, package.__name__, package)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    from max_weights.integrations.vllm import register
+    from max_weights.integrations import register_vllm
 
-    register()
+    register_vllm()
     return registered["max_weights"]
 
 
@@ -366,9 +366,9 @@ def test_vllm_keeps_what_it_filters_and_other_files(loader: type[Any], shards: P
 
 def test_vllm_goes_on_where_the_format_cannot_be_registered(caplog: pytest.LogCaptureFixture) -> None:
     assert "vllm" not in sys.modules
-    from max_weights.integrations.vllm import register
+    from max_weights.integrations import register_vllm
 
-    register()
+    register_vllm()
     assert "vLLM does not know the load format max_weights: ModuleNotFoundError" in caplog.text
 
 
@@ -386,9 +386,9 @@ def test_sglang_is_hooked_where_it_is_asked_for(
     )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setenv("MAX_WEIGHTS_PATCH", wanted)
-    from max_weights.integrations.sglang import register
+    from max_weights.integrations import register_sglang
 
-    register()
+    register_sglang()
     if wanted == "0":
         assert hooks == {}
         return

@@ -48,7 +48,7 @@ def test_what_is_loaded_together_is_what_each_is_alone(
     models: Path, name: str, copy: bool | None, backend: Any
 ) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
-    loaded = weights.load(copy=copy, packed=True)
+    loaded = weights.load(copy=copy, packed="keep")
     assert list(loaded) == [info.name for info in max_weights.infos(weights)]
     for path, tensor in loaded.items():
         alone = weights[path].data().to_buffer()
@@ -255,10 +255,10 @@ def test_packed_blocks_are_decoded_where_a_dtype_is_asked_for(models: Path) -> N
     expected = data.astype("float32").to_numpy()
     assert np.array_equal(weights.load(name, dtype="float32")[name].to_numpy(), expected)
     assert np.array_equal(weights.load(name, dtype={"*attn*": "float32"})[name].to_numpy(), expected)
-    assert np.array_equal(weights.load(name, packed=True, dtype="float16")[name].to_numpy(), data.to_numpy())
+    assert np.array_equal(weights.load(name, packed="keep", dtype="float16")[name].to_numpy(), data.to_numpy())
     for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
         assert np.array_equal(np.asarray(door.load_file(path, select=name, dtype="float32")[name]), expected)
-        assert door.load_file(path, packed=True)[name].shape == data.shape
+        assert door.load_file(path, packed="keep")[name].shape == data.shape
     whole = max_weights.torch.load_file(path, dtype="float32")
     assert {str(tensor.dtype) for tensor in whole.values()} == {"torch.float32"}
 
@@ -281,11 +281,11 @@ def test_packed_blocks_are_never_decoded_unasked(models: Path, door: Any) -> Non
     path = models / "smollm2-135m.Q4_1.gguf"
     for options in ({}, {"select": "blk.0"}, {"select": "blk.0", "rename": {"blk.": "b."}}):
         with pytest.raises(
-            ValueError, match=r"' \(q\w+\) and \d+ more weights are packed in blocks: .*dtype=.*packed=True"
+            ValueError, match=r"' \(q\w+\) and \d+ more weights are packed in blocks: .*dtype=.*packed='keep'"
         ):
             door(path, **options)
     assert door(path, select="blk.0.attn_norm") is not None  # floats as they are
-    assert door(path, select="blk.0", packed=True) is not None
+    assert door(path, select="blk.0", packed="keep") is not None
 
 
 def test_a_dtype_for_some_packed_blocks_says_nothing_of_the_others(models: Path) -> None:
@@ -302,7 +302,8 @@ def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(t
     path = tmp_path / "aligned.safetensors"
     max_weights.save_file({"a.w": np.ones(1 << 20, np.float32), "b.w": np.ones(1 << 20, np.float32)}, path)
     load_file = importlib.import_module(f"max_weights.{door}").load_file
-    for options in ({}, {"select": "a"}, {"rename": {"a.": "c."}}, {"packed": True}, {"select": "a", "packed": True}):
+    keep = {"packed": "keep"}
+    for options in ({}, {"select": "a"}, {"rename": {"a.": "c."}}, keep, {"select": "a", **keep}):
         held = load_file(path, **options)
         assert resident(path) < 1 << 20, options
         assert list(held)[:1] == (["c.w"] if "rename" in options else ["a.w"])
@@ -356,9 +357,9 @@ def test_memory_of_a_tensor_of_its_own_goes_with_it(make_file: Callable[..., Pat
         return int(status.split("RssAnon:")[1].split()[0]) * 1024
 
     path = make_file({f"w{i}": np.full(4 << 20, i, np.float32) for i in range(4)})
-    for storage, least in (("per-tensor", 40 << 20), ("arena", 0)):
+    for copy, least in (("per-tensor", 40 << 20), (True, 0)):
         max_weights.release_memory()
-        loaded = max_weights.torch.load_file(path, copy=True, storage=storage)
+        loaded = max_weights.torch.load_file(path, copy=copy)
         assert {tensor.untyped_storage().nbytes() for tensor in loaded.values()} == {16 << 20}
         before = own_bytes()
         kept = loaded["w2"]
@@ -371,11 +372,11 @@ def test_memory_of_a_tensor_of_its_own_goes_with_it(make_file: Callable[..., Pat
         del kept
     tied = torch.arange(6.0)
     torch.save({"a": tied, "tied": tied, "part": tied[2:4]}, tmp_path / "tied.pt")
-    shared = max_weights.torch.load_file(tmp_path / "tied.pt", copy=True, storage="per-tensor")
+    shared = max_weights.torch.load_file(tmp_path / "tied.pt", copy="per-tensor")
     assert shared["a"].data_ptr() == shared["tied"].data_ptr() == shared["part"].data_ptr() - 8
     weights = max_weights.load_weights(path)
-    with pytest.raises(ValueError, match="storage must be 'arena' or 'per-tensor', not 'each'"):
-        weights.load(storage="each")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="copy must be True, False, None or 'per-tensor', not 'each'"):
+        weights.load(copy="each")  # type: ignore[arg-type]
 
 
 def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
@@ -386,23 +387,22 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
 
     path = models / "minilm.safetensors"
     plain = np.asarray(max_weights.load_weights(path).pooler.dense.bias)
-    digest = max_weights.digests(max_weights.load_weights(path), "pooler")
+    digest = max_weights.fingerprint(max_weights.load_weights(path), "pooler", digests=True).digests
     options: LoadOptions = {
         "select": "pooler",
-        "copy": True,
-        "storage": "per-tensor",
+        "copy": "per-tensor",
         "backend": "read",
         "max_memory": 1 << 30,
         "threads": 2,
         "drop_cache": False,
-        "verify": digest,
+        "digests": digest,
     }
     for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
         assert np.array_equal(np.asarray(door.load_file(path, **options)["pooler.dense.bias"]), plain)
         with pytest.raises(TypeError, match="foo"):
             door.load_file(path, foo=None)
-        with pytest.raises(ValueError, match="storage"):
-            door.load_file(path, storage="each")
+        with pytest.raises(ValueError, match="copy"):
+            door.load_file(path, copy="each")
         with pytest.raises(ValueError, match="max_memory"):
             door.load_file(path, copy=True, max_memory=1000)
 

@@ -31,7 +31,7 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", FILES)
 def test_every_backend_gives_the_same(models: Path, name: str, backend: Any, dtype: str | None) -> None:
     weights = max_weights.load_weights(models / name)
-    if isinstance(weights, max_weights.GGUFWeights):
+    if isinstance(weights, max_weights.graph.weights.GGUFWeights):
         dtype = dtype or "float32"
     expected = weights.load(dtype=dtype, copy=True, framework="numpy")
     for opened in (weights, max_weights.load_weights(models / name, backend=backend)):
@@ -142,9 +142,9 @@ def test_the_page_cache_forgets_what_was_loaded(models: Path, tmp_path: Path) ->
     assert harness.cached_fraction(path) > 0.9
     assert same(weights.load(drop_cache=True, framework="numpy"), expected)
     assert harness.cached_fraction(path) < 0.1
-    digests = max_weights.digests(weights)
+    digests = max_weights.fingerprint(weights, digests=True).digests
     assert harness.cached_fraction(path) > 0.9
-    assert same(weights.load(drop_cache=True, verify=digests, framework="numpy"), expected)
+    assert same(weights.load(drop_cache=True, digests=digests, framework="numpy"), expected)
     assert harness.cached_fraction(path) < 0.1
 
 
@@ -172,11 +172,11 @@ def test_digests_are_those_of_the_elements_and_the_same_in_every_format(models: 
     }
     for name in ("a.safetensors", "a.pt"):
         weights = max_weights.load_weights(tmp_path / name)
-        assert max_weights.digests(weights) == expected
-        assert max_weights.digests(weights, "b", threads=1) == {"b": expected["b"]}
+        assert max_weights.fingerprint(weights, digests=True).digests == expected
+        assert max_weights.fingerprint(weights, "b", threads=1, digests=True).digests == {"b": expected["b"]}
     packed = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     raw = bytes(np.asarray(packed["output_norm.weight"].data().to_buffer()).tobytes())
-    assert max_weights.digests(packed, "output_norm") == {
+    assert max_weights.fingerprint(packed, "output_norm", digests=True).digests == {
         "output_norm.weight": f"sha256:{hashlib.sha256(raw).hexdigest()}"
     }
 
@@ -185,8 +185,8 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
     path = tmp_path / "model.safetensors"
     path.write_bytes((models / "minilm.safetensors").read_bytes())
     weights = max_weights.load_weights(path)
-    digests = max_weights.digests(weights, "pooler")
-    assert same(weights.load("pooler", verify=digests), weights.load("pooler"))
+    digests = max_weights.fingerprint(weights, "pooler", digests=True).digests
+    assert same(weights.load("pooler", digests=digests), weights.load("pooler"))
     offset = weights.load("pooler.dense.bias", backend="mmap")
     assert offset
     content = bytearray(path.read_bytes())
@@ -195,11 +195,11 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
     weights = max_weights.load_weights(path)
     out = np.zeros((384, 384), np.float32)
     with pytest.raises(max_weights.FormatError, match=r"'pooler\.dense\.weight'.*its digest is sha256:") as failed:
-        weights.load("pooler", verify=digests, out={"pooler.dense.weight": out})
+        weights.load("pooler", digests=digests, out={"pooler.dense.weight": out})
     assert "[tensor.digest]" in str(failed.value)
     assert not out.any()
     with pytest.raises(ValueError, match=r"verify has no digest of 'pooler\.dense\.weight'"):
-        weights.load("pooler", verify={"pooler.dense.bias": digests["pooler.dense.bias"]})
+        weights.load("pooler", digests={"pooler.dense.bias": digests["pooler.dense.bias"]})
 
 
 @pytest.mark.parametrize("copy", [False, True])

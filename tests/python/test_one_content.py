@@ -28,7 +28,7 @@ def weights(request: pytest.FixtureRequest, make_file: Callable[..., Path]) -> W
 
 
 def saved(weights: WeightsNode, save: Callable[[str], object]) -> Any:
-    path = f"{max_weights.infos(weights)[0].file}.saved"
+    path = f"{max_weights.infos(weights)[0].file}.saved.safetensors"
     save(path)
     return load_file(path)["a"]
 
@@ -60,8 +60,8 @@ DOORS: dict[str, Callable[[WeightsNode], Any]] = {
     "load(backend='read')": lambda w: w.load(backend="read")["a"].to_numpy(),
     "load(backend='direct')": lambda w: w.load(backend="direct")["a"].to_numpy(),
     "load(drop_cache=True)": lambda w: w.load(drop_cache=True)["a"].to_numpy(),
-    "load(storage='per-tensor')": lambda w: w.load(copy=True, storage="per-tensor")["a"].to_numpy(),
-    "load(verify=)": lambda w: w.load(verify=max_weights.digests(w))["a"].to_numpy(),
+    "load(copy='per-tensor')": lambda w: w.load(copy="per-tensor")["a"].to_numpy(),
+    "load(digests=)": lambda w: w.load(digests=max_weights.fingerprint(w, digests=True).digests)["a"].to_numpy(),
     "load(shard=)": lambda w: np.concatenate(
         [w.load("a", shard=Shard(rank, 2, ShardingStrategy.rowwise(2)))["a"].to_numpy() for rank in range(2)]
     ),
@@ -122,12 +122,13 @@ def test_however_it_was_written(weights: WeightsNode, write: str) -> None:
 
 
 def test_digests_and_statistics_are_of_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:
-    of_file, before = max_weights.digests(weights), max_weights.stats(weights, "a")["maximum"]
+    of_file, before = max_weights.fingerprint(weights, digests=True).digests, max_weights.stats(weights, "a")["maximum"]
     np.asarray(weights.a)[:] = 7
     weights.save(tmp_path / "written.safetensors")
-    assert max_weights.digests(weights) != of_file
-    assert max_weights.digests(weights) == max_weights.digests(
-        max_weights.load_weights(tmp_path / "written.safetensors")
+    assert max_weights.fingerprint(weights, digests=True).digests != of_file
+    assert (
+        max_weights.fingerprint(weights, digests=True).digests
+        == max_weights.fingerprint(max_weights.load_weights(tmp_path / "written.safetensors"), digests=True).digests
     )
     assert (before, max_weights.stats(weights, "a")["maximum"], max_weights.stats(weights, "a")["std"]) == (
         [99],
@@ -138,10 +139,10 @@ def test_digests_and_statistics_are_of_what_was_written(weights: WeightsNode, tm
 
 def test_a_difference_is_that_of_what_was_written(weights: WeightsNode) -> None:
     other = max_weights.load_weights(max_weights.infos(weights)[0].file)
-    assert not max_weights.diff(weights, other).different
+    assert max_weights.diff(weights, other)
     np.asarray(weights.a)[3, 3] = -1
-    assert [weight.name for weight in max_weights.diff(weights, other).changed] == ["a"]
-    assert [weight.name for weight in max_weights.diff(other, weights).changed] == ["a"]
+    assert [weight.name for weight in max_weights.diff(weights, other).findings] == ["a"]
+    assert [weight.name for weight in max_weights.diff(other, weights).findings] == ["a"]
 
 
 def test_another_tree_of_the_file_has_the_content_of_the_file(weights: WeightsNode) -> None:
@@ -176,12 +177,17 @@ def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: 
     import torch
 
     torch.save({"w": torch.ones(100)}, tmp_path / "model.pt")
-    weights = max_weights.PytorchWeights(tmp_path / "model.pt")
-    assert max_weights.verify_checksums(weights) == 1
+    weights = max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")
+    assert max_weights.fingerprint(weights, checksums=True).checksums == 1
     np.asarray(weights.w)[:] = 7
     with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
-        max_weights.verify_checksums(weights)
-    assert max_weights.verify_checksums(max_weights.PytorchWeights(tmp_path / "model.pt")) == 1
+        max_weights.fingerprint(weights, checksums=True)
+    assert (
+        max_weights.fingerprint(
+            max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt"), checksums=True
+        ).checksums
+        == 1
+    )
 
 
 def test_a_graph_is_saved_with_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:

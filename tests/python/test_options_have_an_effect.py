@@ -12,7 +12,7 @@ import pytest
 import max_weights
 from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, FormatError, WeightNotFoundError
-from max_weights.sharding import Shard, ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, Table
 from max_weights.types import ReadOptions
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
@@ -30,7 +30,7 @@ DOORS: dict[str, Callable[..., Any]] = {
     "plan": lambda w, **options: max_weights.plan(w, **options),
     "stream": lambda w, **options: dict(w.stream(**options)),
     "lazy_state_dict": lambda w, **options: max_weights.lazy_state_dict(w, **options),
-    "save": lambda w, **options: w.save(f"{max_weights.infos(w)[0].file}.out", **options),
+    "save": lambda w, **options: w.save(f"{max_weights.infos(w)[0].file}.safetensors", **options),
     "numpy.load_file": lambda w, **options: max_weights.numpy.load_file(max_weights.infos(w)[0].file, **options),
 }
 HALF = ShardingStrategy.rowwise(2)
@@ -77,7 +77,7 @@ def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: W
 
 def test_a_table_for_many_models_need_not_fit_all_of_one(make_file: Callable[..., Path]) -> None:
     weights = max_weights.load_weights(make_file({"model.layers.0.mlp.up_proj.weight": WHOLE}))
-    (loaded,) = weights.load(shard=Shard(0, 2, tables.llama(2, num_heads=4))).values()
+    (loaded,) = weights.load(shard=Shard(0, 2, Table("llama", 2, num_heads=4))).values()
     assert loaded.shape == (200, 300)
 
 
@@ -100,7 +100,7 @@ def test_views_are_views_whatever_the_environment_says(
         ({"shard": Shard(0, 2, {"model.a": QUARTER})}, "its part is not one range of bytes"),
         ({"backend": "direct"}, "backend='mmap'"),
         ({"drop_cache": True}, "no drop_cache"),
-        ({"verify": {}}, "verify compares bytes that nothing changes"),
+        ({"digests": {}}, "digests compares bytes that nothing changes"),
     ],
 )
 @pytest.mark.parametrize("door", [WeightsNode.load, max_weights.plan])
@@ -163,16 +163,16 @@ def test_what_is_verified_is_what_is_returned(
     if shard is not None:
         options["shard"] = Shard(1, 2, {"model.a": shard})
     wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
-    digests = max_weights.digests(weights)
+    digests = max_weights.fingerprint(weights, digests=True).digests
     outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
-    loaded = weights.load(verify=digests, out=outs, **options)
+    loaded = weights.load(digests=digests, out=outs, **options)
     for name, array in wanted.items():
         assert np.array_equal(loaded[name].to_numpy(), array)
         assert not loaded[name].is_mapped  # so that no later change of the file reaches it
         assert outs is None or np.array_equal(outs[name], array)
     outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
     with pytest.raises(FormatError, match=r"tensor 'model\.b\.weight': its digest is"):
-        weights.load(verify={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
+        weights.load(digests={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
     assert outs is None or not any(array.any() for array in outs.values())
 
 
@@ -181,10 +181,10 @@ def test_a_verified_load_reads_each_byte_once(tmp_path: Path) -> None:
     program = """
 import max_weights
 weights = max_weights.load_weights("model.safetensors", backend="read")
-digests = max_weights.digests(weights)
+digests = max_weights.fingerprint(weights, digests=True).digests
 read = lambda: int(open("/proc/self/io").read().split("rchar: ")[1].split()[0])
 before = read()
-weights.load(verify=digests, dtype="float16")
+weights.load(digests=digests, dtype="float16")
 print(read() - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -193,7 +193,9 @@ print(read() - before)
 
 def test_a_verified_gguf_is_decoded_from_what_was_compared(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
-    verified = weights.load("blk.0", verify=max_weights.digests(weights, "blk.0"), dtype="bfloat16")
+    verified = weights.load(
+        "blk.0", digests=max_weights.fingerprint(weights, "blk.0", digests=True).digests, dtype="bfloat16"
+    )
     for name, tensor in weights.load("blk.0", dtype="bfloat16").items():
         assert np.array_equal(verified[name].view("uint8").to_numpy(), tensor.view("uint8").to_numpy()), name
 

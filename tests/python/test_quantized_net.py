@@ -156,10 +156,10 @@ def test_dequantize_gives_bfloat16_and_leaves_the_others(scheme: str, tmp_path: 
     made = SCHEMES[scheme]()
     folder = made.written(tmp_path / "model")
     for found in (
-        max_weights.torch.load_file(folder, dequantize=True),
-        {name: of_numpy(one) for name, one in max_weights.numpy.load_file(folder, dequantize=True).items()},
-        {name: torch.from_dlpack(one) for name, one in max_weights.jax.load_file(folder, dequantize=True).items()},
-        dict(load_weights(folder).stream(dequantize=True, framework="torch")),
+        max_weights.torch.load_file(folder, packed="decode"),
+        {name: of_numpy(one) for name, one in max_weights.numpy.load_file(folder, packed="decode").items()},
+        {name: torch.from_dlpack(one) for name, one in max_weights.jax.load_file(folder, packed="decode").items()},
+        dict(load_weights(folder).stream(packed="decode", framework="torch")),
     ):
         assert set(found) == {*made.decoded, NORM}
         assert same(found[NORM], made.tensors[NORM])
@@ -349,7 +349,7 @@ def test_what_cannot_be_decoded_is_refused_by_name_and_others_are_not(tmp_path: 
     with pytest.raises(ArgumentError, match=r"'a\.weight' holds codes of a quantized weight"):
         load_weights(tmp_path).load(dtype="bfloat16")
     with pytest.raises(ArgumentError, match=r"'a\.weight' holds codes of a quantized weight"):
-        load_weights(tmp_path).load(dequantize=True)
+        load_weights(tmp_path).load(packed="decode")
 
 
 @pytest.mark.parametrize("name", ["w_scale", "w.scale_of_it", "w_weight_scale"])
@@ -365,16 +365,14 @@ def test_codes_beside_a_scale_that_is_not_known_are_refused(name: str, tmp_path:
 def test_options_that_say_nothing_or_contradict_each_other_are_errors(tmp_path: Path) -> None:
     save_file({NORM: torch.ones(3)}, tmp_path / "plain.safetensors")
     with pytest.raises(ArgumentError, match="nothing is quantized here"):
-        max_weights.torch.load_file(tmp_path / "plain.safetensors", dequantize=True)
+        max_weights.torch.load_file(tmp_path / "plain.safetensors", packed="decode")
     folder = gptq_of(4).written(tmp_path / "model")
-    with pytest.raises(ArgumentError, match="give one of them"):
-        load_weights(folder).load(dequantize=True, packed="keep")
     with pytest.raises(ArgumentError, match='packed must be "keep"'):
         max_weights.torch.load_file(folder, packed="kept")
     weights = load_weights(folder)
-    digests = max_weights.digests(weights)
-    with pytest.raises(ArgumentError, match="verify compares what the file has"):
-        weights.load(dtype="bfloat16", verify=digests)
+    digests = max_weights.fingerprint(weights, digests=True).digests
+    with pytest.raises(ArgumentError, match="digests are of what the file has"):
+        weights.load(dtype="bfloat16", digests=digests)
 
 
 @pytest.mark.parametrize("scheme", ["fp8-block", "gptq-3-reordered", "nf4-nested", "pack-3-zeros", "nvfp4-modelopt"])
@@ -445,11 +443,11 @@ def test_packed_blocks_are_no_values_to_other_libraries_and_bytes_by_another_nam
         with pytest.raises(ValueError, match=r"(?i)'w' \(q8_0\) is packed in blocks"):
             take()
     for take in takers[:6]:
-        with pytest.raises(ArgumentError, match="dequantize=True"):
+        with pytest.raises(ArgumentError, match="packed='decode'"):
             take()
     assert np.array_equal(weights.w.data().to_buffer().to_numpy(), blocks)
     expected = torch.from_numpy(gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0))
-    found = max_weights.torch.load_file(tmp_path / "a.gguf", dequantize=True)
+    found = max_weights.torch.load_file(tmp_path / "a.gguf", packed="decode")
     assert same(found["w"], expected.bfloat16())
     assert np.array_equal(weights.load(packed="keep", framework="numpy")["w"], blocks)
     assert np.array_equal(weights.load(packed="keep", dtype="float16", framework="numpy")["w"], blocks)

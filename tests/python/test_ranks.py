@@ -117,7 +117,7 @@ def test_a_verification_that_fails_on_one_rank_fails_on_all(found: Found) -> Non
         ("shape", "the file has the shape [4, 4], but the module has [4, 5]"),
         ("name", "'b' (did you mean 'a'?)"),
         ("spread", "spread must be 'auto', 'rank', 'node' or 'world', not 'all'"),
-        ("timeout", "timeout must be a number of seconds above 0, not 0"),
+        ("timeout", "rank_timeout must be a number of seconds above 0, not 0"),
     ],
 )
 def test_what_does_not_fit_is_the_same_argument_error_on_all(found: Found, case: str, why: str) -> None:

@@ -11,7 +11,7 @@ import torch.distributed.checkpoint as dcp
 
 import max_weights
 from fault_server import FaultServer
-from max_weights.integrations.distributed import WeightsReader, WeightsWriter
+from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote
 from ranks_processes import RANKS, Found, run, same_on_all
 from torch_same import assert_same
@@ -113,7 +113,7 @@ def test_dcp_save_of_one_process_needs_no_group_and_no_planner_that_leaves_out_w
             save("s3://bucket/other")
         again = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
         with warnings.catch_warnings(action="ignore"):
-            reader = WeightsReader("s3://bucket/one", remote=remote)
+            reader = WeightsReader(max_weights.load_weights("s3://bucket/one", remote=remote))
             dcp.load(again, storage_reader=reader, no_dist=True)
         assert server.counts()["open_uploads"] == 0
     assert_same(again, state)

@@ -67,7 +67,7 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"])
 def test_files_of_every_format_are_what_they_are_on_a_disk(server: FaultServer, name: str) -> None:
-    options: dict[str, Any] = {"packed": True} if name.endswith("gguf") else {}
+    options: dict[str, Any] = {"packed": "keep"} if name.endswith("gguf") else {}
     expected = load(MODELS / name, **options)
     assert_equal(load(server.file(f"bucket/{name}"), **options), expected)
     assert_equal(load(f"s3://bucket/{name}", remote=s3(server), **options), expected)
@@ -127,12 +127,15 @@ def test_streams_plans_slices_digests_and_files_written_from_a_url(server: Fault
     with weights.stream(framework="numpy", max_memory=64 << 20) as stream:
         assert_equal({name: array.copy() for name, array in stream}, local.load(framework="numpy"))
     assert "a web server" in str(max_weights.plan(weights, "pooler").how)
-    assert max_weights.digests(weights, "pooler") == max_weights.digests(local, "pooler")
+    assert (
+        max_weights.fingerprint(weights, "pooler", digests=True).digests
+        == max_weights.fingerprint(local, "pooler", digests=True).digests
+    )
     row = weights.embeddings.word_embeddings.weight[7:9].to_numpy()
     assert (row == local.embeddings.word_embeddings.weight[7:9].to_numpy()).all()
     weights.save(tmp_path / "copy.safetensors", select="encoder.layer.0")
     assert_equal(load(tmp_path / "copy.safetensors"), local.load("encoder.layer.0", framework="numpy"))
-    verified = weights.load("pooler", verify=max_weights.digests(local), framework="numpy")
+    verified = weights.load("pooler", digests=max_weights.fingerprint(local, digests=True).digests, framework="numpy")
     assert_equal(verified, local.load("pooler", framework="numpy"))
 
 
@@ -324,11 +327,11 @@ def test_redirects_go_no_further_than_they_may(server: FaultServer) -> None:
 
 
 def test_what_is_spoilt_on_the_way_is_found_by_digests(server: FaultServer) -> None:
-    digests = max_weights.digests(max_weights.load_weights(MODELS / "minilm.safetensors"))
+    digests = max_weights.fingerprint(max_weights.load_weights(MODELS / "minilm.safetensors"), digests=True).digests
     weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"))
     server.set("corrupt")
     with pytest.raises(max_weights.FormatError, match="digest"):
-        weights.load(verify=digests)
+        weights.load(digests=digests)
 
 
 def test_ctrl_c_ends_a_load_that_waits(server: FaultServer) -> None:

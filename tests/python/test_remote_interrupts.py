@@ -119,7 +119,8 @@ STAGES: dict[str, tuple[str, str]] = {
     "validating values": ("stall=60 from=12", VALIDATE.format("one.safetensors", "content")),
     "digests": (
         "stall=60",
-        "weights = max_weights.load_weights(file, remote=there)\ncall = lambda: max_weights.digests(weights)",
+        "weights = max_weights.load_weights(file, remote=there)\n"
+        "call = lambda: max_weights.fingerprint(weights, digests=True).digests",
     ),
     "converting to a disk": (
         "stall=60",

@@ -327,7 +327,7 @@ def test_rows_in_another_order_go_to_memory_of_the_callers_in_the_right_one(mode
     loaded = weights.load(rename="hf", select=name, dtype="float32", out={name: out})
     assert np.array_equal(out, expected)
     assert np.array_equal(np.asarray(loaded[name]), expected)
-    packed = weights.load(rename="hf", select=name, packed=True)[name]
+    packed = weights.load(rename="hf", select=name, packed="keep")[name]
     assert np.array_equal(np.asarray(packed), np.asarray(max_weights.renamed(weights, "hf")[name].data().to_buffer()))
 
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import max_weights
-from max_weights import DType, GGUFWeights
+from max_weights import DType
 from max_weights._streaming import WeightStream
+from max_weights.graph.weights import GGUFWeights
 from test_loading import FILES, raw
 
 Make = Callable[..., Path]
@@ -79,7 +80,7 @@ def contents(tensors: Iterable[tuple[str, max_weights.Buffer]]) -> list[tuple[st
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"dtype": "float16"}, {"packed": True}, {"backend": "direct", "threads": 3}, {"drop_cache": True}],
+    [{}, {"dtype": "float16"}, {"packed": "keep"}, {"backend": "direct", "threads": 3}, {"drop_cache": True}],
     ids=str,
 )
 @pytest.mark.parametrize("reuse", [False, True])
@@ -479,11 +480,11 @@ def test_a_signal_that_is_handled_does_not_end_a_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"dtype": "float16"}, {"reuse": True}, {"max_memory": "8MB"}])
 def test_what_is_verified_is_compared_before_it_is_given(models: Path, options: dict[str, Any]) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")["encoder"].layer[0]
-    digests = max_weights.digests(weights)
+    digests = max_weights.fingerprint(weights, digests=True).digests
     expected = {name: raw(tensor) for name, tensor in weights.load(dtype=options.get("dtype")).items()}
-    assert {name: raw(tensor) for name, tensor in weights.stream(verify=digests, **options)} == expected
+    assert {name: raw(tensor) for name, tensor in weights.stream(digests=digests, **options)} == expected
     *good, last = digests
-    stream, given = weights.stream(verify={**digests, last: digests[good[0]]}, **options), []
+    stream, given = weights.stream(digests={**digests, last: digests[good[0]]}, **options), []
 
     def take_all() -> None:
         given.extend(name for name, _ in stream)
@@ -492,4 +493,4 @@ def test_what_is_verified_is_compared_before_it_is_given(models: Path, options: 
         take_all()
     assert last not in given
     with pytest.raises(ValueError, match=f"verify has no digest of '{last}'"):
-        weights.stream(verify={name: digests[name] for name in good})
+        weights.stream(digests={name: digests[name] for name in good})

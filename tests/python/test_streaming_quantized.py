@@ -116,7 +116,10 @@ def test_names_digests_and_progress_are_those_of_the_tensors_that_come(tmp_path:
     save_file(tensors, tmp_path / "model.safetensors")
     weights = load_weights(tmp_path)
     calls: list[tuple[int, int]] = []
-    options = {"verify": max_weights.digests(weights), "progress": lambda done, of: calls.append((done, of))}
+    options = {
+        "digests": max_weights.fingerprint(weights, digests=True).digests,
+        "progress": lambda done, of: calls.append((done, of)),
+    }
     found = dict(weights.stream(rename={"model.": "m."}, framework="torch", **options))
     assert sorted(found) == sorted(name.replace("model.", "m.", 1) for name in tensors)
     for name, tensor in found.items():
@@ -124,12 +127,12 @@ def test_names_digests_and_progress_are_those_of_the_tensors_that_come(tmp_path:
     total = sum(tensor.nbytes for tensor in tensors.values())
     assert calls[-1] == (total, total)
     assert calls == sorted(calls)
-    wrong = dict(max_weights.digests(weights))
+    wrong = dict(max_weights.fingerprint(weights, digests=True).digests)
     name = "model.layers.3.mlp.up_proj.weight_scale_inv"
     wrong[name] = wrong["model.layers.2.mlp.up_proj.weight_scale_inv"]
     seen = []
     with pytest.raises(max_weights.FormatError, match=r"layers\.3\.mlp\.up_proj\.weight_scale_inv"):
-        seen.extend(name for name, _ in weights.stream(verify=wrong))
+        seen.extend(name for name, _ in weights.stream(digests=wrong))
     assert name not in seen
 
 

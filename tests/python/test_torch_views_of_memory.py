@@ -212,7 +212,7 @@ def test_objects_that_answer_to_any_attribute_are_tensors_as_before() -> None:
 def test_dcp_load_fills_the_values_whatever_the_memory_is(tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
-    from max_weights.integrations.distributed import WeightsReader
+    from max_weights.integrations import WeightsReader
 
     save_file({"a": VALUES, "b": VALUES.clone()}, tmp_path / "a.safetensors")
     memory, alone = torch.zeros(4, dtype=torch.complex64), torch.zeros(4)
@@ -227,7 +227,7 @@ def test_dcp_load_fills_the_values_whatever_the_memory_is(tmp_path: Path) -> Non
 def test_dcp_save_saves_the_values_and_not_the_memory(tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
-    from max_weights.integrations.distributed import WeightsWriter
+    from max_weights.integrations import WeightsWriter
 
     state = {"a": negative(), "b": negative_in_one_piece(), "c": conjugate()}
     dcp.save(state, storage_writer=WeightsWriter(tmp_path / "saved"), no_dist=True)

@@ -51,7 +51,7 @@ impl WeightsNode {
         if let Element::Packed(encoding) = self.catalog().table().get(number).element {
             let name = text::shown(self.name());
             let cause = format!(
-                "'{name}' ({}) is packed in blocks: decode it with data().astype('bfloat16'), or load it with dequantize=True; \
+                "'{name}' ({}) is packed in blocks: decode it with data().astype('bfloat16'), or load it with packed='decode'; \
                  data().to_buffer() has the bytes of the blocks",
                 encoding.name()
             );

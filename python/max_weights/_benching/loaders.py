@@ -94,7 +94,7 @@ def _bytes_of(value: Any) -> Any:
 def _ours(paths: list[str]) -> Run:
     from max_weights._weights import load_weights
 
-    return lambda: load_weights(paths).load(packed=True)
+    return lambda: load_weights(paths).load(packed="keep")
 
 
 def _views(paths: list[str]) -> Run:
@@ -110,7 +110,7 @@ def _views(paths: list[str]) -> Run:
 def _own(paths: list[str]) -> Run:
     from max_weights._weights import load_weights
 
-    return lambda: load_weights(paths).load(packed=True, copy=True)
+    return lambda: load_weights(paths).load(packed="keep", copy=True)
 
 
 def _safetensors_torch(files: list[str]) -> Run:

@@ -65,7 +65,7 @@ def _ours(paths: list[str], index: int, **options: Any) -> Run:
     import max_weights._loading  # noqa: F401 (what a first call imports)
     from max_weights._weights import load_weights
 
-    options = options or {"packed": True}
+    options = options or {"packed": "keep"}
     return lambda: load_weights(paths).load(device=f"cuda:{index}", **options)
 
 
@@ -74,7 +74,7 @@ def _load_file(paths: list[str], index: int) -> Run:
     from max_weights.torch import load_file
 
     _torch(index)
-    return lambda: load_file(paths, device=index, packed=True)
+    return lambda: load_file(paths, device=index, packed="keep")
 
 
 def _stream(paths: list[str], index: int) -> Run:
@@ -83,7 +83,7 @@ def _stream(paths: list[str], index: int) -> Run:
 
     def run() -> object:
         weights = load_weights(paths)
-        return dict(weights.stream(device=f"cuda:{index}", packed=True))
+        return dict(weights.stream(device=f"cuda:{index}", packed="keep"))
 
     return run
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, overload
 
 from max_weights._buffer import Buffer
-from max_weights._checkpoints import require_tree
+from max_weights._checkpoints import tree_of
 from max_weights._core import QuantizedListing, infos, near_names, quantized_record, shown
 from max_weights._dtype import DType, DTypeLike
 from max_weights._html import count, properties, table, view
@@ -19,6 +19,7 @@ from max_weights.errors import ArgumentError, UnsupportedError, WeightNotFoundEr
 
 if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import QuantizedLayout, QuantizedRecord, WeightsNode
 
 __all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
@@ -218,18 +219,30 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
 
 
 @overload
-def quantized(node: WeightsNode) -> QuantizedWeights: ...
+def quantized(checkpoint: Checkpoint) -> QuantizedWeights: ...
 @overload
-def quantized(node: WeightsNode, name: str) -> QuantizedWeight: ...
+def quantized(checkpoint: Checkpoint, name: str) -> QuantizedWeight: ...
 @overload
-def quantized(node: WeightsNode, name: str | None) -> QuantizedWeight | QuantizedWeights: ...
-def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
-    """Return the quantized weight of this name below a node; without a name, all of them, by full name.
+def quantized(checkpoint: Checkpoint, name: str | None) -> QuantizedWeight | QuantizedWeights: ...
+def quantized(checkpoint: Checkpoint, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
+    """Return the quantized weights of a checkpoint, or one of them.
 
-    The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which tensor
-    is missing or does not fit.
+    Args:
+        checkpoint: A tree or a branch, below which they are; or anything that `load_weights` opens.
+        name: The name below it: of the module, of its weight or of a packed tensor. Default: all.
+
+    Returns:
+        One weight; without a name all of them, by full name.
+
+    Raises:
+        WeightNotFoundError: no quantized weight has this name; the message has near names.
+        FormatError: a tensor is missing or does not fit (a ValueError).
+
+    Example:
+        >>> len(max_weights.quantized("model.safetensors"))
+        0
     """
-    require_tree(node, "quantized")
+    node = tree_of(checkpoint, "quantized")
     if name is None:
         return QuantizedWeights(node)
     config = config_of(node)

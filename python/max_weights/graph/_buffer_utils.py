@@ -27,7 +27,7 @@ def cast_dlpack_to(
         DeviceError: the device is not the host.
 
     Example:
-        >>> from max_weights.graph.buffer_utils import cast_dlpack_to
+        >>> from max_weights.graph._buffer_utils import cast_dlpack_to
         >>> cast_dlpack_to(np.ones(2, "f4"), DType.float32, DType.int8, max_weights.driver.CPU()).dtype
         int8
     """
@@ -50,7 +50,7 @@ def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: object = None) -> 
         UnsupportedError: there is no conversion between the two (a NotImplementedError).
 
     Example:
-        >>> from max_weights.graph.buffer_utils import cast_tensor_to
+        >>> from max_weights.graph._buffer_utils import cast_tensor_to
         >>> cast_tensor_to(max_weights.Buffer.of(np.ones(2, "f4")), DType.int8).dtype
         int8
     """
@@ -70,7 +70,7 @@ def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session:
         UnsupportedError: there is no conversion between the two (a NotImplementedError).
 
     Example:
-        >>> from max_weights.graph.buffer_utils import cast_tensors_to
+        >>> from max_weights.graph._buffer_utils import cast_tensors_to
         >>> cast_tensors_to(None, DType.int8)
         []
     """

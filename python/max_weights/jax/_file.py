@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import jax
 
+from max_weights._checkpoints import opened
 from max_weights._core import buffers
 from max_weights._loading import chosen, is_lazy, require_options
-from max_weights._weights import load_weights
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._loading import LoadOptions
 
 __all__ = ["load_file"]
 
 
-def load_file(
-    filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    **options: Unpack[LoadOptions],
-) -> dict[str, jax.Array]:
+def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[str, jax.Array]:
     """Return the tensors of a checkpoint as JAX arrays, by name, in file order.
 
     JAX uses data at multiples of 64 bytes in place, and copies the rest (`max_weights.infos` reports the offsets). JAX
     assumes that its arrays are immutable, so do not write to the same weights through another framework.
 
     Args:
-        filename: Anything that `load_weights` accepts.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, dequantize, shard, copy, storage,
-            verify, progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
-            `packed` say which tensors there are; with any other, all are in memory when this returns.
+        checkpoint: A tree or a branch; or anything that `load_weights` opens.
+        **options: Those of `WeightsNode.load`: `select`, `rename`, `dtype`, `packed`, `shard`, `copy`, `progress`,
+            `options` and its fields. With any but the first two and `packed="keep"`, all are in memory when this
+            returns.
+
+    Returns:
+        {name: array}, in file order.
 
     Raises:
-        FormatError: the file is damaged.
-        WeightNotFoundError: `select` names something that is not there.
+        WeightNotFoundError: `select` names what is not there.
+        FormatError: a file is damaged.
+
+    Example:
+        >>> max_weights.jax.load_file("model.safetensors")["model.norm.weight"].shape
+        (8,)
     """
     require_options("load_file", options)
-    with load_weights(filename) as weights:
+    with opened(checkpoint, "load_file") as weights:
         if not is_lazy(options):
             return weights.load(framework="jax", **options)
         some = chosen(weights, options)

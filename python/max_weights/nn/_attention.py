@@ -56,7 +56,7 @@ def num_heads_for_device(*, num_heads: int, device_idx: int, num_devices: int) -
         ArgumentError: there is no such device (a ValueError).
 
     Example:
-        >>> from max_weights.nn.attention import num_heads_for_device
+        >>> from max_weights.nn._attention import num_heads_for_device
         >>> num_heads_for_device(num_heads=10, device_idx=0, num_devices=4)
         3
     """

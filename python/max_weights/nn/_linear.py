@@ -101,7 +101,7 @@ def require_no_quant_config(layer: str, quant_config: object) -> None:
         UnsupportedError: it is not None.
 
     Example:
-        >>> from max_weights.nn.linear import require_no_quant_config
+        >>> from max_weights.nn._linear import require_no_quant_config
         >>> require_no_quant_config("Linear", None)
     """
     if quant_config is not None:

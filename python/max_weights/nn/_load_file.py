@@ -46,7 +46,7 @@ def load_file(
     target = None if dtype is None else DType(dtype)
     weights = load_weights(path)
     if target is None or isinstance(weights, GGUFWeights):  # blocks are decoded when they are used
-        request = LoadRequest(rename=rename, packed=True).resolve(weights)
+        request = LoadRequest(rename=rename, packed="keep").resolve(weights)
     else:
         request = LoadRequest(rename=rename, dtype=target).resolve(weights)
     nodes = as_mapping(request.node)

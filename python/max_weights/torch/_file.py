@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from max_weights._checkpoints import opened
 from max_weights._core import PytorchWeights, export_dlpack, infos
 from max_weights._devices import torch_gpu
 from max_weights._loading import chosen, is_lazy, require_options, restore_torch_dtype
-from max_weights._weights import load_weights
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._loading import LoadOptions
 
 __all__ = ["load_file"]
 
 
 def load_file(
-    filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    checkpoint: Checkpoint,
     device: str | torch.device | int = "cpu",
     **options: Unpack[LoadOptions],
 ) -> dict[str, torch.Tensor]:
@@ -33,13 +32,13 @@ def load_file(
     changes neither the file nor another process, and they stay valid for as long as they are held. For a CUDA device,
     tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
     that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, including
-    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, `dequantize=True`, or `packed="keep"`.
+    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
 
     Args:
-        filename: Anything that `load_weights` accepts.
+        checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
         device: Where the tensors go.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, dequantize, shard, copy, storage,
-            verify, progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy,
+            progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
             `packed` say which tensors there are; with any other, all are in memory when this returns.
 
     Raises:
@@ -54,7 +53,7 @@ def load_file(
     place = torch.device(device)
     gpu = torch_gpu(torch, place)
     tensors: dict[str, torch.Tensor]
-    with load_weights(filename) as weights:
+    with opened(checkpoint, "load_file") as weights:
         if gpu is not None and options.get("shard") is None and options.get("copy") is not False:
             return weights.load(framework="torch", device=gpu, **options)
         if not is_lazy(options):

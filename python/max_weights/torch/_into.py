@@ -54,12 +54,12 @@ _STAGED_AT_A_TIME = 256 << 20
 
 def load_into(
     module: nn.Module,
-    path: Checkpoint,
+    checkpoint: Checkpoint,
     *,
     strict: bool = True,
     group: dist.ProcessGroup | None = None,
     spread: Spread = "auto",
-    timeout: float = 600.0,
+    rank_timeout: float = 600.0,
     **options: Unpack[LoadOptions],
 ) -> LoadReport:
     """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
@@ -86,7 +86,7 @@ def load_into(
 
     Args:
         module: The module.
-        path: Anything that `load_weights` opens; or a tree that is open, which stays open.
+        checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
             report lists them. A shape that does not fit is always an error.
         group: The ranks that load together, each byte read by one of them: a process group of torch.distributed, all of
@@ -95,8 +95,8 @@ def load_into(
         spread: Who reads for whom: `rank`, each for itself; `node`, one for all ranks of its machine; `world`, one for
             all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
             `world` over NCCL.
-        timeout: For how many seconds ranks wait for one that does not answer. This and `spread` are for several ranks.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, verify,
+        rank_timeout: For how many seconds ranks wait for one that does not answer. This and `spread` are for several ranks.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy,
             progress, options (a `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the
             meta device.
 
@@ -113,20 +113,20 @@ def load_into(
         raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
     if group is None and not has_distributed(module):
         require_spread(spread)
-        refuse_group_options("load_into", timeout=timeout, spread=spread)
-        with opened(path, "load_into") as weights:
+        refuse_group_options("load_into", rank_timeout=rank_timeout, spread=spread)
+        with opened(checkpoint, "load_into") as weights:
             own = _Plan(module, weights, strict, options)
             own.require_fit()
             return own.run(began)
     from max_weights._ranks.session import Session
 
-    with Session(group, timeout, "load_into") as session, ExitStack() as files:
+    with Session(group, rank_timeout, "load_into") as session, ExitStack() as files:
         plan: _Plan | None = None
         together: Together | None = None
         error: Exception | None = None
         try:
             run_hooks(module, before=True)
-            weights = files.enter_context(opened(path, "load_into"))
+            weights = files.enter_context(opened(checkpoint, "load_into"))
             plan = _Plan(module, weights, strict, options)
             plan.require_fit()
             together = plan.together(session, spread)
@@ -203,15 +203,15 @@ class _Plan:
     def __post_init__(self) -> None:
         options: dict[str, Any] = dict(self.options)
         self._progress = options.pop("progress", None)
-        names = ("select", "rename", "dtype", "packed", "shard", "dequantize")
+        names = ("select", "rename", "dtype", "packed", "shard")
         what = {name: options.pop(name) for name in names if name in options}
         if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
             options["copy"] = True
-        method = {name: options.pop(name) for name in ("copy", "storage", "verify") if name in options}
+        copy = options.pop("copy", None)
         read = ReadOptions.of("load_into", options.pop("options", None), options)
-        self._how = LoadMethod(**method, read=read)
+        self._how = LoadMethod(copy, read)
         # The module says what packed blocks and quantized weights become, unless the caller does.
-        self._unpacks = what.get("dtype") is None and not what.get("packed")
+        self._unpacks = what.get("dtype") is None and what.get("packed") != "keep"
         self.slots = Slots(self.module)
         request = LoadRequest(**what)
         self._request = (
@@ -272,7 +272,7 @@ class _Plan:
                 "max_weights.quantized, and copy it in the order of the module"
             )
         if refusal is None and decoded is not None and _dtype_of(slot) in _CODES:
-            refusal = "the module has codes, and the weight is decoded: leave dtype and dequantize out"
+            refusal = "the module has codes, and the weight is decoded: leave dtype and packed out"
         if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
         if refusal is not None:

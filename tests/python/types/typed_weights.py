@@ -74,7 +74,7 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(ranks, list[dict[str, torch.Tensor]])
     lazy = max_weights.lazy_state_dict(weights, "a")
     assert_type(lazy["a"][:1], torch.Tensor)
-    assert_type(max_weights.digests(weights), dict[str, str])
+    assert_type(max_weights.fingerprint(weights, digests=True).digests, dict[str, str])
     assert_type(max_weights.quantized(weights), QuantizedWeights)
     assert_type(max_weights.quantized(weights, "a"), QuantizedWeight)
     assert_type(max_weights.renamed(weights, "hf").a, WeightsNode)

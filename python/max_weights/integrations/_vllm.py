@@ -7,12 +7,12 @@ import inspect
 import time
 from typing import Any
 
-__all__ = ["register"]
+__all__ = ["register_vllm"]
 
 _FILTERS = ("local_expert_ids", "_encoder_only_lm_prefixes")
 
 
-def register() -> None:
+def register_vllm() -> None:
     """Register `--load-format max_weights` with vLLM.
 
     Its options, in `--model-loader-extra-config`, are `max_memory`, `backend`, `threads` and `drop_cache` of

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from max_weights._checkpoints import tree_of
 from max_weights._core import infos, shown
 from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_timeout
@@ -30,28 +31,26 @@ from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
 from max_weights._ranks.saving import Files, save_boxes
 from max_weights._ranks.session import Members
-from max_weights._saving import buffer_of, metadata_of
+from max_weights._saved_tensors import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._typing import known
-from max_weights._weights import load_weights
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch.distributed import ProcessGroup
     from torch.distributed.checkpoint.planner import ReadItem, WriteItem
 
     from max_weights._buffer import Buffer
+    from max_weights._checkpoints import Checkpoint
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._remote import Remote
-
-    Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 __all__ = ["WeightsReader", "WeightsWriter"]
 
 
-_NO_CHECKPOINT = "WeightsReader has no checkpoint: give it a path, or checkpoint_id= to dcp.load"
+_NO_CHECKPOINT = "WeightsReader has no checkpoint: give it one, or checkpoint_id= to dcp.load"
 
 
 class WeightsReader(StorageReader):
@@ -61,12 +60,12 @@ class WeightsReader(StorageReader):
     destinations, and for others the byte runs of their slices. Packed weights of GGUF are decoded to float32.
 
     Args:
-        path: Anything that `load_weights` accepts: a file, a folder, an index of shards, a list of files; also a folder
-            that torch wrote, in which every rank saved its own parts.
+        checkpoint: A tree that is open, or anything that `load_weights` opens: a file, a folder, an index of shards, a
+            list of files, a URL; also a folder that torch wrote, in which every rank saved its own parts.
+            Default: the `checkpoint_id` that is given to `load`.
         group: The ranks that load, to read for each other: each byte is read by one of them, and sent to those that
             need it. Without it, each reads what it needs; for files on a disk that is the faster way.
-        timeout: For how many seconds the ranks of `group` wait for one that does not answer.
-        remote: How URLs are opened.
+        rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer.
 
     Raises:
         RankError: on all ranks of `group`, what went wrong on one of them.
@@ -76,20 +75,19 @@ class WeightsReader(StorageReader):
 
     def __init__(
         self,
-        path: Paths | None = None,
+        checkpoint: Checkpoint | None = None,
         *,
         group: ProcessGroup | None = None,
-        timeout: float = 600.0,
-        remote: Remote | None = None,
+        rank_timeout: float = 600.0,
     ) -> None:
         if group is None:
-            refuse_group_options("WeightsReader", timeout=timeout)
-        self._group, self._timeout, self._remote = group, timeout, remote
+            refuse_group_options("WeightsReader", rank_timeout=rank_timeout)
+        self._group, self._rank_timeout = group, rank_timeout
         self._load_id: str | None = None
         self._opened: WeightsNode | None = None
         self._infos: dict[str, WeightInfo] = {}
-        if path is not None:
-            self._open(path)
+        if checkpoint is not None:
+            self._open(checkpoint)
 
     @property
     def _weights(self) -> WeightsNode:
@@ -97,9 +95,8 @@ class WeightsReader(StorageReader):
             raise ArgumentError(_NO_CHECKPOINT)
         return self._opened
 
-    def _open(self, path: Paths) -> None:
-        self._path = path
-        self._opened = load_weights(path, remote=self._remote)
+    def _open(self, checkpoint: Checkpoint) -> None:
+        self._opened = tree_of(checkpoint, "WeightsReader")
         self._infos = {info.name: info for info in infos(self._opened)}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -171,7 +168,7 @@ class WeightsReader(StorageReader):
         for item, target in items:
             box = list(zip(item.storage_offsets, item.lengths, strict=True))
             boxes.setdefault(item.storage_index.fqn, []).append((box, target))
-        left = read_boxes(self._weights, self._infos, boxes, group, self._timeout)
+        left = read_boxes(self._weights, self._infos, boxes, group, self._rank_timeout)
         self._read([(item, target) for item, target in items if item.storage_index.fqn in left])
 
     def _read(self, items: list[tuple[ReadItem, torch.Tensor]]) -> None:
@@ -225,7 +222,7 @@ class WeightsWriter(StorageWriter):
         alignment: As for `save_sharded`.
         sync: As for `save_sharded`.
         remote: As for `save_sharded`.
-        timeout: As for `save_sharded`.
+        rank_timeout: As for `save_sharded`.
 
     Raises:
         ArgumentError: the size is not valid (a ValueError).
@@ -241,13 +238,13 @@ class WeightsWriter(StorageWriter):
         alignment: int = 64,
         sync: bool = True,
         remote: Remote | None = None,
-        timeout: float = 600.0,
+        rank_timeout: float = 600.0,
     ) -> None:
         size, store = bytes_of(max_shard_size), None if remote is None else remote._store
         to = "" if folder is None else os.fsdecode(folder)
         self._files = Files(to, metadata_of(metadata), size, name, alignment, sync, store)
-        require_timeout(timeout)
-        self._timeout = timeout
+        require_timeout(rank_timeout)
+        self._rank_timeout = rank_timeout
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin another save, to this folder or URL if there is one."""
@@ -309,7 +306,7 @@ class WeightsWriter(StorageWriter):
                 sizes.append(box[2].nbytes)
                 yield box
 
-        save_boxes(to_save.members, to_save.tensors, boxes, self._files, self._timeout)
+        save_boxes(to_save.members, to_save.tensors, boxes, self._files, self._rank_timeout)
         done: Future[list[WriteResult]] = Future()
         rows = zip(plan.items, sizes, strict=True)
         done.set_result([WriteResult(item.index, size, None) for item, size in rows])

@@ -7,12 +7,12 @@ from typing import Any
 
 from max_weights._switches import is_on
 
-__all__ = ["register"]
+__all__ = ["register_sglang"]
 
 _ITERATORS = ("safetensors_weights_iterator", "buffered_multi_thread_safetensors_weights_iterator")
 
 
-def register() -> None:
+def register_sglang() -> None:
     """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. If this fails, sglang logs it and continues:
     also where the value of the variable is neither on nor off.
     """
