@@ -18,12 +18,12 @@ from max_weights._dtype import DType
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import operand
 from max_weights.nn._linear import Linear
+from max_weights.nn._module import ShardableLayer
 from max_weights.nn._norm import RMSNorm
-from max_weights.nn._shardable import ShardableLayer
 from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
