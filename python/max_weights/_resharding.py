@@ -85,7 +85,16 @@ class ReshardPlan:
     """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
 
     def as_json(self) -> dict[str, object]:
-        """Return the plan as JSON data."""
+        """Return the plan as JSON data.
+
+        Returns:
+            What `max-weights reshard --json` prints.
+
+        Example:
+            >>> strategies = {"model.embed_tokens": None}
+            >>> max_weights.reshard(weights, "ranks", 2, strategies=strategies, plan_only=True).as_json()["tp"]
+            2
+        """
         ranks = [
             {"rank": rank, "folder": os.fspath(folder), "tensors": len(self.weights), "bytes": size}
             for rank, (folder, size) in enumerate(zip(self.folders, self.bytes, strict=True))

@@ -268,26 +268,8 @@ def save(
         >>> max_weights.save(weights, "half", dtype="float16", max_shard_size=400)[-1].name
         'model.safetensors.index.json'
     """
-    options = _Options(
-        dtype=dtype,
-        rename=rename,
-        select=select,
-        shard=shard,
-        max_shard_size=max_shard_size,
-        name=name,
-        tied=tied,
-        strided=strided,
-        alignment=alignment,
-        quantize=quantize,
-        group=group,
-        rank_timeout=rank_timeout,
-        sync=sync,
-        read_back=read_back,
-        progress=progress,
-        remote=remote,
-        if_exists=if_exists,
-        threads=threads,
-    )
+    of_verb = ("tensors", "path", "metadata")
+    options = _Options(**{name: value for name, value in locals().items() if name not in (*of_verb, "of_verb")})
     return _save("save", form_of(path, max_shard_size), tensors, path, metadata, options)
 
 
@@ -368,7 +350,7 @@ def save_gguf(
         ArgumentError: as for `save` (a ValueError), and as the other errors.
 
     Example:
-        >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"}, quantize={"lm_head": "f32"})
+        >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"})
         [PosixPath('out.gguf')]
     """
     return _save("save_gguf", "gguf", tensors, path, metadata, _Options.of("save_gguf", GGUFOptions, options))
@@ -501,28 +483,29 @@ def _has_distributed(tensors: object) -> bool:
 class SafetensorsWriter:
     """Write a safetensors file tensor by tensor, in any order, in parts, and from several threads.
 
-    >>> with SafetensorsWriter("model.safetensors", {"weight": (DType.float32, (2, 3))}) as writer:
-    ...     writer.write("weight", array)
-
     The file is put in its place at the end of the `with` block, if every byte was written. An exception in the block,
     or `discard()`, leaves what was there before. Only the header is kept in memory; to an object store, also parts of
     8 MiB of which bytes are missing, which are few if tensors come in the order of `names`. An upload that failed is
     given up: its writer is closed.
 
     Args:
-        path: The file, or the URL of an object, as for `save`.
+        path: The file, or the URL of an object.
         tensors: {name: (dtype, shape)}.
-        metadata: As for `save`.
-        alignment: As for `save`.
-        sync: As for `save`.
-        read_back: As for `save`.
-        remote: As for `save`.
-        if_exists: As for `save`.
+        metadata: Strings by name; this and all others are what they are for `save`.
+        alignment: Where tensors begin.
+        sync: Wait until the bytes are on the disk.
+        read_back: Compare what was written.
+        remote: The store that is written to.
+        if_exists: What becomes of a file that is there.
 
     Raises:
-        ValueError: a name that a file cannot have, or a shape that does not fill whole bytes.
+        ArgumentError: a name that a file cannot have, or a shape that does not fill whole bytes (a ValueError).
         FileExistsError: as for `save`, here or when it is finished.
         OSError: the system refuses, for lack of space or of permission.
+
+    Example:
+        >>> with max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (2, 3))}) as writer:
+        ...     writer.write("a", np.ones((2, 3), np.float32))
     """
 
     def __init__(
@@ -538,18 +521,10 @@ class SafetensorsWriter:
         if_exists: IfExists = "replace",
     ) -> None:
         check_names(tensors)
+        native = _Options(sync=sync, read_back=read_back, remote=remote, if_exists=if_exists).native()
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
-        file = safetensors_path(path)
-        noted = metadata_of(metadata)
         self._file = _core.FileWriter(
-            file,
-            declared,
-            noted,
-            alignment=alignment,
-            sync=sync,
-            verify=read_back,
-            store=None if remote is None else remote._store,
-            if_exists=if_exists,
+            safetensors_path(path), declared, metadata_of(metadata), alignment=alignment, **native
         )
 
     @property
@@ -560,9 +535,18 @@ class SafetensorsWriter:
     def write(self, name: str, tensor: object) -> None:
         """Write a whole tensor.
 
+        Args:
+            name: Its name.
+            tensor: The tensor or array, of the dtype and shape that were declared.
+
         Raises:
-            ValueError: the name was not declared, the dtype or shape differs, or the tensor was written before.
+            ArgumentError: the name was not declared, the dtype or shape differs, or it was written before (a
+                ValueError).
             OSError: the system refuses.
+
+        Example:
+            >>> writer = max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))})
+            >>> writer.write("a", np.ones(3, np.float32))
         """
         self._file.write(name, buffer_of(name, tensor))
 
@@ -575,8 +559,13 @@ class SafetensorsWriter:
             part: The elements, as a tensor or an array of any shape.
 
         Raises:
-            ValueError: the name was not declared, or the bytes lie beyond its end or were written before.
+            ArgumentError: the name was not declared, or the bytes lie beyond its end or were written before (a
+                ValueError).
             OSError: the system refuses.
+
+        Example:
+            >>> writer = max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))})
+            >>> writer.write_part("a", 4, np.ones(2, np.float32))
         """
         self._file.write_part(name, offset, buffer_of(name, part))
 
@@ -584,13 +573,21 @@ class SafetensorsWriter:
         """Put the file in its place.
 
         Raises:
-            ValueError: not every byte of a tensor was written. Nothing has changed then.
+            ArgumentError: not every byte of a tensor was written (a ValueError). Nothing has changed then.
             OSError: the system refuses.
+
+        Example:
+            >>> writer = max_weights.SafetensorsWriter("new.safetensors", {})
+            >>> writer.finish()
         """
         self._file.finish()
 
     def discard(self) -> None:
-        """Give up on the file; whatever is at its path stays."""
+        """Give up on the file; whatever is at its path stays.
+
+        Example:
+            >>> max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))}).discard()
+        """
         self._file.discard()
 
     def __enter__(self) -> Self:

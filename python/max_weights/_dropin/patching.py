@@ -109,6 +109,10 @@ def patch(*, verify: bool | None = None) -> None:
 
     Raises:
         ArgumentError: `MAX_WEIGHTS_VERIFY` is neither on nor off (a ValueError).
+
+    Example:
+        >>> max_weights.patch(verify=False)
+        >>> max_weights.unpatch()
     """
     verifies = is_on("MAX_WEIGHTS_VERIFY") if verify is None else verify
     with _state.lock:
@@ -135,6 +139,11 @@ def unpatch() -> None:
 
     Handles and readers that were opened meanwhile keep working. Replacements that others have installed since stay, and
     call the originals.
+
+    Example:
+        >>> max_weights.unpatch()
+        >>> dict(max_weights.patched())
+        {}
     """
     with _state.lock:
         _state.active = False
@@ -146,9 +155,16 @@ def unpatch() -> None:
 
 
 def patched() -> Mapping[str, Calls]:
-    """Return what is replaced in this process, and how many calls fell back to the original; empty if nothing is.
+    """Return what is replaced in this process, and how many calls fell back to the original.
 
-    The keys are full names such as `torch.load`. Libraries that are not imported yet are not included.
+    Returns:
+        {full name, such as `torch.load`: counts}, without libraries that are not imported yet; empty if nothing is.
+
+    Example:
+        >>> max_weights.patch(verify=False)
+        >>> max_weights.patched()["torch.load"]
+        Calls(fast=0, fallback=0)
+        >>> max_weights.unpatch()
     """
     with _state.lock:
         pairs = _state.pairs if _state.active else {}
