@@ -243,10 +243,7 @@ def reshard(
 
 
 def _made_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
-    """Make the files that come from the metadata of a GGUF file, in the folder of the first rank.
-
-    Whatever cannot be made is refused before anything is written.
-    """
+    """Make the files that come from the metadata of a GGUF file, for the first rank, before anything is written."""
     first = next(info.file for info in infos(node))
     kind = dtype if isinstance(dtype, str | DType) else None
     return [folder / name for name in write_hub_files(first, folder, kind, sync=sync)["files"]]
@@ -260,10 +257,7 @@ def _plan(
     strategies: Strategies,
     asked: LoadRequest,
 ) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
-    """Return the tree that is split, which of its weights are, the plan, and the files to copy.
-
-    These are `None` if they are made from metadata.
-    """
+    """Return the tree that is split, which of its weights are, the plan, and files to copy, if they are not made."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise ArgumentError(f"world_size must be the number of ranks, at least 1, not {world_size!r}")
     read = {info.file for info in infos(node)}

@@ -60,7 +60,7 @@ Strided = Literal["copy", "refuse"]
 
 
 class WriteOptions(TypedDict, total=False):
-    """Options of all that is saved; `save` says what they are."""
+    """Options of all that is saved; the classes below have those of some. `save` says what they are."""
 
     sync: bool
     read_back: bool
@@ -71,16 +71,12 @@ class WriteOptions(TypedDict, total=False):
 
 
 class FileOptions(WriteOptions, total=False):
-    """Options of safetensors files."""
-
     tied: Tied
     strided: Strided
     alignment: int
 
 
 class FolderOptions(FileOptions, total=False):
-    """Options of a folder of them."""
-
     max_shard_size: int | str | None
     name: str
     group: ProcessGroup | None
@@ -88,15 +84,11 @@ class FolderOptions(FileOptions, total=False):
 
 
 class GGUFOptions(WriteOptions, total=False):
-    """Options of GGUF files."""
-
     quantize: Encoding | Mapping[str, Encoding] | None
     max_shard_size: int | str | None
 
 
 class TreeOptions(WriteOptions, total=False):
-    """Options of a tree of weights."""
-
     dtype: DTypeOption | None
     rename: Rename | str | None
     select: Select | None
@@ -268,8 +260,8 @@ def save(
         >>> max_weights.save(weights, "half", dtype="float16", max_shard_size=400)[-1].name
         'model.safetensors.index.json'
     """
-    of_verb = ("tensors", "path", "metadata")
-    options = _Options(**{name: value for name, value in locals().items() if name not in (*of_verb, "of_verb")})
+    given = dict(locals())
+    options = _Options(**{field.name: given[field.name] for field in fields(_Options)})
     return _save("save", form_of(path, max_shard_size), tensors, path, metadata, options)
 
 

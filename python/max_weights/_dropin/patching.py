@@ -42,17 +42,16 @@ _TENSORS = "transformers.integrations.gguf.dequant"
 _SAFETENSORS = "max_weights._dropin.safetensors_functions"
 TARGETS = (
     Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
-    Target("safetensors", "serialize", f"{_SAFETENSORS}:function", ("safetensors._safetensors_rust",)),
-    Target("safetensors", "serialize_file", f"{_SAFETENSORS}:function", ("safetensors._safetensors_rust",)),
     Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:load_file", ("safetensors.torch",)),
-    Target("safetensors.torch", "load", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.torch", "save_file", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.torch", "save", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.torch", "save_model", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "save_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "save", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    *(
+        Target(module, name, f"{_SAFETENSORS}:function", (home,))
+        for module, home, names in (
+            ("safetensors", "safetensors._safetensors_rust", "serialize serialize_file"),
+            ("safetensors.torch", "safetensors.torch", "load save_file save save_model"),
+            ("safetensors.numpy", "safetensors.numpy", "load_file load save_file save"),
+        )
+        for name in names.split()
+    ),
     Target("torch", "load", "max_weights._dropin.torch_load:replacement", ("torch.serialization",)),
     Target("gguf", "GGUFReader", "max_weights._dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
     Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
