@@ -93,7 +93,7 @@ def array(buffer: Buffer, dtype: npt.DTypeLike | None = None, copy: bool | None 
 
 
 def from_numpy(array: object) -> Buffer:
-    """Return a tensor over the memory of an array, which it keeps alive; bytes in the other order are swapped in a copy."""
+    """Return a tensor over the memory of an array, which it keeps alive; foreign byte order makes a copy."""
     import numpy as np
 
     if not isinstance(array, np.ndarray | np.generic):
@@ -194,7 +194,7 @@ def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
 
 
 def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Array:
-    """Return an array of a pickle from its bytes, dtype as NumPy spells it, shape, and whether it is in Fortran order."""
+    """Return an array of a pickle from its bytes, its dtype as NumPy spells it, its shape and order."""
     import numpy as np
 
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")

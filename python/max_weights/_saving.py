@@ -59,55 +59,27 @@ IfExists = Literal["replace", "fail", "same"]
 Strided = Literal["copy", "refuse"]
 
 
-class WriteOptions(TypedDict, total=False):
-    """Options of all that is saved; the classes below have those of some. `save` says what they are."""
+class SaveOptions(TypedDict, total=False):
+    """The options of `save`, which says what they are, as its other names take them."""
 
-    sync: bool
-    read_back: bool
-    progress: Progress | bool | None
-    remote: Remote | None
-    if_exists: IfExists
-    threads: int | None
-
-
-class FileOptions(WriteOptions, total=False):
-    tied: Tied
-    strided: Strided
-    alignment: int
-
-
-class FolderOptions(FileOptions, total=False):
-    max_shard_size: int | str | None
-    name: str
-    group: ProcessGroup | None
-    rank_timeout: float
-
-
-class GGUFOptions(WriteOptions, total=False):
-    quantize: Encoding | Mapping[str, Encoding] | None
-    max_shard_size: int | str | None
-
-
-class TreeOptions(WriteOptions, total=False):
     dtype: DTypeOption | None
     rename: Rename | str | None
     select: Select | None
     shard: Shard | None
     max_shard_size: int | str | None
     name: str
+    tied: Tied
+    strided: Strided
     alignment: int
     quantize: Encoding | Mapping[str, Encoding] | None
-
-
-def require_options(verb: str, keywords: Any, given: Iterable[str]) -> None:
-    """Refuse options that a function does not have.
-
-    Raises:
-        TypeError: one is not among its keywords.
-    """
-    for name in given:
-        if name not in keywords.__optional_keys__:
-            raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
+    group: ProcessGroup | None
+    rank_timeout: float
+    sync: bool
+    read_back: bool
+    progress: Progress | bool | None
+    remote: Remote | None
+    if_exists: IfExists
+    threads: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +106,11 @@ class _Options:
     threads: int | None = None
 
     @classmethod
-    def of(cls, verb: str, keywords: Any, given: Mapping[str, Any]) -> _Options:
-        """Return those that a function takes."""
-        require_options(verb, keywords, given)
+    def of(cls, verb: str, given: SaveOptions) -> _Options:
+        """Return those that were given by name."""
+        for name in given:
+            if name not in SaveOptions.__optional_keys__:
+                raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
         return cls(**given)
 
     def given(self, names: Iterable[str]) -> list[str]:
@@ -269,15 +243,15 @@ def save_file(
     tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, str] | None = None,
-    **options: Unpack[FileOptions],
+    **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as one safetensors file, whatever it is called: `save` with fewer options.
+    """Save tensors as one safetensors file, whatever it is called; otherwise as `save`.
 
     Args:
-        tensors: What is saved; this and all others are what they are for `save`.
+        tensors: {name: tensor}, a module or a checkpoint.
         path: The file.
         metadata: Strings by name.
-        **options: `tied`, `strided`, `alignment`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+        **options: Those of `save`; one that is not for a file is an error.
 
     Returns:
         The path of the file, in a list.
@@ -289,22 +263,22 @@ def save_file(
         >>> max_weights.save_file({"a": np.ones(4, np.float32)}, "one.safetensors", {"step": "100"})
         [PosixPath('one.safetensors')]
     """
-    return _save("save_file", "file", tensors, path, metadata, _Options.of("save_file", FileOptions, options))
+    return _save("save_file", "file", tensors, path, metadata, _Options.of("save_file", options))
 
 
 def save_sharded(
     tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, str] | None = None,
-    **options: Unpack[FolderOptions],
+    **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as a folder of safetensors files with an index, whatever it is called: `save` with fewer options.
+    """Save tensors as a folder of safetensors files with an index, whatever it is called; otherwise as `save`.
 
     Args:
-        tensors: What is saved; this and all others are what they are for `save`.
+        tensors: {name: tensor}, a module or a checkpoint.
         path: The folder.
         metadata: Strings by name.
-        **options: Those of `save_file`, and `max_shard_size`, `name`, `group`, `rank_timeout`.
+        **options: Those of `save`; one that is not for a folder is an error.
 
     Returns:
         The paths of the files, an index last.
@@ -316,24 +290,24 @@ def save_sharded(
         >>> [path.name for path in max_weights.save_sharded({"a": np.ones(4)}, "folder")]
         ['model.safetensors']
     """
-    return _save("save_sharded", "folder", tensors, path, metadata, _Options.of("save_sharded", FolderOptions, options))
+    return _save("save_sharded", "folder", tensors, path, metadata, _Options.of("save_sharded", options))
 
 
 def save_gguf(
     tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, Any] | None = None,
-    **options: Unpack[GGUFOptions],
+    **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as a GGUF file (version 3, little-endian) or a set of them: `save` with fewer options.
+    """Save tensors as a GGUF file (version 3, little-endian) or a set of them, whatever it is called.
 
     A tree of a GGUF file keeps its metadata, and packed weights stay packed.
 
     Args:
-        tensors: What is saved, as for `save`; a mapping may also hold packed `WeightData`.
-        path: The file, such as `model.gguf`; of a set: `model-00001-of-00003.gguf` ….
+        tensors: {name: tensor}, where `WeightData` may be packed, a module or a checkpoint.
+        path: The file, such as `model.gguf`; with `max_shard_size` a set: `model-00001-of-00003.gguf` ….
         metadata: Values by key, as for `save`.
-        **options: `quantize`, `max_shard_size`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+        **options: Those of `save`; one that is not for GGUF is an error.
 
     Returns:
         The paths of the files.
@@ -345,7 +319,7 @@ def save_gguf(
         >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"})
         [PosixPath('out.gguf')]
     """
-    return _save("save_gguf", "gguf", tensors, path, metadata, _Options.of("save_gguf", GGUFOptions, options))
+    return _save("save_gguf", "gguf", tensors, path, metadata, _Options.of("save_gguf", options))
 
 
 def _save(
@@ -362,7 +336,8 @@ def _save(
     else:
         options.refuse(verb, ("quantize",), "is for GGUF files, whose names end in .gguf: leave it out")
     if form == "file":
-        options.refuse(verb, ("name", "group"), "is for a folder of files, whose path ends in no .safetensors")
+        refused = ("max_shard_size", "name", "group")
+        options.refuse(verb, refused, "is for a folder of files, whose path ends in no .safetensors")
     if not by_ranks:
         refuse_group_options(verb, rank_timeout=options.rank_timeout)
         if not is_tree and options.given(_OF_TREES):  # their memory is converted and written in parts, too

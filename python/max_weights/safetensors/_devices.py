@@ -20,7 +20,7 @@ _NUMBERED = ("cuda", "hpu", "mlu", "musa", "npu", "xla", "xpu")
 
 
 def as_asked(device: _T) -> _T | str:
-    """Return the device; "cuda" is the `first`, as in safetensors, or torch's `current` one, as MAX_WEIGHTS_CUDA says."""
+    """Return the device; "cuda" is the `first`, or torch's `current` one, as MAX_WEIGHTS_CUDA says."""
     if device != "cuda" or (setting := os.environ.get(_CUDA, "first")) == "first":
         return device
     if setting != "current":
@@ -29,7 +29,7 @@ def as_asked(device: _T) -> _T | str:
 
 
 def device_of(device: Any) -> str | int:
-    """Return the device by its full name, `"cuda:0"` for `"cuda"`, or its number if torch has to say of what kind it is."""
+    """Return the device by its full name, or its number if torch has to say of what kind it is."""
     device = as_asked(device)
     if device is None or device == "cpu":
         return "cpu"

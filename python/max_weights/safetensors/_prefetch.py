@@ -74,7 +74,7 @@ class PrefetchLoader:
         return len(self._names)
 
     def take(self, name: str) -> object:
-        """Return a tensor, once its bytes have been read; a SafetensorError for one that is not there, or was taken before."""
+        """Return a tensor, once its bytes have been read; each can be taken once."""
         future = self._pending.pop(name, None)
         if future is None:
             if name not in self._names:
