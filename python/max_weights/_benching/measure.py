@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from max_weights._benching.loaders import LOADERS, ON_DEVICE, PACKAGES, PACKAGES_ON_DEVICE, chosen
-from max_weights._benching.result import BenchResult, BenchRow
+from max_weights._benching.result import CONDITIONS, ON_DEVICE_CONDITIONS, BenchResult, BenchRow
 from max_weights._benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights._checking import files_of
 from max_weights._checkpoints import opened
@@ -88,6 +88,7 @@ def bench(
     size = sum(os.stat(place).st_size for place in places)
     loaders, packages = (LOADERS, PACKAGES) if gpu is None else (ON_DEVICE, PACKAGES_ON_DEVICE)
     names = _rivals(form, loaders, packages, against)
+    conditions = CONDITIONS if gpu is None else ON_DEVICE_CONDITIONS
     rows = [
         BenchRow(name, loaders[name].of, {condition: [] for condition in conditions})
         for name in chosen(form, names, loaders)

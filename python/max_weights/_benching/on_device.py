@@ -96,7 +96,7 @@ class DeviceRun:
             return f"'{shown(missing[0])}' and {len(missing) - 1} more did not arrive"
         step = max(1, len(names) // SAMPLES)
         for name in [*names[::step], names[-1]]:
-            expected = weights.load(name, packed=self._dtype is None, dtype=self._dtype)[name]
+            expected = weights.load(name, packed=None if self._dtype else "keep", dtype=self._dtype)[name]
             if _ends(expected) != _ends(self._result[name]):
                 return f"'{shown(name)}' is not what the file has"
         return ""
