@@ -77,7 +77,15 @@ class BenchResult:
         return ON_DEVICE_CONDITIONS if self.device else CONDITIONS
 
     def as_dict(self) -> dict[str, object]:
-        """Return everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
+        """Give everything as plain data, for JSON.
+
+        Returns:
+            Medians and each run in seconds, sizes in bytes, the summary, and the environment.
+
+        Example:
+            >>> max_weights.bench("model.safetensors", (), cold=False, seconds=1).as_dict()["format"]
+            'safetensors'
+        """
         return {
             "files": self.files,
             "format": self.format,
