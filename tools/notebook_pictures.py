@@ -22,7 +22,7 @@ import max_weights
 from max_weights import nn
 from max_weights._benching.result import BenchResult, BenchRow
 from max_weights._progress import progress_html
-from max_weights._resharding import reshard_plan
+from max_weights._resharding import reshard
 from max_weights.driver import Buffer
 from max_weights.dtype import DType
 from max_weights.graph import DeviceRef
@@ -114,7 +114,9 @@ def views(folder: Path) -> dict[str, Callable[[], str]]:
     if (models / "minilm.safetensors").exists():
         real = max_weights.load_weights(models / "minilm.safetensors")
         found |= {"real_tree": real, "real_histograms": max_weights.stats(real, bins=24)}
-        found["reshard_plan"] = reshard_plan(models / "minilm.safetensors", folder / "ranks", 4, strategies={"*": None})
+        found["reshard_plan"] = reshard(
+            models / "minilm.safetensors", folder / "ranks", 4, strategies={"*": None}, plan_only=True
+        )
     if (models / "smollm2-135m.Q4_1.gguf").exists():
         gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
         found |= {"gguf_tree": gguf, "metadata": gguf.metadata, "packed": gguf.token_embd.weight.data()}

@@ -30,7 +30,7 @@ def missing() -> str:
         import numpy  # noqa: F401
 
         import max_weights
-        from max_weights.devices import Accelerator
+        from max_weights.driver import Accelerator
 
         Accelerator(0)
     except ImportError as error:

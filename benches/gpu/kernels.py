@@ -12,7 +12,7 @@ import numpy as np
 
 from max_weights import Buffer, DeviceError, DType, UnsupportedError, dequantize, scale_blocks
 from max_weights._benching.cuda import Driver
-from max_weights.quantization import QuantizationEncoding
+from max_weights.graph.quantization import QuantizationEncoding
 from report import Column, Report, Target
 
 TITLE: Final = "Conversions on the GPU"

@@ -49,7 +49,7 @@ def _decoders(side: int, dtype: str) -> dict[str, dict[str, Callable[[], object]
     import torch
 
     import max_weights
-    from max_weights.quantization import dequantize_groups
+    from max_weights import dequantize_groups
 
     random = np.random.default_rng(0)
     groups = side // GROUP

@@ -16,7 +16,7 @@ from max_weights._quantized_weights import CODES, require_no_codes
 from max_weights._shape import Shape, listed, matches
 from max_weights._typing import known
 from max_weights.errors import DeviceError
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 
 if TYPE_CHECKING:
     import numpy.typing as npt

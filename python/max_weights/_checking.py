@@ -7,34 +7,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from max_weights import _core
-from max_weights._core import shown
-from max_weights._html import bad, count, details, table, view
+from max_weights._core import WeightsNode, shown
+from max_weights._finding import Finding
+from max_weights._html import count, details, table
 from max_weights._progress import progress_of
+from max_weights._result import Result, error_lines
 from max_weights._saved_paths import place_text
-from max_weights.errors import ArgumentError
+from max_weights._threads import threads_of_call
+from max_weights.errors import ArgumentError, WeightsError
 
 if TYPE_CHECKING:
+    from typing import Self
+
+    from max_weights._checkpoints import Checkpoint
+    from max_weights._finding import Severity
     from max_weights._progress import Progress
     from max_weights._typing import JSONObject
 
-__all__ = ["FileReport", "Finding", "GlobalUse", "InvalidCheckpointError", "Report", "assert_checkpoint_ok", "validate"]
+__all__ = ["InvalidCheckpointError", "Report", "assert_checkpoint_ok", "files_of", "validate"]
 
 StrPath = str | os.PathLike[str]
 Level = Literal["header", "structure", "content"]
-Severity = Literal["note", "warning", "error"]
-Answer = Literal["clean", "faulty", "broken", "needs-trust", "malicious"]
-Verdict = Answer | Literal["unknown", "accepted"]
+Verdict = Literal["clean", "accepted", "unknown", "faulty", "broken", "needs-trust", "malicious"]
 Format = Literal["text", "json", "junit", "sarif", "github", "gitlab", "html"]
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
-_SHOWN = 20
-"""How many findings the message of an error quotes."""
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text",
     ".json": "json",
@@ -44,32 +46,7 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A broken rule, and where it was broken."""
-
-    code: str
-    """The code of the rule, such as `MW-ST-014`; `max-weights explain CODE` says more about it."""
-    rule: str
-    """The name of the rule, such as `safetensors.overlap`."""
-    severity: Severity
-    answer: Answer
-    """What is to be said of the file by this finding alone; "clean" by a note."""
-    path: str
-    member: str | None
-    """The member of an archive; members of archives within it follow after `!/`."""
-    tensor: str | None
-    offset: int | None
-    """The position in bytes in the file, or in the member if there is one."""
-    message: str
-    help: str
-    """What to do about it."""
-    evidence: str | None
-    """What the file contains there, such as the call as Python would write it."""
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalUse:
+class GlobalUse(NamedTuple):
     """A class or function that a pickle names."""
 
     module: str
@@ -77,8 +54,7 @@ class GlobalUse:
     safety: Literal["innocuous", "suspicious", "dangerous"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileReport:
+class FileReport(NamedTuple):
     """What was found out about one file."""
 
     path: str
@@ -97,11 +73,13 @@ class FileReport:
     globals: tuple[GlobalUse, ...]
 
 
-class Report:
+class Report(Result):
     """The result of a validation: `files`, and `findings` by file, the worst of each first.
 
-    A report is true if it is `ok`. `str(report)` is the text that the command line prints; a notebook shows a table.
+    Kinds of findings: "malicious", "needs-trust", "broken", "faulty", "note". It is ok if there are only notes.
     """
+
+    _KINDS = ("malicious", "needs-trust", "broken", "faulty", "note")
 
     def __init__(self, report: _core.Report) -> None:
         self._report = report
@@ -109,38 +87,92 @@ class Report:
         self.level: Level = data["level"]
         self.answer: Verdict = data["answer"]
         """What it comes to: "malicious", "needs-trust", "broken", "faulty" (a warning about something else), "accepted"
-        (nothing but what `select`, `ignore` or `severity` leave out), "unknown" (no file was examined) or "clean"."""
-        self.files: tuple[FileReport, ...] = tuple(_file(entry) for entry in data["files"])
-        self.findings: tuple[Finding, ...] = tuple(_of(Finding, entry) for entry in data["findings"])
+        (nothing but what `rules`, `ignore` or `severity` leave out), "unknown" (no file was examined) or "clean"."""
+        self.files: tuple[FileReport, ...] = tuple(map(_file, data["files"]))
+        """Each file: `path`, `kind` (recognised by its bytes, such as `safetensors`), `bytes`, `depth` (how deeply it
+        was examined, and in `note` why not more deeply), `answer` (the worst of its findings), the numbers of `tensors`
+        and `parameters`, and `globals`: `module`, `name` and `safety` of what pickles name."""
+        self.findings: tuple[Finding, ...] = tuple(map(_finding, data["findings"]))
 
     @property
     def ok(self) -> bool:
         """Whether nothing worse than notes was found: `answer` is "clean", "accepted" or "unknown"."""
         return self._report.is_ok
 
-    def __bool__(self) -> bool:
-        return self.ok
+    def at_least(self, severity: Severity) -> tuple[Finding, ...]:
+        """Select findings by their severity.
 
-    def at_least(self, severity: Severity) -> Iterator[Finding]:
-        """Return the findings of this severity and above: "note", "warning" or "error".
+        Args:
+            severity: The lowest: "note", "warning" or "error".
+
+        Returns:
+            The findings of this severity and above.
 
         Raises:
             ArgumentError: Another severity (a ValueError).
+
+        Example:
+            >>> max_weights.validate("model.safetensors").at_least("error")
+            ()
         """
         if severity not in _SEVERITIES:
             raise ArgumentError(f"a severity is {', '.join(map(repr, _SEVERITIES))}, not {severity!r}")
         least = _SEVERITIES.index(severity)
-        return (finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
+        return tuple(finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
+
+    def raise_if_not_ok(self, fail_on: Severity = "warning") -> Self:
+        """Raise an error that lists the findings.
+
+        Args:
+            fail_on: The lowest severity that counts: "note", "warning" or "error".
+
+        Returns:
+            The report itself.
+
+        Raises:
+            InvalidCheckpointError: There is such a finding.
+            ArgumentError: Another severity (a ValueError).
+
+        Example:
+            >>> max_weights.validate("model.safetensors").raise_if_not_ok()
+            <Report: ok, 1 file, 0 findings: clean>
+        """
+        __tracebackhide__ = True
+        if wrong := self.at_least(fail_on):
+            raise InvalidCheckpointError(error_lines(count(len(wrong), "finding"), wrong), self)
+        return self
 
     def render(self, format: Format = "text") -> str:
-        """Return the report as `max-weights validate --output FORMAT` writes it."""
+        """Return the report as `max-weights validate --output FORMAT` writes it.
+
+        Args:
+            format: "text", "json", "junit", "sarif", "github", "gitlab" or "html".
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: Another format.
+
+        Example:
+            >>> max_weights.validate("model.safetensors").render("junit")
+            '<?xml version="1.0" ...
+        """
         return self._report.render(format)
 
     def write(self, path: StrPath, format: Format | None = None) -> None:
-        """Write the report to a file.
+        """Write the report to a file. One that was checked, or that is no text, is not replaced.
 
-        Without a format, the suffix decides: .txt, .json, .xml (JUnit), .sarif, .html. A file that was checked, or that
-        is no text, is not replaced.
+        Args:
+            path: The file.
+            format: As of `render`; `None` to go by the suffix: .txt, .json, .xml (JUnit), .sarif, .html.
+
+        Raises:
+            ValueError: Another suffix or format.
+            OSError: The file cannot be written.
+
+        Example:
+            >>> max_weights.validate("model.safetensors").write("report.sarif")
         """
         path = Path(path)
         if format is None:
@@ -151,16 +183,14 @@ class Report:
             )
         place_text(path, self.render(format), (file.path for file in self.files))
 
-    def __str__(self) -> str:
-        return self.render("text")
+    def _summary(self) -> str:
+        return f"{count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}: {self.answer}"
 
-    def __repr__(self) -> str:
-        return f"<Report: {count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}, {self.answer}>"
+    def _facts(self) -> dict[str, object]:
+        files = [file._asdict() | {"globals": [use._asdict() for use in file.globals]} for file in self.files]
+        return {"level": self.level, "answer": self.answer, "files": files}
 
-    def _repr_html_(self) -> str:
-        rows = ((_word(finding), *_row(finding), shown(finding.evidence or "")) for finding in self.findings)
-        columns, long = ("", "rule", "where", "what", "evidence"), ("where", "what", "evidence")
-        findings = table(columns, rows, total=len(self.findings), code=("rule", "evidence"), long=long)
+    def _parts(self) -> Iterator[str]:
         files = table(
             ("file", "kind", "bytes", "looked at", "answer"),
             ((file.path, file.kind, file.bytes, file.depth.replace("_", " "), file.answer) for file in self.files),
@@ -168,13 +198,11 @@ class Report:
             numbers=("bytes",),
             code=("file",),
         )
-        about = f"{count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}"
-        title = self.answer if self.ok else bad(self.answer)
-        return view(title, about, findings, details("files", "", files, is_open=False))
+        yield details("files", "", files, is_open=False)
 
 
-class InvalidCheckpointError(AssertionError):
-    """Raised for a checkpoint that is not as it should be; `report` has the findings."""
+class InvalidCheckpointError(WeightsError, AssertionError):
+    """A checkpoint is not as it should be; `report` has the findings."""
 
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
@@ -182,12 +210,12 @@ class InvalidCheckpointError(AssertionError):
 
 
 def validate(
-    *paths: StrPath,
+    *checkpoints: Checkpoint,
     level: Level = "structure",
-    select: str | Iterable[str] = (),
+    rules: str | Iterable[str] = (),
     ignore: str | Iterable[str] = (),
     severity: Severity = "note",
-    jobs: int | None = None,
+    threads: int | None = None,
     max_memory: int | None = None,
     timeout: float | None = None,
     progress: Progress | bool | None = None,
@@ -197,100 +225,112 @@ def validate(
     Nothing in the files is executed, and one bad file does not hide another.
 
     Args:
-        paths: Files, folders, indexes, URLs of these, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache.
+        checkpoints: Files, folders, indexes, URLs of these, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache;
+            lists of them; trees, whose files are validated.
         level: "header" (what the headers of weights say), "structure" (everything but the values: pickles, archives,
             configurations) or "content" (every byte).
-        select: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
+        rules: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
         ignore: Do not check these rules.
         severity: Leave out findings below this severity: "note", "warning" or "error".
-        jobs: How many files are examined at the same time; `None` for the number of processors.
+        threads: How many files are examined at the same time; `None` for the number of processors.
         max_memory: Bytes of memory for unpacked data; whatever needs more goes to a temporary file.
         timeout: Seconds after which the remaining files are listed as not examined.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
+    Returns:
+        What was found; true if nothing is worse than a note.
+
     Raises:
         OSError: A path does not exist.
-        ArgumentError: Something that is not a path (a ValueError).
+        ArgumentError: Something without files, such as tensors in memory or a source (a ValueError).
         ValueError: An unknown rule, level or severity.
+
+    Example:
+        >>> max_weights.validate("model.safetensors", level="content")
+        <Report: ok, 1 file, 0 findings: clean>
     """
+    paths = [path for checkpoint in checkpoints for path in files_of(checkpoint, "validate")]
     if not paths:
-        raise ValueError("validate needs a path")
-    for path in paths:
-        if not isinstance(path, (str, os.PathLike)):
-            raise ArgumentError(
-                f"validate examines files, before they are opened, not a {shown(type(path).__name__)}: give the paths "
-                "of the files or folders"
-            )
+        raise ArgumentError("validate needs a checkpoint")
     report, finish = progress_of(progress)
     try:
-        result = _core.validate_files(
-            list(paths),
-            level=level,
-            select=_words(select),
-            ignore=_words(ignore),
-            severity=severity,
-            jobs=jobs,
-            max_memory=max_memory,
-            timeout=timeout,
-            progress=report,
-        )
+        with threads_of_call(threads):
+            result = _core.validate_files(
+                paths,
+                level=level,
+                select=_words(rules),
+                ignore=_words(ignore),
+                severity=severity,
+                jobs=threads,
+                max_memory=max_memory,
+                timeout=timeout,
+                progress=report,
+            )
     finally:
         finish()
     return Report(result)
 
 
-def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **options: Any) -> Report:
-    """Raise an `InvalidCheckpointError` (an `AssertionError`) if these paths have faults; for use in tests.
+def assert_checkpoint_ok(*checkpoints: Checkpoint, fail_on: Severity = "warning", **options: Any) -> Report:
+    """Raise an `InvalidCheckpointError` (an `AssertionError`) if these checkpoints have faults; for use in tests.
 
     Args:
-        paths: As for `validate`.
+        checkpoints: As for `validate`.
         fail_on: The lowest severity that counts as a fault: "note", "warning" or "error".
         options: Those of `validate`.
 
+    Returns:
+        The report.
+
     Raises:
         InvalidCheckpointError: There is a fault.
-        ArgumentError: `fail_on` is no severity, or a path is none (a ValueError).
+        ArgumentError: `fail_on` is no severity, or as for `validate` (a ValueError).
+
+    Example:
+        >>> max_weights.assert_checkpoint_ok("model.safetensors", level="content").answer
+        'clean'
     """
     __tracebackhide__ = True  # pytest shows the line of the test, and not those of this function
-    report = validate(*paths, **options)
-    wrong = list(report.at_least(fail_on))
-    if wrong:
-        lines = [f"{_place(finding)}: {finding.message} [{finding.code} {finding.rule}]" for finding in wrong[:_SHOWN]]
-        if len(wrong) > _SHOWN:
-            lines.append(f"… and {len(wrong) - _SHOWN} more")
-        raise InvalidCheckpointError("\n".join([f"{count(len(wrong), 'finding')}:", *lines]), report)
-    return report
+    return validate(*checkpoints, **options).raise_if_not_ok(fail_on)
+
+
+def files_of(checkpoint: Checkpoint, verb: str) -> list[StrPath]:
+    """Return the paths of a checkpoint; of a tree those of its files.
+
+    Raises:
+        ArgumentError: it has none that can be opened again.
+    """
+    if isinstance(checkpoint, (str, os.PathLike)):
+        return [checkpoint]
+    without = f"{verb} examines files, and a {shown(type(checkpoint).__name__)} has none"
+    if isinstance(checkpoint, WeightsNode):
+        paths = _core.files(checkpoint)
+        for path, (_, is_object, _) in zip(paths, _core.file_identities(checkpoint), strict=True):
+            if is_object and ("://" not in path or path.startswith("memory:")):
+                raise ArgumentError(f"{without}: it reads from '{shown(path)}', which is in memory or a source")
+        return list(paths)
+    if isinstance(checkpoint, (bytes, bytearray, Mapping)) or not isinstance(checkpoint, Iterable):
+        raise ArgumentError(f"{without}: give a path, a list of paths, a URL or a tree")
+    return [path for one in checkpoint for path in files_of(one, verb)]
 
 
 def _words(words: str | Iterable[str]) -> list[str]:
     return words.split(",") if isinstance(words, str) else list(words)
 
 
-_T = TypeVar("_T", FileReport, Finding, GlobalUse)
-
-
-def _of(kind: type[_T], entry: JSONObject) -> _T:
-    values: JSONObject = {field.name: entry.get(field.name) for field in fields(kind)}
-    return kind(**values)
-
-
 def _file(entry: JSONObject) -> FileReport:
-    uses: Sequence[JSONObject] = entry.get("pickleImports") or ()
-    return _of(FileReport, entry | {"globals": tuple(_of(GlobalUse, use) for use in uses)})
+    uses = [GlobalUse(use["module"], use["name"], use["safety"]) for use in entry.get("pickleImports") or ()]
+    values = {name: entry.get(name) for name in FileReport._fields}
+    return FileReport(**values | {"globals": tuple(uses)})
 
 
-def _place(finding: Finding) -> str:
-    member = f"!/{finding.member}" if finding.member else ""
-    tensor = f": tensor '{shown(finding.tensor)}'" if finding.tensor else ""
-    return f"{_core.printable(finding.path)}{member}{tensor}"
-
-
-def _word(finding: Finding) -> object:
-    """Return what a finding is, in a word: the answer about safety, or else how severe it is."""
-    if finding.answer in ("malicious", "needs-trust"):
-        return bad(finding.answer.replace("-", " "))
-    return bad(finding.severity) if finding.severity == "error" else finding.severity
-
-
-def _row(finding: Finding) -> tuple[str, str, str]:
-    return f"{finding.code} {finding.rule}", _place(finding), finding.message
+def _finding(entry: JSONObject) -> Finding:
+    severity, answer, member = entry["severity"], entry["answer"], entry.get("member")
+    return Finding(
+        entry.get("tensor"),
+        entry["message"],
+        entry["path"] + (f"!/{member}" if member else ""),
+        "note" if severity == "note" else answer,
+        severity,
+        **{name: entry.get(name) for name in ("code", "rule", "path", "member", "offset", "help", "evidence")},
+    )

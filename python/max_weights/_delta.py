@@ -54,7 +54,6 @@ __all__ = [
     "create",
     "fold",
     "follow",
-    "identity",
     "read",
 ]
 
@@ -264,15 +263,6 @@ def read(path: _Path) -> Delta:
     dialect, base, target, changed, whole, removed, folded = delta_header(os.fspath(path))
     shapes = {name: said and (said[0], tuple(said[1])) for name, said in changed.items()}
     return Delta(_place(path), dialect, base, target, shapes, tuple(whole), tuple(removed), tuple(folded))
-
-
-def identity(weights: _Checkpoint) -> str:
-    """Return what tells a version from others, as deltas have it: 32 hexadecimal digits. Every byte is read.
-
-    It is that of names, dtypes, shapes and bytes, whatever files they are in; a cast makes another version, unlike with
-    `max_weights.fingerprint`.
-    """
-    return identity_of(_whole_tree(weights))
 
 
 def apply(
@@ -490,7 +480,7 @@ def _base_of(base: _Checkpoint) -> str | list[str]:
 def _version_of(base: _Checkpoint, deltas: Sequence[Delta]) -> str | None:
     """Return the version that a base is: its identity, or, as other libraries do not say it, what no delta leads to."""
     if any(delta.dialect == "max-weights" for delta in deltas):
-        return identity(base)
+        return identity_of(_whole_tree(base))
     targets = {delta.target for delta in deltas}
     return next((delta.base for delta in deltas if delta.base not in targets), None)
 
@@ -524,7 +514,7 @@ def _version(version: Any, rename: Rename) -> WeightsNode | list[tuple[str, Buff
     """What a version is for the native code."""
     if isinstance(version, WeightsNode) or _is_path(version):
         return _whole_tree(version)
-    from max_weights._saving import buffer_of
+    from max_weights._saved_tensors import buffer_of
 
     return [(name, buffer_of(name, tensor)) for name, tensor in named_tensors(version, rename).items()]
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from max_weights._core import shown
+from max_weights._result import Finding, Result
 from max_weights._saved_paths import place_text
 from max_weights.errors import FormatError
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Fingerprint", "FingerprintComparison", "FingerprintDifference", "TensorFingerprint", "said_rows"]
+__all__ = ["Fingerprint", "FingerprintComparison", "TensorFingerprint", "said_rows"]
 
 _VERSION = 1
 _FORMAT = "max-weights-fingerprint"
@@ -29,9 +30,7 @@ _SUMS = 16
 """Bytes of the two sums of a block."""
 _ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
 _LARGEST_FILE = 1 << 30
-_SUMMARIZED = 3
-"""How many differences the representation quotes: a failing `assert` shows the beginning of it."""
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+_DIGEST, _IDENTITY = re.compile("sha256:[0-9a-f]{64}"), re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class TensorFingerprint:
     file: str | None = field(default=None, compare=False)
     """The file that the tensor is in, if it is a weight's."""
     digest: str | None = field(default=None, compare=False)
-    """What `max_weights.digests` gives for the tensor, if that was asked for: its SHA-256."""
+    """`sha256:` and 64 hexadecimal digits of the elements in C order, little-endian; of packed blocks unchanged."""
     digest_dtype: str | None = field(default=None, compare=False)
     """The dtype, or the packed blocks, that the digest is of: it is another one of every other dtype."""
 
@@ -81,70 +80,62 @@ class TensorFingerprint:
         return [(sum(of[0] for of in block) & _ONES, sum(of[1] for of in block) & _ONES) for block in blocks]
 
 
-@dataclass(frozen=True)
-class FingerprintDifference:
-    """A tensor that differs."""
-
-    name: str
-    reason: str
-    """What differs, in words."""
-    rows: tuple[range, ...] = ()
-    """Rows of the blocks that differ, counted over all dimensions but the last; empty where the whole tensor does."""
-    same_as: str | None = None
-    """The name of the tensor on the other side that is equal to it, if there is one."""
-    file: str | None = None
-    """The file that it is in, if known."""
-    compared: bool = True
-    """False for a tensor that only one side has."""
-
-    def __str__(self) -> str:
-        where = f" ({self.file})" if self.file else ""
-        return f"'{shown(self.name)}'{where}: {self.reason}"
-
-
 @dataclass(frozen=True, repr=False)
-class FingerprintComparison:
-    """What differs between two fingerprints; true if it is `ok`."""
+class FingerprintComparison(Result):
+    """What differs between two fingerprints; ok if nothing differs, and anything was compared.
 
-    differences: tuple[FingerprintDifference, ...]
+    Kinds of findings: "differs", "removed" (the other side has no such tensor), "added" (only the other side has it).
+    """
+
+    _KINDS = ("differs", "removed", "added")
+
+    findings: tuple[Finding, ...]
     compared: int
     """How many tensors are on both sides."""
 
     @property
     def ok(self) -> bool:
         """Whether nothing differs, and anything was compared."""
-        return not self.differences and self.compared > 0
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __repr__(self) -> str:
-        what = "; ".join((self._summary(), *map(str, self.differences[:_SUMMARIZED])))
-        return f"<FingerprintComparison: {'ok' if self.ok else 'not ok'}, {what}>"
-
-    def __str__(self) -> str:
-        return "\n".join((self._summary(), *map(str, self.differences)))
+        return not self.findings and self.compared > 0
 
     def _summary(self) -> str:
-        differ = sum(one.compared for one in self.differences)
-        one_sided = len(self.differences) - differ
+        differ = len(self.by_kind("differs"))
+        one_sided = len(self.findings) - differ
         done = f"{self.compared} tensors were compared, {differ} differ" if self.compared else "no tensor was compared"
         return done + (f"; only one side has {one_sided}" if one_sided else "")
-
-
-def _one_sided(name: str, reason: str, tensor: TensorFingerprint) -> FingerprintDifference:
-    return FingerprintDifference(name, reason, file=tensor.file, compared=False)
 
 
 class Fingerprint(Mapping[str, TensorFingerprint]):
     """The fingerprints of tensors by their names.
 
     Equal values have equal fingerprints, whatever file, format, order or wider dtype they are in. Fingerprints detect
-    errors; they are no protection from somebody who makes tensors to collide.
+    errors; they are no protection from somebody who makes tensors to collide: `digests` are.
+
+    Each tensor has `kind` (`float`, `integer`, or the name of the dtype or packed blocks whose bytes are compared),
+    `shape`, `file`, `total` (32 hexadecimal digits, equal for equal tensors), `digest` and `digest_dtype`.
     """
 
-    def __init__(self, tensors: Mapping[str, TensorFingerprint]) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, TensorFingerprint],
+        *,
+        identity: str | None = None,
+        checksums: int | None = None,
+    ) -> None:
         self._tensors = dict(tensors)
+        self.identity = identity
+        """What tells this version from others, as deltas have it: 32 hexadecimal digits of names, dtypes, shapes and
+        bytes, whatever files they are in. A cast makes another version. `None` if it was not taken."""
+        self.checksums = checksums
+        """How many storages of PyTorch files were compared with their checksums; `None` if that was not asked for."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """{name: `sha256:` and 64 hexadecimal digits} of the tensors whose digests were taken.
+
+        A digest is the same in every file and format, and another one for every dtype.
+        """
+        return {name: tensor.digest for name, tensor in self.items() if tensor.digest is not None}
 
     def __getitem__(self, name: str) -> TensorFingerprint:
         return self._tensors[name]
@@ -168,14 +159,26 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             other: The other one.
             require_digests: A tensor of which the digests cannot be compared differs: without them, somebody could have
                 made another one with the same sums.
+
+        Returns:
+            What differs; true if it is nothing.
+
+        Raises:
+            TypeError: `other` is no fingerprint.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").compare(max_weights.fingerprint("model.pt"))
+            <FingerprintComparison: ok, 5 tensors were compared, 0 differ>
         """
+        if not isinstance(other, Fingerprint):
+            raise TypeError(f"a fingerprint is compared with another one, not with a {type(other).__name__}")
         by_total: dict[tuple[str, str], str] = {}
-        differences: list[FingerprintDifference] = []
+        findings: list[Finding] = []
         compared = 0
         for name, own in self.items():
             there = other.get(name)
             if there is None:
-                differences.append(_one_sided(name, "the other side has no such tensor", own))
+                findings.append(Finding(name, "the other side has no such tensor", own.file, "removed"))
                 continue
             compared += 1
             reason, rows = _difference(own, there, require_digests)
@@ -188,16 +191,24 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
                 same_as = None
             if same_as is not None:
                 reason = f"it is '{shown(same_as)}' of the other side"
-            differences.append(FingerprintDifference(name, reason, rows, same_as, own.file or there.file))
-        differences += [
-            _one_sided(name, "only the other side has this tensor", tensor)
+            findings.append(Finding(name, reason, own.file or there.file, other=same_as, rows=rows))
+        findings += [
+            Finding(name, "only the other side has this tensor", tensor.file, "added")
             for name, tensor in other.items()
             if name not in self
         ]
-        return FingerprintComparison(tuple(differences), compared)
+        return FingerprintComparison(tuple(findings), compared)
 
     def to_json(self) -> str:
-        """Return JSON of the schema in docs/fingerprint.md."""
+        """Write it as JSON.
+
+        Returns:
+            JSON of the schema in docs/fingerprint.md.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").to_json()
+            '{"format":"max-weights-fingerprint","version":1,...
+        """
         tensors = {
             name: {
                 "kind": tensor.kind,
@@ -209,7 +220,8 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             | ({} if tensor.digest is None else {"digest": tensor.digest, "digest_dtype": tensor.digest_dtype})
             for name, tensor in self.items()
         }
-        return json.dumps({"format": _FORMAT, "version": _VERSION, "tensors": tensors}, separators=(",", ":"))
+        head = {"format": _FORMAT, "version": _VERSION} | ({"identity": self.identity} if self.identity else {})
+        return json.dumps(head | {"tensors": tensors}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "the text") -> Fingerprint:
@@ -219,8 +231,16 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             text: The JSON.
             source: What errors call it.
 
+        Returns:
+            The fingerprint.
+
         Raises:
             FormatError: it is something else, of another version, or says of a tensor what cannot be.
+
+        Example:
+            >>> taken = max_weights.fingerprint("model.safetensors")
+            >>> max_weights.types.Fingerprint.from_json(taken.to_json()) == taken
+            True
         """
         try:
             document = json.loads(text, object_pairs_hook=_object)
@@ -241,21 +261,44 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
                 f"{shown(source)}: it is of version {document.get('version')!r}, and this release reads {_VERSION}: "
                 "take the fingerprint again"
             )
-        tensors = document.get("tensors")
+        tensors, identity = document.get("tensors"), document.get("identity")
         if not isinstance(tensors, dict):
             raise FormatError(f"{shown(source)}: it has no object 'tensors'")
-        return cls({name: _tensor(source, name, record) for name, record in tensors.items()})
+        if identity is not None and not (isinstance(identity, str) and _IDENTITY.fullmatch(identity)):
+            raise FormatError(f"{shown(source)}: 'identity' has to be 32 hexadecimal digits")
+        return cls({name: _tensor(source, name, record) for name, record in tensors.items()}, identity=identity)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json` to a file. One that is no text, such as a checkpoint, is not replaced."""
+        """Write `to_json` to a file. One that is no text, such as a checkpoint, is not replaced.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: it cannot be written.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").write("model.fingerprint.json")
+        """
         place_text(path, self.to_json())
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fingerprint:
         """Read what `write` wrote.
 
+        Args:
+            path: The file.
+
+        Returns:
+            The fingerprint.
+
         Raises:
             FormatError: as `from_json`, and a file of more than a gibibyte.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").write("taken.json")
+            >>> max_weights.types.Fingerprint.read("taken.json")
+            <Fingerprint of 5 tensors>
         """
         path = Path(path)
         if path.stat().st_size > _LARGEST_FILE:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from max_weights._core import near_names, shown
 from max_weights._dtype import DType
+from max_weights._html import count, details, table
+from max_weights._result import Finding, Result
 from max_weights.errors import ArgumentError
 
 __all__ = ["LoadReport", "mismatch_error", "suggestions"]
@@ -16,11 +18,14 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, repr=False)
-class LoadReport:
-    """What was loaded into a module; true if it is `ok`.
+class LoadReport(Result):
+    """What was loaded into a module; ok if no weight is missing and nothing is unexpected.
 
-    Names are the module's, and of `unexpected` and `non_persistent` the file's, renamed.
+    Names are the module's, and of `unexpected` and `non_persistent` the file's, renamed. Kinds of findings: "missing",
+    "unexpected".
     """
+
+    _KINDS = ("missing", "unexpected")
 
     missing: tuple[str, ...]
     """Weights of the module that the file or state dict does not have, in the order of the module."""
@@ -40,40 +45,34 @@ class LoadReport:
     """How long it took, including opening the file; 0 if that was not measured."""
 
     @property
-    def ok(self) -> bool:
-        """Whether no weight of the module is missing, and nothing in the file is unexpected."""
-        return not (self.missing or self.unexpected)
+    def findings(self) -> tuple[Finding, ...]:
+        """What is missing, and then what is unexpected."""
+        missing = [Finding(name, "there is no value for it", kind="missing") for name in self.missing]
+        return (
+            *missing,
+            *(Finding(name, "the module has no such weight", kind="unexpected") for name in self.unexpected),
+        )
 
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __repr__(self) -> str:
-        done = f"LoadReport: {len(self.loaded):,} loaded"
+    def _summary(self) -> str:
+        done = f"{len(self.loaded):,} loaded"
         if self.seconds:
             done += f", {self.bytes / 1e6:,.1f} MB in {self.seconds:.2f} s ({self.bytes / self.seconds / 1e9:.2f} GB/s)"
-        lines = [done]
+        counts = ("missing", self.missing), ("unexpected", self.unexpected)
+        return done + "".join(f", {len(names):,} {what}" for what, names in counts if names)
+
+    def _details(self) -> list[str]:
         kinds: dict[str, list[str]] = {}
         for name, (old, new) in self.converted.items():
             kinds.setdefault(f"{_kind(old)} -> {_kind(new)}", []).append(name)
-        lines += [f"  converted, {kind}: {_some(names)}" for kind, names in kinds.items()]
+        lines = [f"converted, {kind}: {_some(names)}" for kind, names in kinds.items()]
         if self.tied:
-            lines.append(f"  tied: {_some([f'{name} = {other}' for name, other in self.tied.items()])}")
-        for what in ("missing", "unexpected", "non_persistent"):
-            if names := getattr(self, what):
-                lines.append(f"  {what}: {_some(names)}")
-        return "\n".join(lines)
+            lines.append(f"tied: {_some([f'{name} = {other}' for name, other in self.tied.items()])}")
+        return lines + ([f"non_persistent: {_some(self.non_persistent)}"] if self.non_persistent else [])
 
-    def _repr_html_(self) -> str:
-        from max_weights._html import count, details, table, view
-
-        kinds = [(kind, getattr(self, kind)) for kind in ("loaded", "missing", "unexpected", "non_persistent")]
-        parts = [
-            details(kind, count(len(names), "name"), table(("name",), ((name,) for name in names), code=("name",)))
-            for kind, names in kinds
-            if names
-        ]
-        about = ", ".join(f"{len(names):,} {kind}" for kind, names in kinds if names or kind != "non_persistent")
-        return view("LoadReport", about, *parts)
+    def _parts(self) -> Iterator[str]:
+        for kind, names in ("loaded", self.loaded), ("non_persistent", self.non_persistent):
+            if names:
+                yield details(kind, count(len(names), "name"), table(("name",), zip(names), code=("name",)))
 
 
 def _kind(dtype: DType | str) -> str:

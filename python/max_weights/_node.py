@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from max_weights._progress import Progress
     from max_weights._quantization import QuantizationEncoding
     from max_weights._read_options import ReadKeywords, ReadOptions
-    from max_weights._remote import Remote
+    from max_weights._saving import TreeOptions
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
-    from max_weights.graph.weight import Weight
+    from max_weights.graph._weight import Weight
     from max_weights.sharding._by_name import Shard
 else:
     from max_weights._core import WeightsNode as Node
@@ -279,89 +279,33 @@ class WeightsNode(Node):
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(
-        self,
-        path: str | PathLike[str],
-        *,
-        dtype: DTypeOption | None = None,
-        rename: Rename | str | None = None,
-        select: Select | None = None,
-        shard: Shard | None = None,
-        metadata: Mapping[str, str] | None = None,
-        max_shard_size: int | str | None = None,
-        name: str = "model",
-        alignment: int = 64,
-        sync: bool = True,
-        verify: bool = False,
-        progress: Progress | bool | None = None,
-        remote: Remote | None = None,
-        if_exists: Literal["replace", "fail", "same"] = "replace",
-        max_memory: None = None,
+        self, path: str | PathLike[str], metadata: Mapping[str, Any] | None = None, **options: Unpack[TreeOptions]
     ) -> list[Path]:
-        """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
+        """Save the weights of this tree, or of this branch of it, of any format: `max_weights.save` of it.
 
-        They are read, converted and written in parts, so memory does not grow with the model. You can save over the
-        file that the tree was loaded from. A branch keeps the full names.
+        You can save over the file that the tree was loaded from. A branch keeps the full names.
 
         Args:
-            path: The file; with `max_shard_size`, the folder; or the URL of one, as for `save_file`.
-            dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and quantized
-                weights are decoded. Packed weights of GGUF files need one, because a safetensors file cannot hold them.
-            rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors
-                that llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
-                otherwise.
-            select: As for `load`.
-            shard: As for `load`: that rank's part of each weight is saved.
-            metadata: As for `save_file`.
-            max_shard_size: As for `save_sharded`; `None` for one file.
-            name: As for `save_sharded`.
-            alignment: As for `save_file`.
-            sync: As for `save_file`.
-            verify: As for `save_file`.
-            progress: As for `save_file`.
-            remote: As for `save_file`: of the store that is written to.
-            if_exists: As for `save_file`.
-            max_memory: Must be None: a save has no such bound, as it holds a few megabytes for each thread.
+            path: `model.safetensors` is one file, `model.gguf` a GGUF file, any other name a folder of safetensors
+                files; this and all others are what they are for `max_weights.save`.
+            metadata: Strings by name; of GGUF, numbers, too.
+            **options: `dtype`, `rename`, `select`, `shard`, `max_shard_size`, `name`, `alignment`, `quantize`, `sync`,
+                `read_back`, `progress`, `remote`, `if_exists`, `threads`.
 
         Returns:
-            The paths of the files, with the index, if there is one, last.
+            The paths of the files, an index last.
 
         Raises:
-            ValueError: packed blocks without a `dtype`, two weights get the same new name, a name that a file cannot
-                have, a size that is not valid, a weight that cannot be split this way, floats that would become
-                integers, or the path of one of several files that the tree was loaded from.
-            UnsupportedError: elements of a type that safetensors files do not have.
-            WeightNotFoundError: a name or pattern that selects nothing.
-            FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
-            FileExistsError: as for `save_file`.
-            OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error
-                says that the file has been replaced.
+            ArgumentError: as for `max_weights.save` (a ValueError), and as the other errors.
+
+        Example:
+            >>> weights.save("decoder", select="model.layers", dtype="bfloat16")
+            [PosixPath('decoder/model.safetensors')]
         """
-        from max_weights._saving import save_weights
+        from max_weights._saving import TreeOptions, require_options, save
 
-        if max_memory is not None:
-            from max_weights.errors import ArgumentError
-
-            raise ArgumentError(
-                "save() has no max_memory: it holds a few megabytes for each thread, which set_threads() bounds, "
-                "and whole only weights that are cut or compressed; load(max_memory=) bounds a load"
-            )
-        return save_weights(
-            self,
-            path,
-            dtype=dtype,
-            rename=rename,
-            select=select,
-            shard=shard,
-            metadata=metadata,
-            max_shard_size=max_shard_size,
-            name=name,
-            alignment=alignment,
-            sync=sync,
-            verify=verify,
-            progress=progress,
-            remote=remote,
-            if_exists=if_exists,
-        )
+        require_options("save", TreeOptions, options)
+        return save(self, path, metadata, **options)
 
     def allocate(
         self,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from max_weights._checkpoints import opened
 from max_weights._command_errors import report_error
 from max_weights._core import GGUFWeights, check_apart, infos, place_file, printable, shown
 from max_weights._dtype import DType
@@ -28,22 +29,23 @@ from max_weights._html import count, details, paragraph, table, view
 from max_weights._hub_folder import names_of, write_hub_files
 from max_weights._load_request import LoadRequest
 from max_weights._renaming import renamed
-from max_weights._saving import save_weights
+from max_weights._saving import save
 from max_weights._selection import selected
-from max_weights._weights import load_weights
+from max_weights._threads import threads_of_call
 from max_weights.conversion._view import converted
 from max_weights.errors import ArgumentError, WeightsError
 from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._load_request import DTypeOption, Rename, ResolvedRequest
     from max_weights._progress import Progress
     from max_weights._selection import Select
     from max_weights._weights import WeightInfo, WeightsNode
 
-__all__ = ["Part", "RankPlan", "ReshardPlan", "reshard", "reshard_plan"]
+__all__ = ["ReshardPlan", "reshard"]
 
 SCHEMA = "max-weights.reshard/1"
 StrPath = str | os.PathLike[str]
@@ -55,7 +57,8 @@ _KNOWN = (
     "*config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "chat_template.*", "tekken.json",
 )  # fmt: skip
-_NOT_COPIED = (".*", "*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+_NOT_COPIED = (".*", "*.index.json", *(f"*{suffix}" for suffix in _WEIGHTS))
 # A larger file is not one of these.
 _MAX_COPIED = 256 << 20
 # An error names this many weights and reasons.
@@ -63,75 +66,62 @@ _NAMED = 5
 _UNPACK = ", which safetensors files cannot hold: say what they become with dtype (--dtype bfloat16)"
 
 
-@dataclass(frozen=True)
-class Part:
-    """What the ranks have of one weight."""
-
-    name: str
-    """The name in the files that are written."""
-    shape: tuple[int, ...]
-    """The shape of the whole weight, in elements."""
-    axis: int | None
-    """The axis that it is split along; `None` if each rank has the whole."""
-    sizes: tuple[int, ...]
-    """The size of that axis on each rank; empty for a whole weight."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether ranks have elements in common, as when there are fewer key heads than ranks."""
-        return self.axis is not None and sum(self.sizes) > self.shape[self.axis]
-
-
-@dataclass(frozen=True)
-class RankPlan:
-    """What is written for one rank."""
-
-    rank: int
-    folder: Path
-    tensors: int
-    bytes: int
-    """The number of bytes of the tensors."""
+Split = tuple[tuple[int, ...], int | None, tuple[int, ...]]
+"""The shape of a whole weight, the axis that it is split along (`None`: each rank has the whole), its sizes there."""
 
 
 @dataclass(frozen=True)
 class ReshardPlan:
     """What `reshard` writes."""
 
-    ranks: tuple[RankPlan, ...]
-    parts: tuple[Part, ...]
-    """One part for each weight, in the order of the files."""
+    folders: tuple[Path, ...]
+    """The folder of each rank."""
+    bytes: tuple[int, ...]
+    """The number of bytes of the tensors of each rank."""
+    weights: Mapping[str, Split]
+    """{name: (shape, axis, sizes)} in the order of the files: the shape of the whole weight, the axis that it is split
+    along (`None` if each rank has the whole), and the size of that axis on each rank."""
     copied: tuple[str, ...]
     """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
 
     def as_json(self) -> dict[str, object]:
         """Return the plan as JSON data."""
-        ranks = [vars(rank) | {"folder": os.fspath(rank.folder)} for rank in self.ranks]
-        parts = [vars(part) | {"shape": list(part.shape), "sizes": list(part.sizes)} for part in self.parts]
-        return {"schema": SCHEMA, "tp": len(ranks), "ranks": ranks, "weights": parts, "copied": list(self.copied)}
+        ranks = [
+            {"rank": rank, "folder": os.fspath(folder), "tensors": len(self.weights), "bytes": size}
+            for rank, (folder, size) in enumerate(zip(self.folders, self.bytes, strict=True))
+        ]
+        weights = [
+            {"name": name, "shape": list(shape), "axis": axis, "sizes": list(sizes)}
+            for name, (shape, axis, sizes) in self.weights.items()
+        ]
+        return {"schema": SCHEMA, "tp": len(ranks), "ranks": ranks, "weights": weights, "copied": list(self.copied)}
 
     def _kinds(self) -> list[tuple[tuple[str, str], int]]:
         """Return how each kind of weight is split, by names with `*` for numbers, and how many weights it has."""
-        return sorted(Counter((_how(part), _kind(part.name)) for part in self.parts).items())
+        return sorted(Counter((_how(split), _kind(name)) for name, split in self.weights.items()).items())
 
     def _repr_html_(self) -> str:
         columns = ("rank", "tensors", "bytes", "folder")
-        ranks = ((one.rank, one.tensors, one.bytes, one.folder) for one in self.ranks)
+        ranks = [
+            (rank, len(self.weights), size, folder)
+            for rank, (folder, size) in enumerate(zip(self.folders, self.bytes, strict=True))
+        ]
         kinds = [(name, times, how) for (how, name), times in self._kinds()]
         parts = [
-            table(columns, ranks, total=len(self.ranks), numbers=columns[:3], code=("folder",)),
+            table(columns, ranks, total=len(ranks), numbers=columns[:3], code=("folder",)),
             details(
                 "weights", "", table(("name", "weights", "part of a rank"), kinds, numbers=("weights",), code=("name",))
             ),
         ]
         if self.copied:
             parts.append(paragraph(f"beside the weights of each rank: {', '.join(self.copied)}"))
-        return view("ReshardPlan", f"{count(len(self.parts), 'weight')} for {count(len(self.ranks), 'rank')}", *parts)
+        return view("ReshardPlan", f"{count(len(self.weights), 'weight')} for {count(len(ranks), 'rank')}", *parts)
 
     def __str__(self) -> str:
         """Return the plan in readable form: weights whose names differ only in numbers share one line."""
         lines = [
-            f"rank {one.rank}: {one.tensors} tensors, {one.bytes:,} bytes -> {printable(one.folder)}"
-            for one in self.ranks
+            f"rank {rank}: {len(self.weights)} tensors, {size:,} bytes -> {printable(folder)}"
+            for rank, (folder, size) in enumerate(zip(self.folders, self.bytes, strict=True))
         ]
         before = None
         for (how, name), times in self._kinds():
@@ -149,36 +139,18 @@ def _kind(name: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
-def _how(part: Part) -> str:
-    if part.axis is None:
+def _how(split: Split) -> str:
+    shape, axis, sizes = split
+    if axis is None:
         return "whole on each rank"
-    return f"cut along axis {part.axis}" + (", neighbouring ranks have the same part" if part.is_shared else "")
-
-
-def reshard_plan(
-    path: StrPath | Iterable[StrPath],
-    folder: StrPath,
-    tp: int,
-    *,
-    strategies: Strategies = "auto",
-    select: Select | None = None,
-    rename: Rename | str | None = None,
-    dtype: DTypeOption | None = None,
-) -> ReshardPlan:
-    """Return what `reshard` with these arguments would write; only the headers of the files are read.
-
-    Raises:
-        ArgumentError: as for `reshard`.
-        UnsupportedError: as for `reshard`.
-    """
-    with load_weights(path) as node:
-        return _plan(node, path, Path(folder), tp, strategies, LoadRequest(select, rename, dtype))[2]
+    is_shared = sum(sizes) > shape[axis]  # as when there are fewer key heads than ranks
+    return f"cut along axis {axis}" + (", neighbouring ranks have the same part" if is_shared else "")
 
 
 def reshard(
-    path: StrPath | Iterable[StrPath],
-    folder: StrPath,
-    tp: int,
+    checkpoint: Checkpoint,
+    path: StrPath,
+    world_size: int,
     *,
     strategies: Strategies = "auto",
     select: Select | None = None,
@@ -186,65 +158,78 @@ def reshard(
     dtype: DTypeOption | None = None,
     max_shard_size: int | str = "5GB",
     sync: bool = True,
-    verify: bool = False,
+    read_back: bool = False,
     progress: Progress | bool | None = None,
+    threads: int | None = None,
+    plan_only: bool = False,
 ) -> ReshardPlan:
-    """Write `rank-0` to `rank-(tp - 1)`, each a folder that `load_weights` opens, with what `load(shard=...)` gives.
+    """Write `rank-0`, `rank-1` …: each a folder that `load_weights` opens, with what `load(shard=...)` gives.
 
     The metadata of each file has `tensor_parallel_rank` and `tensor_parallel_size`. The configuration, which is that of
-    the whole model, and the tokenizer are copied to each folder. Weights of GGUF files get Hugging Face's names, which
-    the tables use; transformers makes the other files from the metadata.
+    the whole model, and the tokenizer are copied to each folder if the files are on this machine. Weights of GGUF files
+    get Hugging Face's names, which the tables use; transformers makes the other files from the metadata.
 
     Args:
-        path: The checkpoint, as for `load_weights`.
-        folder: The folder that gets the folders of the ranks; it is created if it does not exist.
-        tp: The number of ranks.
-        strategies: How weights are split, as for `load(shard=Shard(rank, tp, strategies))`. "auto" uses the
+        checkpoint: A tree, or anything that `load_weights` opens.
+        path: The folder that gets the folders of the ranks; it is created if it does not exist.
+        world_size: The number of ranks.
+        strategies: How weights are split, as for `load(shard=Shard(rank, world_size, strategies))`. "auto" uses the
             table of the model that the configuration names.
         select: Which weights, as for `save`; of a checkpoint of a training, `"model.*"` leaves the optimizer out.
         rename: New names, as for `save`; or a layout, such as `"transformers5"` or `"vllm"`. A table of strategies goes
             by the names before a mapping, and by those of a layout.
         dtype: As for `save`.
-        max_shard_size: As for `save_sharded`.
-        sync: As for `save_file`.
-        verify: As for `save_file`, of the files of weights.
-        progress: As for `save_file`, for each rank separately.
+        max_shard_size: As for `save`.
+        sync: As for `save`.
+        read_back: As for `save`, of the files of weights.
+        progress: As for `save`, for each rank separately.
+        threads: As for `save`.
+        plan_only: Read headers only, and write nothing.
+
+    Returns:
+        What was written, or would be.
 
     Raises:
         ArgumentError: an invalid number of ranks, some shards of a set without the others, a table that is not known or
             that needs a configuration, or weights that cannot be divided, which the message names (a ValueError).
             Nothing has been written then.
-        UnsupportedError: a GGUF file that `hub_folder` refuses.
+        UnsupportedError: a GGUF file of which no Hugging Face checkpoint can be made.
         ImportError: gguf-py or transformers is missing, for a GGUF file.
         OSError: the system refuses. The ranks that have been written are complete.
+
+    Example:
+        >>> plan = max_weights.reshard(weights, "ranks", 2, strategies={"model.embed_tokens": None})
+        >>> plan.weights["model.norm.weight"], plan.folders[1].name
+        (((8,), None, ()), 'rank-1')
     """
-    folder = Path(folder)
-    with load_weights(path) as node:
+    with opened(checkpoint, "reshard") as node, threads_of_call(threads):
         asked = LoadRequest(select, rename, dtype)
-        node, asked, plan, beside = _plan(node, path, folder, tp, strategies, asked)
-        beside = _made_of(node, plan.ranks[0].folder, dtype, sync) if beside is None else beside
-        for one in plan.ranks:
-            one.folder.mkdir(parents=True, exist_ok=True)
-            save_weights(
+        node, asked, plan, beside = _plan(node, checkpoint, Path(path), world_size, strategies, asked)
+        if plan_only:
+            return plan
+        beside = _made_of(node, plan.folders[0], dtype, sync) if beside is None else beside
+        for rank, folder in enumerate(plan.folders):
+            folder.mkdir(parents=True, exist_ok=True)
+            save(
                 node,
-                one.folder,
+                folder,
+                {"tensor_parallel_rank": str(rank), "tensor_parallel_size": str(world_size)},
                 dtype=dtype,
                 select=asked.select,
                 rename=asked.rename,
-                shard=Shard(one.rank, tp, strategies),
-                metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
+                shard=Shard(rank, world_size, strategies),
                 max_shard_size=max_shard_size,
                 sync=sync,
-                verify=verify,
+                read_back=read_back,
                 progress=progress,
             )
             for file in beside:
-                if file.parent == one.folder or (isinstance(dtype, str | DType) and file.name in _QUANTIZATION):
+                if file.parent == folder or (isinstance(dtype, str | DType) and file.name in _QUANTIZATION):
                     continue
                 content = file.read_bytes()
                 if file.name == "config.json":
                     content = _of_dtype(content, dtype)
-                place_file(one.folder / file.name, content, sync=sync)
+                place_file(folder / file.name, content, sync=sync)
         return plan
 
 
@@ -260,9 +245,9 @@ def _made_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: b
 
 def _plan(
     node: WeightsNode,
-    path: StrPath | Iterable[StrPath],
+    checkpoint: Checkpoint,
     folder: Path,
-    tp: int,
+    world_size: int,
     strategies: Strategies,
     asked: LoadRequest,
 ) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
@@ -270,13 +255,15 @@ def _plan(
 
     These are `None` if they are made from metadata.
     """
-    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        raise ArgumentError(f"tp must be the number of ranks, at least 1, not {tp!r}")
-    read = [path] if isinstance(path, str | os.PathLike) else list(path)
-    own = {info.file for info in infos(node)}
-    check_apart([folder / f"rank-{rank}" for rank in range(tp)], [*read, *own])
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
+        raise ArgumentError(f"world_size must be the number of ranks, at least 1, not {world_size!r}")
+    read = {info.file for info in infos(node)}
+    if isinstance(checkpoint, str | os.PathLike):
+        read.add(os.fspath(checkpoint))
+    folders = [folder / f"rank-{rank}" for rank in range(world_size)]
+    check_apart(folders, [file for file in read if os.path.exists(file)])
     old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
-    old = [name for name in old if int(name.removeprefix("rank-")) >= tp]
+    old = [name for name in old if int(name.removeprefix("rank-")) >= world_size]
     if old:
         raise ArgumentError(
             f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
@@ -290,22 +277,19 @@ def _plan(
         names_of(node)  # refuses a file that is not a checkpoint under new names
         node = renamed(node, "hf")
     else:
-        beside = _beside(node, path)
+        beside = _beside(node, checkpoint)
     if isinstance(asked.rename, str):
         node, asked = _in_layout(node, asked.rename, asked)
-    ranks: list[RankPlan] = []
     requests: list[ResolvedRequest] = []
-    for rank in range(tp):
+    for rank in range(world_size):
         try:
-            request = replace(asked, shard=Shard(rank, tp, strategies)).resolve(node, unpack=_UNPACK)
+            requests.append(replace(asked, shard=Shard(rank, world_size, strategies)).resolve(node, unpack=_UNPACK))
         except ArgumentError as error:
             chosen = replace(asked, dtype=None, packed="keep").resolve(node).infos
-            raise _all_of(node, chosen, Shard(rank, tp, strategies), error) from error
-        requests.append(request)
-        size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))
-        ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(request.names), size))
+            raise _all_of(node, chosen, Shard(rank, world_size, strategies), error) from error
+    sizes = [sum(map(_bytes_of, one.infos, one.dtypes, one.parts)) for one in requests]
     copied = () if beside is None else tuple(file.name for file in beside)
-    return node, asked, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
+    return node, asked, ReshardPlan(tuple(folders), tuple(sizes), dict(_splits(requests)), copied), beside
 
 
 def _in_layout(node: WeightsNode, layout: str, asked: LoadRequest) -> tuple[WeightsNode, LoadRequest]:
@@ -363,21 +347,25 @@ def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
     return (elements * dtype.size_in_bits + 7) // 8
 
 
-def _parts(ranks: list[ResolvedRequest]) -> Iterable[Part]:
+def _splits(ranks: list[ResolvedRequest]) -> Iterable[tuple[str, Split]]:
     first = ranks[0]
     for name, info, *parts in zip(first.new_names, first.infos, *(request.parts for request in ranks), strict=True):
         axis = next((part[0][0] for part in parts if part is not None), None)
         whole = info.logical_shape
-        sizes = () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts)
-        yield Part(name, tuple(whole), axis, sizes)
+        yield name, (tuple(whole), axis, () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts))
 
 
-def _beside(node: WeightsNode, path: StrPath | Iterable[StrPath]) -> list[Path]:
-    """Return the files that belong to the model, in the folder of its weights."""
-    first = next(iter(infos(node)), None)
-    if first is None:
+def _beside(node: WeightsNode, checkpoint: Checkpoint) -> list[Path]:
+    """Return the files that belong to the model, in the folder of its weights; none if that is on another machine."""
+    files = [Path(file) for file in dict.fromkeys(info.file for info in infos(node)) if os.path.isfile(file)]
+    if not files:
         return []
-    alone = isinstance(path, str | os.PathLike) and Path(path).is_file() and not os.fspath(path).endswith(".index.json")
+    folders = dict.fromkeys(file.parent for file in files)  # a delta may be in another one than its base
+    there = sorted(next((one for one in folders if (one / "config.json").is_file()), files[0].parent).iterdir())
+    if isinstance(checkpoint, str | os.PathLike):
+        alone = os.path.isfile(checkpoint) and not os.fspath(checkpoint).endswith(".index.json")
+    else:
+        alone = any(file.suffix in _WEIGHTS and file not in files for file in there)
     to_copy = _KNOWN if alone else _BESIDE
 
     def fits(name: str, patterns: tuple[str, ...]) -> bool:
@@ -385,7 +373,7 @@ def _beside(node: WeightsNode, path: StrPath | Iterable[StrPath]) -> list[Path]:
 
     return [
         file
-        for file in sorted(Path(first.file).parent.iterdir())
+        for file in there
         if fits(file.name, to_copy)
         and not fits(file.name, _NOT_COPIED)
         and file.is_file()
@@ -456,30 +444,20 @@ def main() -> int:
             signal.signal(number, _end)
     try:
         rename = _rename(arguments.rename)
-        if arguments.dry_run:
-            plan = reshard_plan(
-                arguments.path,
-                arguments.out,
-                arguments.tp,
-                strategies=arguments.table,
-                select=arguments.select,
-                rename=rename,
-                dtype=arguments.dtype,
-            )
-        else:
-            plan = reshard(
-                arguments.path,
-                arguments.out,
-                arguments.tp,
-                strategies=arguments.table,
-                select=arguments.select,
-                rename=rename,
-                dtype=arguments.dtype,
-                max_shard_size=arguments.max_shard_size,
-                sync=arguments.sync,
-                verify=arguments.verify,
-                progress=sys.stderr.isatty(),
-            )
+        plan = reshard(
+            arguments.path,
+            arguments.out,
+            arguments.tp,
+            strategies=arguments.table,
+            select=arguments.select,
+            rename=rename,
+            dtype=arguments.dtype,
+            max_shard_size=arguments.max_shard_size,
+            sync=arguments.sync,
+            read_back=arguments.verify,
+            progress=sys.stderr.isatty() and not arguments.dry_run,
+            plan_only=arguments.dry_run,
+        )
     except (ImportError, WeightsError, ValueError, OSError) as error:
         return report_error(error, as_json=arguments.json)
     except KeyboardInterrupt:

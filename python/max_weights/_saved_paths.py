@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path, PosixPath, WindowsPath
+from typing import Literal, TypeAlias
 
 from max_weights._core import check_apart, check_safetensors_name, place_file, shown
 from max_weights.errors import ArgumentError
 
-__all__ = ["folder_path", "paths_of", "place_text", "safetensors_path"]
+__all__ = ["Form", "folder_path", "form_of", "paths_of", "place_text", "safetensors_path"]
 
+Form: TypeAlias = Literal["file", "folder", "gguf"]
 # What single files end with.
 _SUFFIXES = {"safetensors", "gguf", "pt", "pth", "bin", "ckpt"}
 
@@ -32,6 +34,17 @@ class _URLPath(WindowsPath if sys.platform == "win32" else PosixPath):  # type: 
 def paths_of(files: list[Path]) -> list[Path]:
     """Return the files that were written; those of a store are printed as URLs."""
     return [_URLPath(file) if file.parts and file.parts[0] in {"s3:", "gs:", "az:"} else file for file in files]
+
+
+def form_of(path: str | os.PathLike[str], max_shard_size: object) -> Form:
+    """Return what a path says that is saved; of a folder that is there, its name says nothing."""
+    text = os.fsdecode(path)
+    suffix = text.lower().rpartition(".")[2]
+    if os.path.isdir(text) or suffix not in _SUFFIXES:
+        return "folder"
+    if suffix == "gguf":
+        return "gguf"
+    return "file" if max_shard_size is None else "folder"
 
 
 def safetensors_path(path: str | os.PathLike[str]) -> str:

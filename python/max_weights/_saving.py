@@ -1,279 +1,490 @@
-"""Save tensors as safetensors files: files are replaced atomically, and equal tensors give equal bytes."""
+"""Save tensors as safetensors or GGUF files: files are replaced atomically, and equal tensors give equal bytes."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights import _core
-from max_weights._buffer import Buffer
-from max_weights._core import infos, printable, shown
-from max_weights._dtype import DType
+from max_weights._checkpoints import opened
+from max_weights._core import RangeSource, shown
 from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
-from max_weights._quantization import QuantizationEncoding
-from max_weights._renaming import left_out, renamed
-from max_weights._saved_paths import folder_path, paths_of, safetensors_path
+from max_weights._renaming import renamed
+from max_weights._saved_paths import folder_path, form_of, paths_of, safetensors_path
+from max_weights._saved_tensors import (
+    UNPACK,
+    buffer_of,
+    check_names,
+    check_whole,
+    computed_names,
+    encoding_of,
+    items_of,
+    metadata_of,
+    prepared,
+    quoted,
+    require,
+)
+from max_weights._saving_gguf import Encoding, write_gguf
 from max_weights._sizes import bytes_of
-from max_weights._weight_data import WeightData
+from max_weights._threads import threads_of_call
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Self, Unpack
 
-    import torch
     from torch.distributed import ProcessGroup
 
+    from max_weights._checkpoints import Checkpoint, Tensors
     from max_weights._core import WeightsNode
+    from max_weights._dtype import DType
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
-    from max_weights._ranks.saving import Files
     from max_weights._remote import Remote
+    from max_weights._saved_paths import Form
     from max_weights._selection import Select
     from max_weights.sharding._by_name import Shard
 
-__all__ = ["SafetensorsWriter", "save_file", "save_sharded", "save_weights"]
+__all__ = ["SafetensorsWriter", "save", "save_file", "save_gguf", "save_sharded"]
 
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
 IfExists = Literal["replace", "fail", "same"]
 Strided = Literal["copy", "refuse"]
 
-_UNPACK = (
-    ", which a safetensors file cannot hold: weights.save(path, dtype='bfloat16') decodes them, "
-    "and save_gguf keeps them"
-)
+
+class WriteOptions(TypedDict, total=False):
+    """Options of all that is saved; `save` says what they are."""
+
+    sync: bool
+    read_back: bool
+    progress: Progress | bool | None
+    remote: Remote | None
+    if_exists: IfExists
+    threads: int | None
 
 
-def save_file(
-    tensors: object,
-    path: StrPath,
-    metadata: Mapping[str, str] | None = None,
-    *,
-    tied: Tied = "copy",
-    strided: Strided = "copy",
-    alignment: int = 64,
-    sync: bool = True,
-    verify: bool = False,
-    progress: Progress | bool | None = None,
-    remote: Remote | None = None,
-    if_exists: IfExists = "replace",
-) -> None:
-    """Save tensors as one safetensors file.
+class FileOptions(WriteOptions, total=False):
+    """Options of safetensors files."""
 
-    The bytes are written to a temporary file in the same folder, which takes the place of `path` once it is complete. A
-    failure before that leaves the old file untouched, and you can save over a file that is loaded at that moment. A
-    file that is replaced keeps its permissions; a new one gets those that the umask gives. A symbolic link is replaced,
-    not followed.
+    tied: Tied
+    strided: Strided
+    alignment: int
 
-    The same tensors and metadata give the same bytes, in whatever order they are given.
 
-    Args:
-        tensors: {name: tensor}, where each is an array of NumPy, a tensor of torch, JAX or MAX, a weight, or anything
-            that supports DLPack, on any device; or a module of torch or of this package; or a tree of weights, which is
-            saved as `weights.save` does.
-        path: The file; or the URL of an object: `s3://bucket/key`, `gs://`, `az://`. An object gets its name when all
-            of its bytes are there; after an error nothing of it is.
-        metadata: Strings by name. "format" is "pt" unless you set it, because other libraries ask for it.
-        tied: What to do with tensors that are the same one, with the same memory, dtype, shape and strides: "copy"
-            writes each of them; "alias" writes the first by name and records the others in the metadata as {other name:
-            first name}, as `save_model` of safetensors does (a tensor whose name is already a key of the metadata is
-            written); "refuse" raises an error.
-        strided: What to do with tensors that are not contiguous: "copy" writes their elements in C order, "refuse"
-            raises an error.
-        alignment: The data begins at a multiple of this many bytes, and so does every tensor whose size is a multiple
-            of it.
-        sync: Wait until the bytes are on the disk, so that a loss of power leaves either the old file or the new one.
-        verify: Read back what was written, past the page cache where the system can, and compare it before the file
-            takes its place; of an object, what the store sends when it has its name.
-        progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
-        remote: For a URL: what the environment does not say of the store.
-        if_exists: What becomes of a file that is there: "replace" it; "fail"; or "same", with which it stays and counts
-            as saved if it has the bytes that would be written, and is an error otherwise. An object that stands is not
-            sent again: its tag is compared if it is made of MD5s, or else it is read.
+class FolderOptions(FileOptions, total=False):
+    """Options of a folder of them."""
+
+    max_shard_size: int | str | None
+    name: str
+    group: ProcessGroup | None
+    rank_timeout: float
+
+
+class GGUFOptions(WriteOptions, total=False):
+    """Options of GGUF files."""
+
+    quantize: Encoding | Mapping[str, Encoding] | None
+    max_shard_size: int | str | None
+
+
+class TreeOptions(WriteOptions, total=False):
+    """Options of a tree of weights."""
+
+    dtype: DTypeOption | None
+    rename: Rename | str | None
+    select: Select | None
+    shard: Shard | None
+    max_shard_size: int | str | None
+    name: str
+    alignment: int
+    quantize: Encoding | Mapping[str, Encoding] | None
+
+
+def require_options(verb: str, keywords: Any, given: Iterable[str]) -> None:
+    """Refuse options that a function does not have.
 
     Raises:
-        ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path
-            that ends in `.gguf` (`save_gguf` writes such files), or that of one of several files of the tree.
-        UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
-        TypeError: something that is not a tensor.
-        FormatError: `verify`, and something else is read back than was written. The file is not put in its place; an
-            object has its name by then.
-        FileExistsError: there is such a file, and `if_exists` is "fail"; or "same", and it is another one.
-        OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
-            that the file has been replaced.
+        TypeError: one is not among its keywords.
     """
-    file = safetensors_path(path)
-    if isinstance(tensors, _core.WeightsNode):
-        if tied == strided == "copy":  # as a tree is saved by itself: in parts, never in memory as a whole
-            save_weights(
-                tensors,
-                file,
-                metadata=metadata,
-                alignment=alignment,
-                sync=sync,
-                verify=verify,
-                progress=progress,
-                remote=remote,
-                if_exists=if_exists,
-            )
-            return
-        _check_whole(tensors, file)
-    named, noted = _prepared(tensors, metadata, tied, strided)
-    report, finish = progress_of(progress)
-    try:
-        _core.save_tensors(
-            file,
-            list(named),
-            list(named.values()),
-            noted,
-            alignment=alignment,
-            sync=sync,
-            verify=verify,
-            progress=report,
-            store=None if remote is None else remote._store,
-            if_exists=if_exists,
-        )
-    finally:
-        finish()
+    for name in given:
+        if name not in keywords.__optional_keys__:
+            raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
 
 
-def save_sharded(
-    tensors: object,
-    folder: StrPath,
-    metadata: Mapping[str, str] | None = None,
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """All of them."""
+
+    dtype: DTypeOption | None = None
+    rename: Rename | str | None = None
+    select: Select | None = None
+    shard: Shard | None = None
+    max_shard_size: int | str | None = None
+    name: str = "model"
+    tied: Tied = "copy"
+    strided: Strided = "copy"
+    alignment: int = 64
+    quantize: Encoding | Mapping[str, Encoding] | None = None
+    group: ProcessGroup | None = None
+    rank_timeout: float = 600.0
+    sync: bool = True
+    read_back: bool = False
+    progress: Progress | bool | None = None
+    remote: Remote | None = None
+    if_exists: IfExists = "replace"
+    threads: int | None = None
+
+    @classmethod
+    def of(cls, verb: str, keywords: Any, given: Mapping[str, Any]) -> _Options:
+        """Return those that a function takes."""
+        require_options(verb, keywords, given)
+        return cls(**given)
+
+    def given(self, names: Iterable[str]) -> list[str]:
+        """Return which of these are set."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return [
+            name
+            for name in names
+            if (values[name][0] is not None if values[name][1] is None else values[name][0] != values[name][1])
+        ]
+
+    def refuse(self, verb: str, names: Iterable[str], why: str) -> None:
+        """Refuse options that would have no effect."""
+        for name in self.given(names):
+            raise ArgumentError(f"{verb}: {name}= {why}")
+
+    def native(self) -> dict[str, Any]:
+        """Return those that compiled code takes of every format."""
+        store = None if self.remote is None else self.remote._store
+        return {"sync": self.sync, "verify": self.read_back, "store": store, "if_exists": self.if_exists}
+
+
+_OF_TREES = ("dtype", "rename", "select", "shard")
+_OF_SAFETENSORS = (*_OF_TREES, "name", "tied", "strided", "alignment", "group")
+
+
+def save(
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, Any] | None = None,
     *,
-    max_shard_size: int | str = "5GB",
+    dtype: DTypeOption | None = None,
+    rename: Rename | str | None = None,
+    select: Select | None = None,
+    shard: Shard | None = None,
+    max_shard_size: int | str | None = None,
     name: str = "model",
     tied: Tied = "copy",
     strided: Strided = "copy",
     alignment: int = 64,
+    quantize: Encoding | Mapping[str, Encoding] | None = None,
+    group: ProcessGroup | None = None,
+    rank_timeout: float = 600.0,
     sync: bool = True,
-    verify: bool = False,
+    read_back: bool = False,
     progress: Progress | bool | None = None,
     remote: Remote | None = None,
     if_exists: IfExists = "replace",
-    group: ProcessGroup | None = None,
-    timeout: float = 600.0,
+    threads: int | None = None,
 ) -> list[Path]:
-    """Save tensors as a folder of safetensors files with an index, as on the Hugging Face hub.
+    """Save tensors, a module or a checkpoint: as a safetensors file, a folder of them, or a GGUF file.
 
-    Files are filled one after the other, in the order of the names, where numbers in names are compared as numbers. If
-    everything fits into one file, there is no index. All files are complete before the first one is put in its place;
-    then files that an older save left under the same name are removed.
+    The path says which: `model.safetensors` is one file, `model.gguf` a GGUF file, and any other name is a folder as on
+    the Hugging Face hub, with an index if there are several files. An option that the format does not have is an error.
+
+    Files are complete before the first takes its place, and a failure before that leaves the old ones: you can save
+    over a file that is loaded. A file that is replaced keeps its permissions; a symbolic link is replaced, not
+    followed. Files of an older save under the same name are removed. The same tensors and metadata give the same bytes,
+    in whatever order they are given. A checkpoint is read, converted and written in parts, in constant memory.
 
     Args:
-        tensors: As for `save_file`.
-        folder: The folder, which is created if it does not exist; or the URL of one, as for `save_file`. There the
-            files get their names one after the other, the index last.
-        metadata: As for `save_file`, written to each file.
-        max_shard_size: The most bytes of tensors in a file: a number, or a string such as "5GB" or "500MiB". A larger
-            tensor gets a file of its own.
-        name: What the names of the files begin with: "model" gives `model-00001-of-00003.safetensors` and
-            `model.safetensors.index.json`.
-        tied: As for `save_file`.
-        strided: As for `save_file`.
-        alignment: As for `save_file`.
-        sync: As for `save_file`.
-        verify: As for `save_file`.
-        progress: As for `save_file`.
-        remote: As for `save_file`.
-        if_exists: As for `save_file`.
-        group: A process group of torch.distributed, all of whose ranks call this, each with what it has of the same
-            tensors: parts of distributed ones (DTensor), and all of the others. Every rank writes its own part of the
-            final files, and what several have is written once; what would be many short rows, and the parts of uploads,
-            are exchanged first. The bytes are those that one process would write. All have to see the folder under one
-            path, or the URL. With distributed tensors the default is all ranks.
-        timeout: For how many seconds the ranks wait for one that does not answer.
+        tensors: {name: tensor}, with arrays of NumPy, tensors of torch, JAX or MAX, weights, or anything that supports
+            DLPack, on any device; a module of torch or of this package; or a checkpoint: a tree or a branch, which
+            keeps its full names, or a path.
+        path: The file or folder, which is created; or its URL: `s3://bucket/key`, `gs://`, `az://`. An object gets its
+            name when all of its bytes are there, an index last.
+        metadata: Of safetensors, strings by name, for each file; "format" is "pt" unless you set it, because other
+            libraries ask for it. Of GGUF, also bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32),
+            lists of one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
+            `general.architecture`.
+        dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and packed weights are
+            decoded. Packed weights of GGUF files need one. This and the next three are for safetensors.
+        rename: As for `load`: a function of the name, a mapping, or a layout such as "hf". With the names of Hugging
+            Face, tensors that llama.cpp computes from the configuration are left out, unless `select` says otherwise.
+        select: As for `load`.
+        shard: As for `load`: that rank's part of each weight is saved.
+        max_shard_size: The most bytes of tensors in a file of a folder, or of a set of GGUF files: a number, or a text
+            such as "500MiB". A larger tensor gets a file of its own. Default: "5GB" in a folder.
+        name: What names of files in a folder begin with.
+        tied: Tensors that are the same memory, with one dtype, shape and strides: "copy" writes each; "alias" writes
+            the first by name and notes the others in the metadata, as `save_model` of safetensors does; "refuse" is an
+            error.
+        strided: Tensors that are not contiguous: "copy" writes their elements in C order, "refuse" is an error.
+        alignment: The data, and tensors whose size is a multiple of it, begin at a multiple of so many bytes.
+        quantize: An encoding of GGUF that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the matrices that
+            llama.cpp quantizes; norms and vectors become float32. Or {pattern: encoding}, of which the first that fits
+            a name counts.
+        group: A process group of torch.distributed, all of whose ranks call this with one folder, each with its parts
+            of the same tensors (DTensor) and all others. What several ranks have is written once, with the bytes that
+            one process would write. With distributed tensors the default is all ranks.
+        rank_timeout: For how many seconds ranks wait for one that does not answer.
+        sync: Wait until the bytes are on the disk.
+        read_back: Read back what was written, past the page cache where the system can, and compare it before files
+            take their places; of an object, what the store sends.
+        progress: True for a bar, or a function of the bytes done and the total.
+        remote: What the environment does not say of the store that is written to.
+        if_exists: "replace" a file that is there; "fail"; or "same", with which it stays if it has the bytes that would
+            be written, and is an error otherwise. Of an object, the tag is compared if it can be.
+        threads: How many threads this uses.
 
     Returns:
-        The paths of the files, the index last.
+        The paths of the files, an index last.
 
     Raises:
-        ValueError: as for `save_file`, or the size is not valid.
-        FileExistsError: as for `save_file`, of any of the files.
-        UnsupportedError: as for `save_file`.
-        TypeError: something that is not a tensor.
-        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
-        OSError: the system refuses, for lack of space or of permission.
-        RankError: on all ranks of `group`, what went wrong on one of them. What was in the folder is as it was.
+        ArgumentError: an option that the format or the tensors do not have, a name that a file cannot have, packed
+            weights in safetensors, a path of another format or of one of several files of the checkpoint, tied or
+            strided tensors that are refused, two weights with one name, floats that would become integers; for GGUF, a
+            name of 64 bytes or more, more than four dimensions, or rows that do not fill blocks (a ValueError).
+        WeightNotFoundError: a name or pattern that fits nothing.
+        UnsupportedError: elements of a type that the format does not have, or an encoding that cannot be written.
+        TypeError: something that is not a tensor, or metadata of another type.
+        FormatError: `read_back`, and something else is read than was written. Files are not put in their place; an
+            object has its name by then.
+        FileExistsError: there is such a file, and `if_exists` is "fail"; or "same", and it is another one.
+        OSError: the system refuses. Nothing has changed then, unless the error says so.
+        RankError: on all ranks of `group`, what went wrong on one of them.
+
+    Example:
+        >>> max_weights.save(model, "saved.safetensors")
+        [PosixPath('saved.safetensors')]
+        >>> max_weights.save(weights, "half", dtype="float16", max_shard_size=400)[-1].name
+        'model.safetensors.index.json'
     """
-    if group is not None or _has_distributed(tensors):
-        from max_weights._ranks.saving import Files
+    options = _Options(
+        dtype=dtype,
+        rename=rename,
+        select=select,
+        shard=shard,
+        max_shard_size=max_shard_size,
+        name=name,
+        tied=tied,
+        strided=strided,
+        alignment=alignment,
+        quantize=quantize,
+        group=group,
+        rank_timeout=rank_timeout,
+        sync=sync,
+        read_back=read_back,
+        progress=progress,
+        remote=remote,
+        if_exists=if_exists,
+        threads=threads,
+    )
+    return _save("save", form_of(path, max_shard_size), tensors, path, metadata, options)
 
-        refused = {"tied": tied != "copy", "strided": strided != "copy", "verify": verify}
-        refused["if_exists"] = if_exists != "replace"
-        size, store = bytes_of(max_shard_size), None if remote is None else remote._store
-        to = Files(folder_path(folder, name), metadata_of(metadata), size, name, alignment, sync, store)
-        return _save_in_group(tensors, to, refused, group, timeout, progress)
-    refuse_group_options("save_sharded", rank_timeout=timeout)
-    if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
-        return save_weights(
-            tensors,
-            folder,
-            metadata=metadata,
-            max_shard_size=max_shard_size,
-            name=name,
-            alignment=alignment,
-            sync=sync,
-            verify=verify,
-            progress=progress,
-            remote=remote,
-            if_exists=if_exists,
+
+def save_file(
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, str] | None = None,
+    **options: Unpack[FileOptions],
+) -> list[Path]:
+    """Save tensors as one safetensors file, whatever it is called: `save` with fewer options.
+
+    Args:
+        tensors: What is saved; this and all others are what they are for `save`.
+        path: The file.
+        metadata: Strings by name.
+        **options: `tied`, `strided`, `alignment`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+
+    Returns:
+        The path of the file, in a list.
+
+    Raises:
+        ArgumentError: as for `save` (a ValueError), and as the other errors.
+
+    Example:
+        >>> max_weights.save_file({"a": np.ones(4, np.float32)}, "one.safetensors", {"step": "100"})
+        [PosixPath('one.safetensors')]
+    """
+    return _save("save_file", "file", tensors, path, metadata, _Options.of("save_file", FileOptions, options))
+
+
+def save_sharded(
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, str] | None = None,
+    **options: Unpack[FolderOptions],
+) -> list[Path]:
+    """Save tensors as a folder of safetensors files with an index, whatever it is called: `save` with fewer options.
+
+    Args:
+        tensors: What is saved; this and all others are what they are for `save`.
+        path: The folder.
+        metadata: Strings by name.
+        **options: Those of `save_file`, and `max_shard_size`, `name`, `group`, `rank_timeout`.
+
+    Returns:
+        The paths of the files, an index last.
+
+    Raises:
+        ArgumentError: as for `save` (a ValueError), and as the other errors.
+
+    Example:
+        >>> [path.name for path in max_weights.save_sharded({"a": np.ones(4)}, "folder")]
+        ['model.safetensors']
+    """
+    return _save("save_sharded", "folder", tensors, path, metadata, _Options.of("save_sharded", FolderOptions, options))
+
+
+def save_gguf(
+    tensors: Checkpoint | Tensors,
+    path: StrPath,
+    metadata: Mapping[str, Any] | None = None,
+    **options: Unpack[GGUFOptions],
+) -> list[Path]:
+    """Save tensors as a GGUF file (version 3, little-endian) or a set of them: `save` with fewer options.
+
+    A tree of a GGUF file keeps its metadata, and packed weights stay packed.
+
+    Args:
+        tensors: What is saved, as for `save`; a mapping may also hold packed `WeightData`.
+        path: The file, such as `model.gguf`; of a set: `model-00001-of-00003.gguf` ….
+        metadata: Values by key, as for `save`.
+        **options: `quantize`, `max_shard_size`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        ArgumentError: as for `save` (a ValueError), and as the other errors.
+
+    Example:
+        >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"}, quantize={"lm_head": "f32"})
+        [PosixPath('out.gguf')]
+    """
+    return _save("save_gguf", "gguf", tensors, path, metadata, _Options.of("save_gguf", GGUFOptions, options))
+
+
+def _save(
+    verb: str, form: Form, tensors: Any, path: StrPath, metadata: Mapping[str, Any] | None, options: _Options
+) -> list[Path]:
+    """Save in one form whatever can be saved; `verb` is what the caller called."""
+    if isinstance(tensors, str | os.PathLike | RangeSource) or _are_paths(tensors):
+        with opened(tensors, verb) as tree:
+            return _save(verb, form, tree, path, metadata, options)
+    is_tree = isinstance(tensors, _core.WeightsNode)
+    by_ranks = form == "folder" and (options.group is not None or _has_distributed(tensors))
+    if form == "gguf":
+        options.refuse(verb, _OF_SAFETENSORS, "is for safetensors files, and this writes GGUF: leave it out")
+    else:
+        options.refuse(verb, ("quantize",), "is for GGUF files, whose names end in .gguf: leave it out")
+    if form == "file":
+        options.refuse(verb, ("name", "group"), "is for a folder of files, whose path ends in no .safetensors")
+    if not by_ranks:
+        refuse_group_options(verb, rank_timeout=options.rank_timeout)
+        if not is_tree and options.given(_OF_TREES):  # their memory is converted and written in parts, too
+            with opened(tensors, verb, tensors=True) as tree:
+                return _save(verb, form, tree, path, metadata, options)
+    with threads_of_call(options.threads):
+        if by_ranks:
+            return _save_by_ranks(verb, tensors, folder_path(path, options.name), metadata, options)
+        report, finish = progress_of(options.progress)
+        native = options.native() | {"progress": report}
+        try:
+            if form == "gguf":
+                return write_gguf(tensors, path, metadata, options.quantize, options.max_shard_size, native)
+            native["alignment"] = options.alignment
+            if form == "file":
+                target = safetensors_path(path)
+            else:
+                target = folder_path(path, options.name)
+                most = "5GB" if options.max_shard_size is None else options.max_shard_size
+                native |= {"stem": options.name, "max_shard_size": bytes_of(most)}
+            if is_tree and options.tied == options.strided == "copy":
+                return _save_tree(tensors, target, metadata_of(metadata), options, native)
+            options.refuse(verb, _OF_TREES, "converts in parts, which have no tied= and no strided=")
+            if is_tree and form == "file":
+                check_whole(tensors, target)
+            named, noted = prepared(tensors, metadata, options.tied, options.strided)
+            return paths_of(_core.save_tensors(target, list(named), list(named.values()), noted, **native))
+        finally:
+            finish()
+
+
+def _save_tree(
+    node: WeightsNode, target: str, metadata: dict[str, str], options: _Options, native: dict[str, Any]
+) -> list[Path]:
+    """Save the weights of a tree as safetensors: in parts, never in memory as a whole."""
+    rename, select = options.rename, options.select
+    if isinstance(rename, str):  # before it is said what is left out of the new names
+        node, rename = renamed(node, rename), None
+    computed = computed_names(node)
+    if select is None and computed:
+        select = lambda name: name not in computed  # noqa: E731 (a request takes a function of the name)
+    request = LoadRequest(select, rename, options.dtype, shard=options.shard).resolve(node, unpack=UNPACK)
+    for info, to in zip(request.infos, request.dtypes, strict=True):
+        require(
+            to is None or to.is_float() or not holds_floats(info),
+            f"weight '{shown(info.name)}' holds floats, which would lose their fractions as {to and to.name}: give a "
+            "dtype of floats, or convert them with astype() and call save_file",
         )
-    named, noted = _prepared(tensors, metadata, tied, strided)
-    report, finish = progress_of(progress)
-    try:
-        files = _core.save_tensors(
-            folder_path(folder, name),
-            list(named),
-            list(named.values()),
-            noted,
-            alignment=alignment,
-            sync=sync,
-            verify=verify,
-            stem=name,
-            max_shard_size=bytes_of(max_shard_size),
-            progress=report,
-            store=None if remote is None else remote._store,
-            if_exists=if_exists,
-        )
-        return paths_of(files)
-    finally:
-        finish()
+    check_names(request.new_names)
+    files = _core.save_converted(
+        request.node,
+        request.names,
+        request.new_names,
+        request.dtypes,
+        target,
+        metadata,
+        cuts=request.parts,
+        **native,
+    )
+    return paths_of(files)
 
 
-def _save_in_group(
-    tensors: object,
-    files: Files,
-    refused: Mapping[str, bool],
-    group: ProcessGroup | None,
-    timeout: float,
-    progress: Progress | bool | None,
+def _save_by_ranks(
+    verb: str, tensors: Any, folder: str, metadata: Mapping[str, str] | None, options: _Options
 ) -> list[Path]:
     """Save what several ranks have."""
-    from max_weights._ranks.saving import save_in_group
+    from max_weights._ranks.saving import Files, save_in_group
 
-    if option := next((option for option, is_set in refused.items() if is_set), None):
-        raise ArgumentError(f"save_sharded by several ranks has no {option}=")
-    _require(
-        not isinstance(tensors, _core.WeightsNode),
-        "a tree of weights is saved by one process: call save_sharded without group",
+    options.refuse(
+        verb, (*_OF_TREES, "tied", "strided", "read_back", "if_exists"), "is for one process, not for several ranks"
     )
+    require(
+        not isinstance(tensors, _core.WeightsNode),
+        f"a tree of weights is saved by one process: call {verb} without group",
+    )
+    most = bytes_of("5GB" if options.max_shard_size is None else options.max_shard_size)
+    store = None if options.remote is None else options.remote._store
+    files = Files(folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, store)
 
     def items() -> list[tuple[str, object]]:
         named = items_of(tensors)
         packed = [name for name, tensor in named if encoding_of(tensor) is not None]
-        _require(not packed, f"{_names(packed)} packed in blocks{_UNPACK}")
-        _check_names(name for name, _ in named)
+        require(not packed, f"{quoted(packed)} packed in blocks{UNPACK}")
+        check_names(name for name, _ in named)
         return named
 
-    return save_in_group(items, buffer_of, files, group, timeout, progress)
+    return save_in_group(items, buffer_of, files, options.group, options.rank_timeout, options.progress)
+
+
+def _are_paths(tensors: object) -> bool:
+    """Whether this is a list of the files of a checkpoint."""
+    return (
+        isinstance(tensors, list | tuple)
+        and bool(tensors)
+        and all(isinstance(one, str | os.PathLike | RangeSource) for one in tensors)
+    )
 
 
 def _has_distributed(tensors: object) -> bool:
@@ -285,63 +496,6 @@ def _has_distributed(tensors: object) -> bool:
         return any(isinstance(tensor, library.DTensor) for tensor in tensors.values())
     of_module = [getattr(tensors, name, None) for name in ("parameters", "buffers")]
     return any(isinstance(one, library.DTensor) for each in of_module if callable(each) for one in each())
-
-
-def save_weights(
-    node: WeightsNode,
-    path: StrPath,
-    *,
-    dtype: DTypeOption | None = None,
-    rename: Rename | str | None = None,
-    select: Select | None = None,
-    shard: Shard | None = None,
-    metadata: Mapping[str, str] | None = None,
-    max_shard_size: int | str | None = None,
-    name: str = "model",
-    alignment: int = 64,
-    sync: bool = True,
-    verify: bool = False,
-    progress: Progress | bool | None = None,
-    remote: Remote | None = None,
-    if_exists: IfExists = "replace",
-) -> list[Path]:
-    """Save the weights of a tree as safetensors; see `WeightsNode.save`."""
-    target = safetensors_path(path) if max_shard_size is None else folder_path(path, name)
-    if isinstance(rename, str):  # before it is said what is left out of the new names
-        node, rename = renamed(node, rename), None
-    computed = _computed(node)
-    if select is None and computed:
-        select = lambda name: name not in computed  # noqa: E731 (a request takes a function of the name)
-    request = LoadRequest(select, rename, dtype, shard=shard).resolve(node, unpack=_UNPACK)
-    for info, to in zip(request.infos, request.dtypes, strict=True):
-        _require(
-            to is None or to.is_float() or not holds_floats(info),
-            f"weight '{shown(info.name)}' holds floats, which would lose their fractions as {to and to.name}: give a "
-            "dtype of floats, or convert them with astype() and call save_file",
-        )
-    _check_names(request.new_names)
-    report, finish = progress_of(progress)
-    try:
-        files = _core.save_converted(
-            request.node,
-            request.names,
-            request.new_names,
-            request.dtypes,
-            target,
-            metadata_of(metadata),
-            cuts=request.parts,
-            alignment=alignment,
-            sync=sync,
-            verify=verify,
-            stem=name,
-            max_shard_size=None if max_shard_size is None else bytes_of(max_shard_size),
-            progress=report,
-            store=None if remote is None else remote._store,
-            if_exists=if_exists,
-        )
-        return paths_of(files)
-    finally:
-        finish()
 
 
 class SafetensorsWriter:
@@ -356,18 +510,18 @@ class SafetensorsWriter:
     given up: its writer is closed.
 
     Args:
-        path: The file, or the URL of an object, as for `save_file`.
+        path: The file, or the URL of an object, as for `save`.
         tensors: {name: (dtype, shape)}.
-        metadata: As for `save_file`.
-        alignment: As for `save_file`.
-        sync: As for `save_file`.
-        verify: As for `save_file`.
-        remote: As for `save_file`.
-        if_exists: As for `save_file`.
+        metadata: As for `save`.
+        alignment: As for `save`.
+        sync: As for `save`.
+        read_back: As for `save`.
+        remote: As for `save`.
+        if_exists: As for `save`.
 
     Raises:
         ValueError: a name that a file cannot have, or a shape that does not fill whole bytes.
-        FileExistsError: as for `save_file`, here or when it is finished.
+        FileExistsError: as for `save`, here or when it is finished.
         OSError: the system refuses, for lack of space or of permission.
     """
 
@@ -379,11 +533,11 @@ class SafetensorsWriter:
         *,
         alignment: int = 64,
         sync: bool = True,
-        verify: bool = False,
+        read_back: bool = False,
         remote: Remote | None = None,
         if_exists: IfExists = "replace",
     ) -> None:
-        _check_names(tensors)
+        check_names(tensors)
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
         file = safetensors_path(path)
         noted = metadata_of(metadata)
@@ -393,7 +547,7 @@ class SafetensorsWriter:
             noted,
             alignment=alignment,
             sync=sync,
-            verify=verify,
+            verify=read_back,
             store=None if remote is None else remote._store,
             if_exists=if_exists,
         )
@@ -449,149 +603,3 @@ class SafetensorsWriter:
             self.finish()
         else:
             self.discard()
-
-
-def _computed(node: WeightsNode) -> set[str]:
-    """Return the names in a tree with Hugging Face's names that llama.cpp alone has: it computes these tensors."""
-    return set() if node._scheme is None else set(left_out(info.name for info in infos(node)))
-
-
-def _check_whole(node: WeightsNode, path: str) -> None:
-    """Check that the file is not one of several of a tree: the others could not be opened without it."""
-    files = {os.path.abspath(info.file) for info in infos(node)}
-    _require(
-        len(files) < 2 or os.path.abspath(path) not in files,
-        f"'{printable(path)}': it is one of several files of the checkpoint, which could not be opened without it; "
-        "write to another file",
-    )
-
-
-def _prepared(
-    tensors: object, metadata: Mapping[str, str] | None, tied: Tied, strided: Strided
-) -> tuple[dict[str, Buffer], dict[str, str]]:
-    """Return the tensors to write, and the metadata."""
-    _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it must be "copy", "alias" or "refuse"')
-    _require(strided in ("copy", "refuse"), f'strided={strided!r}: it must be "copy" or "refuse"')
-    noted = metadata_of(metadata)
-    by_name = dict(items_of(tensors))
-    packed = [name for name, tensor in by_name.items() if encoding_of(tensor) is not None]
-    _require(
-        not packed,
-        f"{_names(packed)} packed in blocks{_UNPACK}; `to_buffer()` of a weight's data gives the bytes as they are",
-    )
-    named = {name: buffer_of(name, tensor) for name, tensor in by_name.items()}
-    _check_names(named)
-    if strided == "refuse":
-        not_contiguous = [name for name, buffer in named.items() if not buffer.is_contiguous]
-        _require(
-            not not_contiguous,
-            f"{_names(not_contiguous)} not contiguous; make them contiguous, or save with strided='copy'",
-        )
-    if tied == "copy":
-        return named, noted
-    groups: dict[object, list[str]] = {}
-    for name, buffer in sorted(named.items()):
-        if buffer.num_elements:
-            place = (buffer.device, buffer._data_ptr(), buffer.dtype, buffer.shape, buffer.strides)
-            groups.setdefault(place, []).append(name)
-    for first, *others in groups.values():
-        _require(
-            tied == "alias" or not others, f"{_names([first, *others])} one tensor; save with tied='copy' or 'alias'"
-        )
-        for name in others:
-            if noted.setdefault(name, first) == first:  # else the key says something else, and nothing would name it
-                del named[name]
-    return named, noted
-
-
-def _check_names(names: Iterable[str]) -> None:
-    """Check that tensors can be found again by these names."""
-    odd = [name for name in names if isinstance(name, str) and (not name or "\0" in name)]
-    _require(not odd, f"{_names(odd)} not a name that can be loaded again: a name must not be empty or contain NUL")
-
-
-def items_of(tensors: Any) -> list[tuple[str, object]]:
-    """Return the tensors of any object that has some by name; for a tree of weights and its nodes, their data."""
-    if isinstance(tensors, _core.WeightsNode):
-        computed = _computed(tensors)
-        return [(name, weight.data()) for name, weight in tensors.items() if name not in computed]
-    if isinstance(tensors, Mapping):
-        return [
-            (name, tensor.data() if isinstance(tensor, _core.WeightsNode) else tensor)
-            for name, tensor in tensors.items()
-        ]
-    if hasattr(type(tensors), "state_dict"):  # a module of torch or of this package
-        return items_of(tensors.state_dict())
-    raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
-
-
-def encoding_of(tensor: object) -> QuantizationEncoding | None:
-    """Return how the elements of a weight, ours or MAX's, are packed; `None` if they are not."""
-    encoding = getattr(tensor, "quantization_encoding", None)
-    return None if encoding is None else QuantizationEncoding(encoding.value)
-
-
-def buffer_of(name: str, tensor: object) -> Buffer:
-    """Return the memory of a tensor, whatever its layout and device.
-
-    Raises:
-        TypeError: it is not a tensor, or the name is not a string.
-        ArgumentError: a tensor without elements in memory, or with a dtype that has no counterpart here (a ValueError).
-        UnsupportedError: the data of a weight with such a dtype, which are the bytes as stored in its file.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"the names of tensors must be strings, not {name!r}")
-    if isinstance(tensor, WeightData) and tensor.refusal is not None:
-        raise tensor.refusal.with_traceback(None)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
-        try:
-            tensor = _plain(name, tensor)
-        except ArgumentError:
-            raise
-        except (RuntimeError, ValueError) as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
-    return Buffer.of(tensor, f"tensor '{shown(name)}'")
-
-
-def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a torch tensor as one of numbers in memory."""
-    import torch
-
-    tensor = tensor.detach()
-    for refused, what in (
-        (tensor.is_meta, "on the device meta, and has no elements; load it first"),
-        (tensor.is_quantized, "quantized; save what dequantize() returns"),
-        (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() returns"),
-        (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() returns"),
-        (
-            hasattr(tensor, "full_tensor"),
-            "spread over several processes; call save_sharded on all of them, or save what full_tensor() returns",
-        ),
-    ):
-        _require(not refused, f"tensor '{shown(name)}': it is {what}")
-    DType.from_torch(tensor.dtype)  # a ValueError for a dtype that only torch has
-    return tensor.resolve_conj().resolve_neg()
-
-
-def metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the metadata of a file, including the framework it is for."""
-    noted = {"format": "pt", **(metadata or {})}
-    for key, value in noted.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(
-                f"metadata must map strings to strings, not {key!r}: {value!r}; write str(...) or json.dumps(...)"
-            )
-    return noted
-
-
-def _names(names: list[str]) -> str:
-    """Return the first few names, to begin a sentence with."""
-    quoted = [f"'{shown(name)}'" for name in names[:5]]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{', '.join(quoted)}{more} {'is' if len(names) == 1 else 'are'}"
-
-
-def _require(condition: object, message: str) -> None:
-    if not condition:
-        raise ArgumentError(message)

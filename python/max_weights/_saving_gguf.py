@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING, Any
 from max_weights import _core
 from max_weights._core import infos, shown
 from max_weights._dtype import DType
-from max_weights._progress import progress_of
 from max_weights._quantization import QuantizationEncoding
 from max_weights._saved_paths import paths_of
-from max_weights._saving import IfExists, StrPath, buffer_of, encoding_of, items_of
+from max_weights._saved_tensors import buffer_of, encoding_of, items_of
 from max_weights._selection import fits, require_effect
 from max_weights._sizes import bytes_of
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from max_weights._buffer import Buffer
-    from max_weights._progress import Progress
-    from max_weights._remote import Remote
 
-__all__ = ["save_gguf"]
+__all__ = ["Encoding", "write_gguf"]
 
 Encoding = str | QuantizationEncoding
+StrPath = str | os.PathLike[str]
 
 # GGUF's names for the dtypes of NumPy.
 _KINDS = {
@@ -46,55 +44,15 @@ _KINDS = {
 _OTHERS = {"safetensors": "safetensors"} | dict.fromkeys(("pt", "pth", "bin", "ckpt"), "PyTorch")
 
 
-def save_gguf(
+def write_gguf(
     tensors: Any,
     path: StrPath,
-    metadata: Mapping[str, object] | None = None,
-    *,
-    quantize: Encoding | Mapping[str, Encoding] | None = None,
-    max_shard_size: int | str | None = None,
-    sync: bool = True,
-    verify: bool = False,
-    progress: Progress | bool | None = None,
-    remote: Remote | None = None,
-    if_exists: IfExists = "replace",
+    metadata: Mapping[str, object] | None,
+    quantize: Encoding | Mapping[str, Encoding] | None,
+    max_shard_size: int | str | None,
+    options: Mapping[str, Any],
 ) -> list[Path]:
-    """Save tensors as a GGUF file (version 3, little-endian), or as a set of them.
-
-    As with `save_file`, files are replaced atomically. A tree of weights is read, converted and written in parts. If
-    it comes from a GGUF file, the metadata is kept, and packed weights stay packed.
-
-    Args:
-        tensors: As for `save_file`; a mapping may also hold packed `WeightData`.
-        path: The file, such as `model.gguf`; or the URL of an object, as for `save_file`.
-        metadata: Values by key: strings, bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), lists of
-            one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
-            `general.architecture`.
-        quantize: An encoding that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the tensors that
-            llama.cpp quantizes: matrices, while norms and vectors become float32. Or {pattern: encoding} for exactly
-            the tensors that match, where the first pattern that matches a name applies. What packs nothing is an error.
-        max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
-            with the keys that llama.cpp's gguf-split gives it.
-        sync: As for `save_file`.
-        verify: As for `save_file`.
-        progress: As for `save_file`.
-        remote: As for `save_file`.
-        if_exists: As for `save_file`.
-
-    Returns:
-        The paths of the files.
-
-    Raises:
-        ValueError: a name of 64 bytes or more, more than four dimensions, a dtype that GGUF lacks, a row that does not
-            fill whole blocks, a value for which GGUF has no type, or `quantize` for which there is no tensor.
-        WeightNotFoundError: a pattern of `quantize` that matches nothing.
-        UnsupportedError: an encoding that can be decoded but not written, or elements of a type that GGUF files do not
-            have.
-        TypeError: something that is not a tensor, or a metadata key that is not a string.
-        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
-        FileExistsError: as for `save_file`.
-        OSError: the system refuses. Nothing has changed then.
-    """
+    """Save tensors or a tree as GGUF; `options` are those that compiled code takes."""
     file = os.fsdecode(path)
     suffix = file.lower().rpartition(".")[2]
     if suffix in _OTHERS:
@@ -108,21 +66,15 @@ def save_gguf(
     everywhere = None
     if quantize is not None and not isinstance(quantize, Mapping):
         everywhere = QuantizationEncoding(quantize).value
+    options = {**options, "quantize": everywhere, "max_shard_size": most}
     items = None if isinstance(tensors, _core.WeightsNode) else items_of(tensors)
     names = [info.name for info in infos(tensors)] if items is None else [name for name, _ in items]
     encoding_of_name = _encodings(by_pattern, names)
-    report, finish = progress_of(progress)
-    options: dict[str, Any] = {"sync": sync, "verify": verify, "quantize": everywhere, "max_shard_size": most}
-    options |= {"store": None if remote is None else remote._store, "if_exists": if_exists}
-    try:
-        if items is None:
-            encodings = [encoding_of_name(name) for name in names]
-            files = _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=report, **options)
-            return paths_of(files)
-        rows = [(name, *_packed(name, tensor, encoding_of_name)) for name, tensor in items]
-        return paths_of(_core.save_gguf_tensors(file, rows, pairs, progress=report, **options))
-    finally:
-        finish()
+    if items is None:
+        encodings = [encoding_of_name(name) for name in names]
+        return paths_of(_core.save_gguf_weights(tensors, names, encodings, file, pairs, **options))
+    rows = [(name, *_packed(name, tensor, encoding_of_name)) for name, tensor in items]
+    return paths_of(_core.save_gguf_tensors(file, rows, pairs, **options))
 
 
 def _encodings(table: Mapping[str, Encoding], names: list[str]) -> Callable[[str], str | None]:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from max_weights._saved_paths import place_text
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, WeightsError
 
-__all__ = ["Engine", "HasMap", "TaskError", "TasksResult", "run_tasks"]
+__all__ = ["TasksResult", "run_tasks"]
 
 # What validations and scans end with, whatever they find; all other commands end with 0.
 _FINDINGS = {0, 1, 3, 4, 5}
@@ -39,10 +39,6 @@ class HasMap(Protocol):
 
 
 Engine: TypeAlias = HasMap | Literal["ray"]
-
-
-class TaskError(RuntimeError):
-    """A task that did not do its work: it can be run again, which changes nothing of what is done already."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,14 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult
 
     Raises:
         ArgumentError: a command that is not divided into tasks; no number of tasks (a ValueError).
-        TaskError: a task failed; its message is that of the task.
+        WeightsError: a task failed; its message is that of the task. All can be run again, which changes nothing of
+            what is done already.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> with ThreadPoolExecutor() as engine:
+        ...     max_weights.tasks.run_tasks(engine, ["validate", "model.safetensors"], tasks=2).status
+        0
     """
     words = [str(word) for word in command]
     name = words[0] if words else ""
@@ -125,7 +128,7 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult
         is_report = name == "convert" or _is_report(printed)
         if status not in (_FINDINGS if name in _CHECKS else {0}) or not is_report:
             said = (said or printed).strip()[-2000:]
-            raise TaskError(f"task {number}/{tasks} ended with status {status}: {said}")
+            raise WeightsError(f"task {number}/{tasks} ended with status {status}: {said}")
     outputs = [printed for _, printed, _ in results]
     if name == "convert":
         return TasksResult(0, None, outputs)
@@ -148,7 +151,7 @@ def _joined(outputs: list[str]) -> TasksResult:
         merge = [sys.executable, "-m", "max_weights", "report", "merge", *map(str, files)]
         done = subprocess.run(merge, capture_output=True, text=True, check=False)
     if done.returncode not in _FINDINGS:
-        raise TaskError(f"the reports cannot be joined: {done.stderr.strip()}")
+        raise WeightsError(f"the reports cannot be joined: {done.stderr.strip()}")
     return TasksResult(done.returncode, json.loads(done.stdout), outputs)
 
 
@@ -164,7 +167,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         done = run_tasks(options.engine, options.command, options.tasks)
-    except (ArgumentError, TaskError) as error:
+    except WeightsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     text = "".join(done.outputs) if done.report is None else json.dumps(done.report, indent=2) + "\n"

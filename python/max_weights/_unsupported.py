@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import importlib
 import sys
 from collections.abc import Callable
 
@@ -19,25 +21,28 @@ def unsupported_names(module: str, **advice: str) -> Callable[[str], object]:
         advice: What to do instead, as a sentence, by name.
 
     Returns:
-        A function that raises AttributeError, so that `hasattr` is False; with that sentence for these names. Where
-        `from module import name` asks, it is an ImportError, because Python would replace an AttributeError by one
-        without the sentence, and no class can be both.
+        A function that imports a module below, and else raises AttributeError, so that `hasattr` is False; with that
+        sentence for these names. Where `from module import name` asks, it is an ImportError, because Python would
+        replace an AttributeError by one without the sentence, and no class can be both.
     """
 
     def __getattr__(name: str) -> object:
         if name not in advice:
+            if not name.startswith("_") and hasattr(sys.modules[module], "__path__"):
+                with contextlib.suppress(ModuleNotFoundError):
+                    return importlib.import_module(f"{module}.{name}")
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         sentence = f"{module}.{name} of MAX is not in max_weights: {advice[name]}"
-        if _importing(module):
+        if _importing():
             raise ImportError(sentence, name=module)
         raise AttributeError(sentence, name=name)
 
     return __getattr__
 
 
-def _importing(module: str) -> bool:
+def _importing() -> bool:
     """Whether the attribute that a module is being asked for was asked for by `from module import name`."""
     frame = sys._getframe(2)
-    if frame.f_globals.get("__name__") == module and frame.f_code.co_name == "__getattr__" and frame.f_back:
-        frame = frame.f_back  # a module with other lazy names, too, asks in its own __getattr__
+    if frame.f_code.co_name == "__getattr__" and frame.f_back:
+        frame = frame.f_back  # a package with lazy names, too, asks in its own __getattr__
     return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM

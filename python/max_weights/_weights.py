@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from max_weights._quantization import QuantizationEncoding
     from max_weights._remote import Remote
     from max_weights._weight_data import WeightData
-    from max_weights.graph.weight import Weight
+    from max_weights.graph._weight import Weight
 
     CheckpointPath: TypeAlias = str | os.PathLike[str] | RangeSource
 

@@ -1,7 +1,6 @@
-"""`DType`, the type of one element, and `finfo`, the limits of the floating-point types.
-
-NumPy, ml_dtypes and torch are imported only by the methods that convert to them.
-"""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.dtype` of MAX."""
 
 from max_weights._dtype import DType, DTypeLike, finfo
 

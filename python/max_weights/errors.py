@@ -4,7 +4,10 @@ The Rust core writes the messages and fills in the attributes. This module impor
 core can import it from anywhere.
 """
 
-from __future__ import annotations
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from max_weights._finding import Finding
+del TYPE_CHECKING
 
 __all__ = [
     "ArgumentError",
@@ -104,8 +107,8 @@ class RankError(WeightsError, RuntimeError):
 class VerificationError(WeightsError, ValueError):
     """A model that was loaded is not what its files hold."""
 
-    findings: tuple[object, ...] = ()
-    """The parameters that differ: each a `max_weights.torch.ParameterFinding`."""
+    findings: tuple["Finding", ...] = ()
+    """What is wrong: each a `max_weights.types.Finding`."""
 
 
 class GraphError(WeightsError, ValueError):

@@ -7,9 +7,9 @@ from Python: Ray, and whatever has a `map`, such as a client of Dask or an execu
     python -m max_weights.tasks --engine ray --tasks 16 -o report.json validate s3://bucket/models
 """
 
-from max_weights._tasks import Engine, HasMap, TaskError, TasksResult, run_tasks
+from max_weights._tasks import TasksResult, run_tasks
 
-__all__ = ["Engine", "HasMap", "TaskError", "TasksResult", "run_tasks"]
+__all__ = ["TasksResult", "run_tasks"]
 
 if __name__ == "__main__":
     import sys

@@ -69,7 +69,7 @@ def sharded(folder: Path) -> Path:
 
 def blocks(encoding: str, count: int) -> bytes:
     """Blocks of random bits: among them are scales that are infinite, or no numbers."""
-    from max_weights.quantization import QuantizationEncoding
+    from max_weights.graph.quantization import QuantizationEncoding
 
     size = count * QuantizationEncoding(encoding).block_size
     return np.random.default_rng(count).integers(0, 256, size, dtype=np.uint8).tobytes()
@@ -77,7 +77,7 @@ def blocks(encoding: str, count: int) -> bytes:
 
 def gguf(path: Path, count: int = 96) -> Path:
     """A file with a tensor of `count` blocks of each encoding, one of many, and two of numbers."""
-    from max_weights.quantization import QuantizationEncoding
+    from max_weights.graph.quantization import QuantizationEncoding
 
     tensors: list[tuple[str, int, tuple[int, int], bytes]] = []
     for encoding in BLOCKS:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from max_weights import Buffer, DeviceError, DType, release_memory
-from max_weights.devices import Accelerator, accelerator_count
+from max_weights.driver import Accelerator, accelerator_count
 
 DEVICE = "cuda:0"
 PIECE = 4 << 20  # the bytes of a staging buffer

@@ -12,7 +12,7 @@ import numpy as np
 import gpu_files
 from gpu_support import DEVICE, OnDevice, each, no_torch, not_yet, random, random_of
 from max_weights import Buffer, DeviceError, DType, UnsupportedError, dequantize, scale_blocks
-from max_weights.quantization import QuantizationEncoding
+from max_weights.graph.quantization import QuantizationEncoding
 
 F32, F16, BF16 = DType.float32, DType.float16, DType.bfloat16
 E4M3, E5M2 = DType.float8_e4m3fn, DType.float8_e5m2

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_support import DEVICE, DTYPES, PIECE, OnDevice, each, random, random_of
 from max_weights import Buffer, DType, release_memory, save_file
-from max_weights.devices import Accelerator, Device, accelerator_count
+from max_weights.driver import Accelerator, Device, accelerator_count
 from max_weights.graph import DeviceRef
 
 SIZES = (0, 1, 5, 4095, PIECE - 1, PIECE, PIECE + 1, 9 * PIECE + 3, 40 * PIECE + 5)

@@ -9,7 +9,7 @@ import gpu_files
 import max_weights
 from gpu_support import DEVICE, PIECE, not_yet
 from max_weights import Buffer, DType, load_weights, release_memory
-from max_weights.devices import Accelerator, Device
+from max_weights.driver import Accelerator, Device
 from max_weights.graph import DeviceRef
 from max_weights.sharding import Shard, ShardingStrategy
 from test_on_gpu_loads import Files

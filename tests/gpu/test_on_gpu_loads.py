@@ -18,7 +18,7 @@ import max_weights
 from gpu_support import DEVICE, PIECE, STAND_IN, OnDevice, bits, each
 from max_weights import FileChangedError, load_weights, release_memory
 from max_weights._benching.cuda import Driver
-from max_weights.devices import Device
+from max_weights.driver import Device
 
 FILES: dict[str, Callable[[Path], Path]] = {
     "safetensors": lambda folder: gpu_files.safetensors(folder / "a.safetensors"),

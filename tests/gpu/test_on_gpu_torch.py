@@ -11,7 +11,7 @@ import max_weights
 from gpu_support import DEVICE, PIECE, OnDevice, bits, each, random, random_of
 from max_weights import Buffer, DType, load_weights, release_memory
 from max_weights._benching.cuda import Driver
-from max_weights.devices import Device, accelerator_count
+from max_weights.driver import Device, accelerator_count
 from test_on_gpu_loads import FILES, LARGE, Files
 
 TORCH_DTYPES = (

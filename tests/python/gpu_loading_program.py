@@ -31,9 +31,10 @@ from gpu_program import (
     refused,
     same,
 )
-from max_weights import DeviceError, DType, FileChangedError, GGUFWeights, load_ranks, load_weights, release_memory
+from max_weights import DeviceError, DType, FileChangedError, load_ranks, load_weights, release_memory
 from max_weights.driver import Device
 from max_weights.errors import ArgumentError
+from max_weights.graph.weights import GGUFWeights
 from max_weights.sharding import Shard, ShardingStrategy
 
 MODELS = [

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import torch
 
 import max_weights
 import max_weights.delta
@@ -22,6 +23,7 @@ import max_weights.torch
 from max_weights import WeightsNode, nn
 from max_weights._loading import LoadOptions
 from max_weights._read_options import ReadKeywords
+from max_weights._saving import FileOptions, FolderOptions, GGUFOptions, TreeOptions
 from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote, source
 from option_cases import (
@@ -81,10 +83,19 @@ SAVED: dict[str, Row] = {
     "metadata": Changes({"made": "by"}),
     "alignment": Changes(4096),
     "sync": SYNC,
-    "verify": Kept("test_saving.py::test_a_writer_that_reads_back_finds_a_changed_byte"),
+    "read_back": Kept("test_saving.py::test_a_writer_that_reads_back_finds_a_changed_byte"),
     "progress": PROGRESS,
+    "threads": Refused(0, "threads=0: it must be"),
     "remote": Kept("test_remote_saving.py::test_a_file_has_the_bytes_that_it_has_on_a_disk"),
     "if_exists": Kept("test_remote_saving.py::test_an_object_that_is_there_stays_if_that_is_wanted"),
+}
+CONVERTED: dict[str, Row] = {
+    "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
+    "select": Changes("a"),
+    "rename": Changes({"a.": "x."}),
+    "dtype": Changes("float16"),
+    "shard": Changes(HALF),
+    "quantize": Refused("q8_0", "quantize= is for GGUF files"),
 }
 SHARDED: dict[str, Row] = {
     "max_shard_size": Changes("100B"),
@@ -165,24 +176,30 @@ VERBS: dict[str, Verb] = {
             {name: lazy[...] for name, lazy in max_weights.lazy_state_dict(case.weights, **options).items()}
         ),
     ),
-    "weights.save": Verb(
-        WeightsNode.save,
+    "save": Verb(
+        max_weights.save,
         {
             **SAVED,
             **SHARDED,
-            "max_memory": Refused("1GB", "max_memory"),
-            "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
-            "select": Changes("a"),
-            "rename": Changes({"a.": "x."}),
-            "dtype": Changes("float16"),
-            "shard": Changes(HALF),
+            **TENSORS,
+            **CONVERTED,
+            "name": Refused("weights", "save: name= is for a folder of files"),
+            "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
+            "rank_timeout": TIMEOUT,
         },
+        saved(lambda case, options: max_weights.save(case.weights, case.out, **options)),
+    ),
+    "weights.save": Verb(
+        WeightsNode.save,
+        {**SAVED, **SHARDED, **CONVERTED},
         saved(lambda case, options: case.weights.save(case.out, **options)),
+        (TreeOptions,),
     ),
     "save_file": Verb(
         max_weights.save_file,
         {**SAVED, **TENSORS},
         saved(lambda case, options: max_weights.save_file(case.tensors, case.out, **options)),
+        (FileOptions,),
     ),
     "save_sharded": Verb(
         max_weights.save_sharded,
@@ -192,9 +209,10 @@ VERBS: dict[str, Verb] = {
             **TENSORS,
             "name": Changes("weights"),
             "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
-            "timeout": TIMEOUT,
+            "rank_timeout": TIMEOUT,
         },
         saved(lambda case, options: max_weights.save_sharded(case.tensors, case.folder / "sharded", **options)),
+        (FolderOptions,),
     ),
     "save_gguf": Verb(
         max_weights.save_gguf,
@@ -205,10 +223,11 @@ VERBS: dict[str, Verb] = {
             "max_shard_size": SIZES,
         },
         saved(lambda case, options: max_weights.save_gguf(case.tensors, case.folder / "out.gguf", **options)),
+        (GGUFOptions,),
     ),
     "SafetensorsWriter": Verb(
         max_weights.SafetensorsWriter,
-        {name: row for name, row in SAVED.items() if name != "progress"},
+        {name: row for name, row in SAVED.items() if name not in ("progress", "threads")},
         saved(lambda case, options: written_by_writer(case, options)),
     ),
     "torch.load_file": Verb(
@@ -279,7 +298,9 @@ VERBS: dict[str, Verb] = {
             "rename": Kept("test_verify_loaded.py::test_bad_arguments_are_errors"),
             "ignore": Kept("test_verify_whole.py::test_what_ignore_names_is_excused"),
             "group": Kept("test_ranks.py::test_each_rank_verifies_its_part_and_all_say_what_one_finds"),
+            "threads": Refused(-1, ""),
         },
+        lambda case, options: max_weights.torch.verify_loaded(torch.nn.Linear(2, 2), case.weights, **options),
     ),
     "fingerprint": Verb(
         max_weights.fingerprint,
@@ -287,6 +308,8 @@ VERBS: dict[str, Verb] = {
             "select": Changes("a"),
             "column_blocks": Changes(2),
             "digests": Changes(True),
+            "identity": Changes(True),
+            "checksums": Kept("test_pytorch_checks.py::test_checksums_of_stored_tensors_are_verified_on_request"),
             "threads": Refused(-1, ""),
             "progress": PROGRESS,
         },
@@ -298,6 +321,8 @@ VERBS: dict[str, Verb] = {
             "select": Changes("a"),
             "column_blocks": Changes(2),
             "digests": Changes(True),
+            "identity": Refused(True, "identity has no effect on tensors in memory"),
+            "checksums": Refused(True, "checksums has no effect on tensors in memory"),
             "threads": Refused(3, "threads has no effect on tensors in memory"),
             "progress": Refused(True, "progress has no effect on tensors in memory"),
         },
@@ -317,6 +342,7 @@ VERBS: dict[str, Verb] = {
             "values": Changes(False),
             "dtypes": Kept("test_diff.py::test_a_gguf_file_meets_the_names_and_rows_of_transformers"),
             "metadata": Changes(False),
+            "threads": Refused(-1, ""),
             "progress": PROGRESS,
         },
         lambda case, options: repr(diffed(case, options)),
@@ -340,23 +366,13 @@ VERBS: dict[str, Verb] = {
             "rename": Changes({"a.": "x."}),
             "max_shard_size": Kept("test_resharding.py::test_the_parts_of_all_ranks_are_the_whole"),
             "sync": SYNC,
-            "verify": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
+            "read_back": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
             "progress": PROGRESS,
+            "threads": Refused(0, "threads=0: it must be"),
+            "plan_only": Kept("test_resharding.py::test_beside_a_file_that_is_named_alone_only_known_files_are_taken"),
         },
         lambda case, options: repr(
             max_weights.reshard(case.path, case.folder / "ranks", 2, **({"strategies": HALF.strategies} | options))
-        ),
-    ),
-    "reshard_plan": Verb(
-        max_weights.reshard_plan,
-        {
-            "strategies": Refused("bogus", "bogus"),
-            "dtype": Kept("test_resharding.py::test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted"),
-            "select": Changes("b"),
-            "rename": Changes({"a.": "x."}),
-        },
-        lambda case, options: repr(
-            max_weights.reshard_plan(case.path, case.folder / "ranks", 2, **({"strategies": HALF.strategies} | options))
         ),
     ),
     "bench": Verb(
@@ -374,10 +390,10 @@ VERBS: dict[str, Verb] = {
         max_weights.validate,
         {
             "level": Changes("content"),
-            "select": Refused("bogus", "bogus"),
+            "rules": Refused("bogus", "bogus"),
             "ignore": Refused("bogus", "bogus"),
             "severity": Refused("bogus", "bogus"),
-            "jobs": Kept("test_option_table.py::test_options_of_validation_reach_it"),
+            "threads": Kept("test_option_table.py::test_options_of_validation_reach_it"),
             "max_memory": Kept("test_option_table.py::test_options_of_validation_reach_it"),
             "timeout": Changes(0.0),
             "progress": PROGRESS,
@@ -529,9 +545,10 @@ VERBS: dict[str, Verb] = {
 # Public functions and classes whose parameters are what they work on, and no options of how.
 WITHOUT_OPTIONS = {
     "aliases",
-    "expectation_of_config",
-    "finfo",
+    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
     "infos",
+    "load_file",  # these three: the options of max_weights.torch's
+    "load_into",
     "objects",
     "patched",
     "quantize",
@@ -539,8 +556,6 @@ WITHOUT_OPTIONS = {
     "set_threads",
     "show_versions",
     "unpatch",
-    "verify_checksums",
-    "virtual_devices",
+    "verify_loaded",
     "warnings",
-    "weights_format",
 }

@@ -113,7 +113,7 @@ def refused() -> dict[str, Any]:
         "url": save(good, "https://example.org/model"),
         "writer_part": raised(lambda: WeightsWriter(folder).prepare_global_plan([SavePlan(_half())])),
         "tied": save(good, tied="alias"),
-        "verify": save(good, verify=True),
+        "read_back": save(good, read_back=True),
         "names": save({"b" if odd else "a": numbers(4, 4)}),
         "shapes": save({"a": numbers(4, 5 if odd else 4)}),
         "placements": save({"a": placed(numbers(4, 4), line(), [Shard(int(odd))])}),
@@ -319,7 +319,7 @@ def _with(rank: int, instead: Any) -> dict[str, Any]:
     newer = {name: placed(tensor + 1, line(), [Shard(0)]) for name, tensor in older.items()}
 
     def save() -> None:
-        save_sharded(newer, folder, max_shard_size="20KB", timeout=20)
+        save_sharded(newer, folder, max_shard_size="20KB", rank_timeout=20)
 
     failed = raised(save)
     # Whoever has begun the files removes them; of one that is killed, the others do.

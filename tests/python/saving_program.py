@@ -43,7 +43,10 @@ def part_by_part(path: str, value: float, scale: int = 1, **options: Any) -> Non
 def convert(path: str, source: str, **options: Any) -> None:
     """Saves a tree of weights, also over the file that it was loaded from."""
     with load_weights(source) as weights:
-        weights.save(path, **options)
+        if path.endswith(".safetensors") or "max_shard_size" in options:
+            weights.save(path, **options)
+        else:  # any other name would be a folder
+            save_file(weights, path, **options)
 
 
 def command(words: list[str], **_: Any) -> None:

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import max_weights
-from max_weights import DType, UnsupportedError, WeightData, virtual_devices
-from max_weights.driver import Buffer
+from max_weights import DType, UnsupportedError, WeightData
+from max_weights.driver import Buffer, virtual_devices
 
 Make = Callable[..., Path]
 PACKED = {DType.float4_e2m1fn: 4, DType.float6_e2m3fn: 6, DType.float6_e3m2fn: 6}

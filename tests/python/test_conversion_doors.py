@@ -116,7 +116,7 @@ def test_every_door_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
 
 def test_a_view_is_saved_and_resharded_as_its_weights_are(path: Path, tmp_path: Path) -> None:
     view, expected = renamed(load_weights(path), "transformers5"), packed(load_file(path))
-    view.save(tmp_path / "packed.safetensors", verify=True)
+    view.save(tmp_path / "packed.safetensors", read_back=True)
     assert_equal(load_file(tmp_path / "packed.safetensors"), expected)
     view.save(tmp_path / "wide.safetensors", dtype="float32")
     assert_equal(load_file(tmp_path / "wide.safetensors"), {name: tensor.float() for name, tensor in expected.items()})
@@ -196,7 +196,7 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
     )
     assert max_weights.diff(view, tmp_path / "packed.safetensors", metadata=False)
     assert not max_weights.diff(path, tmp_path / "packed.safetensors")
-    with pytest.raises(ValueError, match="load without verify"):
+    with pytest.raises(ValueError, match="load without digests"):
         view.load(digests=max_weights.fingerprint(view, digests=True).digests)
 
 

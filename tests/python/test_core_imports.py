@@ -37,7 +37,7 @@ def test_a_class_of_the_core_finds_what_it_needs(make_file: Callable[..., Path])
     assert done.stdout == "WeightData('a', DType.float32, [2], 8 bytes)\n"
 
 
-@pytest.mark.parametrize("module", ["_buffer", "_weights", "_weight_data", "quantization", "numpy"])
+@pytest.mark.parametrize("module", ["_buffer", "_weights", "_weight_data", "_quantization", "numpy"])
 def test_one_module_alone_brings_what_its_classes_need(module: str, make_file: Callable[..., Path]) -> None:
     path = make_file({"a": np.arange(2, dtype="f4")})
     script = f"""

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from max_weights.devices import DeviceKind, DeviceRef, place
+from max_weights._devices import DeviceKind, DeviceRef, place
 from max_weights.driver import (
     CPU,
     Accelerator,

@@ -111,13 +111,13 @@ def test_a_folder_of_safetensors_files_of_ranks_is_one_checkpoint(saved: Path, t
 def test_a_folder_without_a_configuration_is_divided_by_strategies_that_need_none(saved: Path, tmp_path: Path) -> None:
     theirs = loaded_by_torch(saved / "large")
     strategies = {"rows": ShardingStrategy.rowwise(2), "columns": ShardingStrategy.columnwise(2)}
-    max_weights.reshard(saved / "large", tmp_path / "out", tp=2, strategies=strategies)
+    max_weights.reshard(saved / "large", tmp_path / "out", world_size=2, strategies=strategies)
     ranks = [load_weights(tmp_path / "out" / f"rank-{rank}").load(framework="torch") for rank in range(2)]
     for name, axis in (("rows", 0), ("columns", 1)):
         assert torch.equal(torch.cat([rank[name] for rank in ranks], axis), theirs[name])
     message = r"there is no '.*config\.json': put the model's config\.json there, or give .*llama\(2, num_heads="
     with pytest.raises(ArgumentError, match=message):
-        max_weights.reshard(saved / "large", tmp_path / "auto", tp=2)
+        max_weights.reshard(saved / "large", tmp_path / "auto", world_size=2)
     assert not (tmp_path / "auto").exists()
 
 

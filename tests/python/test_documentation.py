@@ -12,7 +12,7 @@ from max_weights import _core
 MODULES = [
     "max_weights",
     "max_weights._buffer",
-    "max_weights.devices",
+    "max_weights._devices",
     "max_weights._dropin",
     "max_weights.dtype",
     "max_weights.errors",
@@ -23,7 +23,7 @@ MODULES = [
     "max_weights.nn",
     "max_weights.numpy",
     "max_weights._planning",
-    "max_weights.quantization",
+    "max_weights._quantization",
     "max_weights._resharding",
     "max_weights._saving",
     "max_weights.sharding",
@@ -83,10 +83,10 @@ def test_every_public_name_of_the_core_has_a_text_and_a_signature() -> None:
 
 
 def test_signatures_name_the_arguments_and_their_defaults() -> None:
-    assert str(inspect.signature(max_weights.SafetensorWeights)).startswith("(filepaths, *,")
-    assert "backend='auto'" in str(inspect.signature(max_weights.GGUFWeights))
+    assert str(inspect.signature(max_weights.graph.weights.SafetensorWeights)).startswith("(filepaths, *,")
+    assert "backend='auto'" in str(inspect.signature(max_weights.graph.weights.GGUFWeights))
     assert str(inspect.signature(max_weights.Buffer.view)) == "(self, /, dtype, shape=None)"
-    signature = inspect.signature(max_weights.SafetensorWeights.load)
+    signature = inspect.signature(max_weights.graph.weights.SafetensorWeights.load)
     assert signature.parameters["copy"].default is None
     assert signature.parameters["options"].default is None
 
@@ -94,7 +94,7 @@ def test_signatures_name_the_arguments_and_their_defaults() -> None:
 def test_help_says_what_an_argument_means_and_what_is_raised() -> None:
     for method, part in [
         (max_weights.Buffer.astype, "saturate: Give the largest finite value"),
-        (max_weights.SafetensorWeights.data, "WeightNotFoundError"),
+        (max_weights.graph.weights.SafetensorWeights.data, "WeightNotFoundError"),
         (max_weights.Buffer.element_size, "Bytes of one element"),
     ]:
         assert part in (inspect.getdoc(method) or "")

@@ -13,9 +13,9 @@ import torch
 
 import max_weights
 from max_weights import DeviceError, DType, FileChangedError, WeightData, dequantize, quantize, scale_blocks
+from max_weights._quantization import QuantizationEncoding
 from max_weights.driver import CPU, Buffer, Device
 from max_weights.graph import DeviceRef
-from max_weights.quantization import QuantizationEncoding
 
 Make = Callable[..., Path]
 

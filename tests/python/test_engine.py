@@ -14,8 +14,7 @@ import torch
 from safetensors.numpy import save_file
 
 from max_weights import Buffer, load_weights
-from max_weights.devices import Device
-from max_weights.driver import CPU
+from max_weights.driver import CPU, Device
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession, Model, TensorSpec
 from max_weights.errors import ClosedError, GraphError, UnsupportedError

@@ -189,7 +189,7 @@ def test_big_endian_files_are_swapped(tmp_path: Path) -> None:
 
 def test_a_file_of_another_suffix_and_both_classes(models: Path, make_file: Callable[..., Path]) -> None:
     assert isinstance(
-        max_weights.load_weights(make_file({"a": np.zeros(1, np.float32)})), max_weights.SafetensorWeights
+        max_weights.load_weights(make_file({"a": np.zeros(1, np.float32)})), max_weights.graph.weights.SafetensorWeights
     )
     opened = GGUFWeights(models / "derived/minilm-ffn-allquants.gguf")
     assert len(opened) == 24

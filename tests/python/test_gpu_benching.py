@@ -11,7 +11,7 @@ import pytest
 
 import max_weights
 from max_weights import DeviceError
-from max_weights.devices import accelerator_count
+from max_weights.driver import accelerator_count
 from max_weights.errors import ArgumentError
 from test_gpu import run, stand_in
 

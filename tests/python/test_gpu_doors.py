@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from max_weights import devices
-from max_weights.devices import torch_gpu
+from max_weights import _devices as devices
+from max_weights._devices import torch_gpu
 from max_weights.safetensors._devices import as_asked, device_of
 from stand_in import keeps_promise, programs_of, stand_in
 

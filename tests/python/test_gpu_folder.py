@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from max_weights.devices import accelerator_count
+from max_weights.driver import accelerator_count
 from test_gpu import run, stand_in
 
 __all__ = ["stand_in"]

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from layer_runs import CPU, called, filled, near
 from max_weights import DType, nn
+from max_weights._quantization import dequantize
 from max_weights._weights import load_weights
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, TensorType, Weight
 from max_weights.nn.activation import activation_function_from_name
-from max_weights.quantization import dequantize
 
 
 @pytest.mark.parametrize("shape", [(16,), (5, 16), (2, 5, 16), (2, 3, 5, 16)])

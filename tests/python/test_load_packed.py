@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from max_weights import WeightData, load_weights, virtual_devices
+from max_weights import WeightData, load_weights
+from max_weights.driver import virtual_devices
 from max_weights.dtype import DType
 from max_weights.graph import Graph
 from max_weights.graph.quantization import QuantizationEncoding

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import max_weights
-from max_weights import Buffer, DeviceError, WeightData, load_weights, virtual_devices
+from max_weights import Buffer, DeviceError, WeightData, load_weights
+from max_weights.driver import virtual_devices
 from max_weights.dtype import DType
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LayerList, LayerV2, Module

@@ -31,7 +31,7 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", FILES)
 def test_every_backend_gives_the_same(models: Path, name: str, backend: Any, dtype: str | None) -> None:
     weights = max_weights.load_weights(models / name)
-    if isinstance(weights, max_weights.GGUFWeights):
+    if isinstance(weights, max_weights.graph.weights.GGUFWeights):
         dtype = dtype or "float32"
     expected = weights.load(dtype=dtype, copy=True, framework="numpy")
     for opened in (weights, max_weights.load_weights(models / name, backend=backend)):

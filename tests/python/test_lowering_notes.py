@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from graphs import CPU
+from max_weights._quantization import quantize
 from max_weights.engine import InferenceSession, Model
 from max_weights.graph import Graph, TensorType, Weight, ops
-from max_weights.quantization import quantize
 
 X = TensorType("float32", ["n", 64], CPU)
 

@@ -13,10 +13,10 @@ from safetensors.numpy import save_file
 
 from graphs import CPU, Array, close, recorded, run
 from max_weights import dequantize, load_weights
+from max_weights._quantization import QuantizationEncoding
 from max_weights.engine import InferenceSession
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, TensorType, TensorValue, Weight, onnx, ops
-from max_weights.quantization import QuantizationEncoding
 
 ENCODINGS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 # The sums are of another order than NumPy's; nothing is rounded to fewer bits than those of float32.

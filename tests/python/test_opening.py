@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import max_weights
-from max_weights import GGUFWeights, MissingFileError, PytorchWeights, SafetensorWeights, load_weights
+from max_weights import MissingFileError, load_weights
+from max_weights._quantization import QuantizationEncoding
 from max_weights._weights import WeightInfo
-from max_weights.quantization import QuantizationEncoding
+from max_weights.graph.weights import GGUFWeights, PytorchWeights, SafetensorWeights
 
 Make = Callable[..., Path]
 
@@ -165,7 +166,7 @@ def test_gguf_weights_take_a_reader_of_gguf_py(models: Path) -> None:
     assert [info.name for info in max_weights.infos(weights)] == [
         info.name for info in max_weights.infos(load_weights(path))
     ]
-    assert max_weights.GGUFWeights(gguf.GGUFReader(path), prefix="blk")[0].attn_q.weight.exists()
+    assert max_weights.graph.weights.GGUFWeights(gguf.GGUFReader(path), prefix="blk")[0].attn_q.weight.exists()
 
 
 def test_a_file_that_another_program_has_under_a_lease_is_waited_for(make_file: Make) -> None:

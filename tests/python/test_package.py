@@ -1,7 +1,6 @@
 """The package as a whole: what its import costs and brings along, its re-exports, and the direction of its imports."""
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -11,26 +10,9 @@ from pathlib import Path
 import pytest
 
 import max_weights
+import surface
 
 PACKAGE = Path(max_weights.__file__).parent
-# The dotted paths of MAX.
-FACADES = [
-    "driver",
-    "driver.tensor",
-    "graph.dim",
-    "graph.quantization",
-    "graph.shape",
-    "graph.weights",
-    "graph.weights.format",
-    "graph.weights.load",
-    "graph.weights.weights",
-    "nn.layer",
-    "nn.layer.layer",
-    "nn.sequential",
-    "nn.layer.layer",
-    "pipelines.nn",
-    "pipelines.nn.layer",
-]
 # Modules of a framework that have other names, or stand below others.
 DOORS = {
     "safetensors.flax": {"jax", "numpy"},
@@ -120,28 +102,19 @@ def test_numpy_is_the_only_dependency() -> None:
     assert project["scripts"] == {"max-weights": "max_weights.__main__:main"}
 
 
-def test_lazy_names_are_those_that_type_checkers_see() -> None:
-    block = next(node for node in modules()[""].body if is_type_checking(node))
-    declared = {
-        alias.name: node.module for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    assert sorted(declared) == sorted(max_weights.__all__)
-    assert set(max_weights.__all__) <= set(dir(max_weights))
-    for exported, home in declared.items():
-        value = getattr(max_weights, exported)
-        module = importlib.import_module(str(home))
-        assert value is getattr(module, exported, None) or value is importlib.import_module(f"{home}.{exported}")
+def test_names_are_imported_when_they_are_first_used() -> None:
+    script = """
+import sys, max_weights
+assert not [name for name in sys.modules if name.startswith("max_weights.")]
+for name in max_weights.__all__:
+    getattr(max_weights, name), max_weights.__dict__[name]"""
+    subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(AttributeError, match="no_such_name"):
         max_weights.no_such_name  # noqa: B018
 
 
-@pytest.mark.parametrize("name", FACADES)
-def test_facades_hold_re_exports_and_nothing_else(name: str) -> None:
-    (docstring, *rest) = modules()[name].body
-    assert isinstance(docstring, ast.Expr)
-    assert all(isinstance(node, ast.ImportFrom | ast.Assign) for node in rest), name
-    exported = {alias.asname or alias.name for node in rest if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert exported - {"unsupported_names"} == set(importlib.import_module(f"max_weights.{name}").__all__)
+def test_what_follows_from_the_lists_of_names_is_written() -> None:
+    assert [path for path, text in surface.written().items() if path.read_text() != text] == []  # tools/surface.py
 
 
 def test_frameworks_are_imported_inside_functions_or_in_their_own_module() -> None:

@@ -524,7 +524,7 @@ def test_a_program_that_is_run_patched_sees_what_it_sees_otherwise(tmp_path: Pat
         )  # fmt: skip
         return ran.stdout, ran.stderr.split()[-1]
 
-    plain, patched = done(), done("-m", "max_weights.run")
+    plain, patched = done(), done("-m", "max_weights", "run")
     assert patched[0] == plain[0]
     assert (plain[1], patched[1]) == ("False", "True")
 
@@ -532,7 +532,7 @@ def test_a_program_that_is_run_patched_sees_what_it_sees_otherwise(tmp_path: Pat
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["-m"], 2), (["--help"], 0)])
 def test_to_run_nothing_says_how_it_is_done(arguments: list[str], code: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "max_weights.run", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "max_weights", "run", *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == code
-    assert "usage: python -m max_weights.run (script.py | -m module)" in done.stdout + done.stderr
+    assert "usage: python -m max_weights run (script.py | -m module)" in done.stdout + done.stderr

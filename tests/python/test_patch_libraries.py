@@ -88,6 +88,6 @@ def test_a_program_is_run_patched_and_so_are_the_processes_that_it_starts(
     installed: str,
 ) -> None:
     for how in ("none", "spawn"):
-        found = run("-m", "max_weights.run", PROGRAM, folder, how, "transformers", PYTHONPATH=installed)
+        found = run("-m", "max_weights", "run", PROGRAM, folder, how, "transformers", PYTHONPATH=installed)
         assert set(found.pop("served")) >= {"safetensors.safe_open", "torch.load"}, how
         assert found == {"transformers": expected["transformers"]}

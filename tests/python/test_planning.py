@@ -24,7 +24,7 @@ def test_a_plan_has_every_weight_and_the_bytes_that_the_load_counts(
     models: Path, name: str, options: dict[str, Any]
 ) -> None:
     weights = max_weights.load_weights(models / name)
-    if isinstance(weights, max_weights.GGUFWeights) and not options.keys() & {"dtype", "packed"}:
+    if isinstance(weights, max_weights.graph.weights.GGUFWeights) and not options.keys() & {"dtype", "packed"}:
         options = options | {"dtype": "float32"}
     plan = max_weights.plan(weights, **options)
     assert isinstance(plan, LoadPlan)

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import max_weights
-from max_weights import PytorchWeights
 from max_weights._core import buffers, torch_globals
 from max_weights.dtype import DType
 from max_weights.errors import FormatError, UnsupportedError
+from max_weights.graph.weights import PytorchWeights
 from max_weights.torch import load_file
 
 

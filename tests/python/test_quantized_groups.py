@@ -10,7 +10,7 @@ import pytest
 
 import max_weights
 from max_weights import Buffer, UnsupportedError
-from max_weights.quantization import dequantize_groups
+from max_weights._quantization import dequantize_groups
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 FORMATS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}

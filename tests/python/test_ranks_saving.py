@@ -32,8 +32,8 @@ def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -
     [
         ("partial", "tensor 'a': it is placed as P(sum): its values are sums over ranks"),
         ("writer_part", "tensor 'a': ranks write 8 of its 16 elements"),
-        ("tied", "save_sharded by several ranks has no tied="),
-        ("verify", "save_sharded by several ranks has no verify="),
+        ("tied", "save_sharded: tied= is for one process, not for several ranks"),
+        ("read_back", "save_sharded: read_back= is for one process, not for several ranks"),
         ("alone", "tensor 'a': it is spread over several processes; call save_sharded on all of them"),
     ],
 )

@@ -262,7 +262,7 @@ def test_an_object_with_the_same_bytes_counts_as_saved(server: FaultServer, fold
     save_file(data, url, remote=s3(server), if_exists="same")
     before = kept(folder)
     server.reset_counts()
-    save_file(data, url, remote=s3(server), if_exists="same", verify=not tags)
+    save_file(data, url, remote=s3(server), if_exists="same", read_back=not tags)
     assert kept(folder) == before
     assert server.counts()["uploaded"] == 0
     assert all(request["method"] in {"HEAD", "GET"} for request in server.log())
@@ -316,18 +316,18 @@ def test_of_a_folder_that_is_saved_again_only_what_is_missing_is_sent(server: Fa
 
 def test_what_the_store_holds_is_read_back(server: FaultServer, folder: Path) -> None:
     data = tensors()
-    save_file(data, "s3://bucket/a.safetensors", verify=True, remote=s3(server))
-    files = save_sharded(data, "s3://bucket/model", max_shard_size="12MB", verify=True, remote=s3(server))
+    save_file(data, "s3://bucket/a.safetensors", read_back=True, remote=s3(server))
+    files = save_sharded(data, "s3://bucket/model", max_shard_size="12MB", read_back=True, remote=s3(server))
     assert len(files) == len(kept(folder)) - 1
     server.set("corrupt path=a.safetensors method=GET")
     with pytest.raises(max_weights.errors.FormatError, match=r"s3://bucket/a\.safetensors.*CRC-32.*save it again"):
-        save_file(data, "s3://bucket/a.safetensors", verify=True, remote=s3(server))
+        save_file(data, "s3://bucket/a.safetensors", read_back=True, remote=s3(server))
     # The index comes when the others are what was sent.
     server.set("corrupt path=00002 method=GET")
     index = folder / "bucket/model" / files[-1].name
     index.unlink()
     with pytest.raises(max_weights.errors.FormatError, match="00002"):
-        save_sharded(data, "s3://bucket/model", max_shard_size="12MB", verify=True, remote=s3(server))
+        save_sharded(data, "s3://bucket/model", max_shard_size="12MB", read_back=True, remote=s3(server))
     assert not index.exists()
     assert open_uploads(server) == 0
 
@@ -339,7 +339,7 @@ def test_tensors_are_written_one_after_the_other(server: FaultServer, folder: Pa
     save_file(data, tmp_path / "local.safetensors")
     for number, order in enumerate((list, reversed)):
         url = f"s3://bucket/{number}.safetensors"
-        with SafetensorsWriter(url, declared, verify=True, remote=s3(server)) as writer:
+        with SafetensorsWriter(url, declared, read_back=True, remote=s3(server)) as writer:
             for name in order(writer.names):
                 writer.write(name, data[name])
             assert url.removeprefix("s3://") not in kept(folder)

@@ -28,7 +28,7 @@ def test_google_and_azure_are_listed_and_written_to(
     remote = of(server, scheme)
     data, url = tensors(), f"{scheme}://bucket/model"
     local = save_sharded(data, tmp_path / "local", max_shard_size="12MB")
-    files = save_sharded(data, url, max_shard_size="12MB", remote=remote, verify=True)
+    files = save_sharded(data, url, max_shard_size="12MB", remote=remote, read_back=True)
     assert [str(file) for file in files] == [f"{url}/{file.name}" for file in local]
     for file in local:
         assert (folder / "bucket/model" / file.name).read_bytes() == file.read_bytes(), file.name

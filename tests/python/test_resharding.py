@@ -20,9 +20,9 @@ import gguf_models
 import max_weights
 from command_line import COMMAND
 from max_weights import DType, load_weights
-from max_weights._resharding import reshard, reshard_plan
+from max_weights._resharding import reshard
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.sharding import Shard, ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, Table
 from test_loading import raw
 
 TINY = {
@@ -93,20 +93,20 @@ def test_the_parts_of_all_ranks_are_the_whole(tmp_path: Path, saved: Any, model:
     ranks = check_ranks(tmp_path / "out", weights, world)
     assert (tmp_path / "out/rank-0/model.safetensors.index.json").is_file()
     whole = weights.load(framework="torch")
-    assert {part.name for part in plan.parts} == whole.keys()
-    for part in plan.parts:
-        tensors = [rank[part.name] for rank in ranks]
-        assert part.shape == tuple(whole[part.name].shape)
-        if part.axis is None:
-            assert all(torch.equal(tensor, whole[part.name]) for tensor in tensors), part
+    assert plan.weights.keys() == whole.keys()
+    for name, (shape, axis, sizes) in plan.weights.items():
+        tensors = [rank[name] for rank in ranks]
+        assert shape == tuple(whole[name].shape)
+        if axis is None:
+            assert all(torch.equal(tensor, whole[name]) for tensor in tensors), name
             continue
-        assert [tensor.shape[part.axis] for tensor in tensors] == list(part.sizes), part
-        if not FUSED.fullmatch(part.name):
-            assert torch.equal(torch.cat(tensors, part.axis), whole[part.name]), part
-    cut = {part.name for part in plan.parts if part.axis is not None}
+        assert [tensor.shape[axis] for tensor in tensors] == list(sizes), name
+        if not FUSED.fullmatch(name):
+            assert torch.equal(torch.cat(tensors, axis), whole[name]), name
+    cut = {name for name, (_, axis, _) in plan.weights.items() if axis is not None}
     assert {"model.embed_tokens.weight", "model.layers.1.self_attn.o_proj.weight"} <= cut
     assert "model.norm.weight" not in cut
-    assert [rank.bytes for rank in plan.ranks] == [sum(tensor.nbytes for tensor in rank.values()) for rank in ranks]
+    assert list(plan.bytes) == [sum(tensor.nbytes for tensor in rank.values()) for rank in ranks]
 
 
 def test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted(tmp_path: Path, saved: Any) -> None:
@@ -135,8 +135,8 @@ def test_a_configuration_that_is_no_object_is_copied_as_it_is(tmp_path: Path, co
 def test_beside_a_file_that_is_named_alone_only_known_files_are_taken(tmp_path: Path, saved: Any) -> None:
     (saved("llama") / "notes.json").write_text("{}")
     try:
-        assert "notes.json" in reshard_plan(saved("llama"), tmp_path, 2).copied
-        alone = reshard_plan(saved("llama") / "model.safetensors", tmp_path, 2)
+        assert "notes.json" in reshard(saved("llama"), tmp_path, 2, plan_only=True).copied
+        alone = reshard(saved("llama") / "model.safetensors", tmp_path, 2, plan_only=True)
         assert alone.copied == ("config.json", "generation_config.json", "tokenizer.json")
     finally:
         (saved("llama") / "notes.json").unlink()
@@ -145,7 +145,8 @@ def test_beside_a_file_that_is_named_alone_only_known_files_are_taken(tmp_path: 
 def test_heads_of_keys_that_are_fewer_than_ranks_are_repeated(tmp_path: Path, saved: Any) -> None:
     plan = reshard(saved("llama"), tmp_path / "out", 8)
     check_ranks(tmp_path / "out", load_weights(saved("llama")), 8)
-    shared = {part.name for part in plan.parts if part.is_shared}
+    split = {name: sum(sizes) > shape[axis] for name, (shape, axis, sizes) in plan.weights.items() if axis is not None}
+    shared = {name for name, is_shared in split.items() if is_shared}
     assert shared == {f"model.layers.{i}.self_attn.{side}_proj.weight" for i in range(2) for side in "kv"}
     assert "neighbouring ranks have the same part" in str(plan)
 
@@ -167,8 +168,9 @@ def test_one_rank_s_part_of_any_tree_is_saved(tmp_path: Path, models: Path) -> N
     layer = "model.layers.7"
     for rank in range(3):
         shard = Shard(rank, 3, "llama")
-        weights.save(tmp_path / "part", rename="hf", select=layer, shard=shard, dtype="bfloat16", sync=False)
-        found = load_weights(tmp_path / "part").load()
+        path = tmp_path / "part.safetensors"
+        weights.save(path, rename="hf", select=layer, shard=shard, dtype="bfloat16", sync=False)
+        found = load_weights(path).load()
         expected = weights.load(layer, rename="hf", shard=shard, dtype="bfloat16")
         assert {name: (one.dtype, one.shape, raw(one)) for name, one in found.items()} == {
             name: (one.dtype, one.shape, raw(one)) for name, one in expected.items()
@@ -211,7 +213,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
     with pytest.raises(ArgumentError, match=r"'model\.embed_tokens\.weight' is cut along several axes"):
         reshard(saved("llama"), out, 2, strategies=strategies)
     with pytest.raises(ArgumentError, match="no rank 2 of 2"):
-        weights.save(out, shard=Shard(2, 2, tables.llama(2, num_heads=8)))
+        weights.save(out, shard=Shard(2, 2, Table("llama", 2, num_heads=8)))
     assert not out.exists()
     (out / "rank-2").mkdir(parents=True)
     with pytest.raises(ArgumentError, match="rank-2 of a checkpoint for more ranks"):
@@ -234,7 +236,7 @@ def test_the_command_prints_the_plan_writes_it_and_refuses_in_one_line(tmp_path:
     done = run(saved("mixtral"), out, "--tp", 2, "--dtype", "float16", "--json", "--no-sync")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
-    assert plan == reshard_plan(saved("mixtral"), out, 2, dtype="float16").as_json()
+    assert plan == reshard(saved("mixtral"), out, 2, dtype="float16", plan_only=True).as_json()
     assert (plan["schema"], plan["tp"]) == ("max-weights.reshard/1", 2)
     assert [Path(rank["folder"]).is_dir() for rank in plan["ranks"]] == [True, True]
     refused = run(saved("mixtral"), tmp_path / "other", "--tp", 5)

@@ -296,10 +296,10 @@ def test_what_was_read_back_is_the_same_file(tmp_path: Path, models: Path) -> No
         }
         for name, save in saves.items():
             written = []
-            for verify in (False, True):
-                folder = tmp_path / f"{name}-{verify}"
+            for read_back in (False, True):
+                folder = tmp_path / f"{name}-{read_back}"
                 folder.mkdir()
-                save(folder, verify=verify)
+                save(folder, read_back=read_back)
                 written.append({file.name: file.read_bytes() for file in sorted(folder.iterdir())})
             assert written[0] == written[1], name
 
@@ -307,7 +307,7 @@ def test_what_was_read_back_is_the_same_file(tmp_path: Path, models: Path) -> No
 def test_a_writer_that_reads_back_finds_a_changed_byte(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(b"what was there")
-    writer = SafetensorsWriter(path, {"w": ("float32", (8,))}, verify=True)
+    writer = SafetensorsWriter(path, {"w": ("float32", (8,))}, read_back=True)
     writer.write("w", np.ones(8, np.float32))
     (unfinished,) = (file for file in tmp_path.iterdir() if file != path)
     spoiled = bytearray(unfinished.read_bytes())
@@ -369,7 +369,7 @@ def test_a_path_of_gguf_is_no_place_for_safetensors(tmp_path: Path, name: str) -
     save_file({"a": np.zeros(1)}, tmp_path / "x")
     for save in (
         lambda: save_file({"a": np.zeros(1)}, tmp_path / name),
-        lambda: load_weights(tmp_path / "x").save(tmp_path / name),
+        lambda: save_file(load_weights(tmp_path / "x"), tmp_path / name),
         lambda: SafetensorsWriter(tmp_path / name, {"a": ("float32", (1,))}),
     ):
         with pytest.raises(

@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from max_weights import DType, SafetensorsWriter, WeightData, load_weights, save_file, save_gguf, save_sharded
+from max_weights._quantization import QuantizationEncoding
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.quantization import QuantizationEncoding
 from max_weights.safetensors.numpy import load_file
 
 FLOATS = np.random.default_rng(20).standard_normal((6, 64)).astype(np.float32)

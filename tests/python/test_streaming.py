@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import max_weights
-from max_weights import DType, GGUFWeights
+from max_weights import DType
 from max_weights._streaming import WeightStream
+from max_weights.graph.weights import GGUFWeights
 from test_loading import FILES, raw
 
 Make = Callable[..., Path]

@@ -16,8 +16,8 @@ from command_line import run
 from conftest import ROOT
 from fault_server import FaultServer
 from max_weights import load_weights, save_sharded
-from max_weights.errors import ArgumentError
-from max_weights.tasks import TaskError, TasksResult, run_tasks
+from max_weights.errors import ArgumentError, WeightsError
+from max_weights.tasks import TasksResult, run_tasks
 
 TASKS = 3
 
@@ -206,7 +206,7 @@ def test_engines_run_the_tasks_and_join_their_reports(models: Path, tmp_path: Pa
         done = run_tasks(engine, ["convert", str(models / "model-6"), str(tmp_path / "out"), "--max-shard-size=5kB"], 2)
         assert done.report is None
         assert len(load_weights(tmp_path / "out")) == 4
-        with pytest.raises(TaskError, match="task 1/2 ended with status"):
+        with pytest.raises(WeightsError, match="task 1/2 ended with status"):
             run_tasks(engine, ["validate", str(models / "nothing")], 2)
         with pytest.raises(ArgumentError, match="must be validate"):
             run_tasks(engine, ["ls", str(models)], 2)

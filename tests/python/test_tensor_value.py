@@ -401,7 +401,7 @@ class TestDocument002:
 
 def declared() -> dict[str, ast.FunctionDef | None]:
     """The methods and operators that the class declares and another file binds; operators have no definition."""
-    tree = ast.parse((ROOT / "python/max_weights/graph/value.py").read_text())
+    tree = ast.parse((ROOT / "python/max_weights/graph/_value.py").read_text())
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "TensorValue")
     (checked,) = (node.body for node in body if isinstance(node, ast.If))
     methods = {node.name: node for node in checked if isinstance(node, ast.FunctionDef)}

@@ -311,7 +311,7 @@ def test_graphs_and_modules_say_what_is_safe_to_print(folder: Path, caplog: pyte
         check("shard", text)
     data = WeightData(Buffer.from_numpy(np.ones(2, np.float32)), NAME, DType.float32, [2])
     check("data", repr(data))
-    with max_weights.virtual_devices():
+    with max_weights.driver.virtual_devices():
         check("virtual", message(lambda: np.asarray(data.astype("float16"))))
 
 

@@ -11,7 +11,7 @@ import max_weights
 from conftest import safetensors_bytes
 from max_weights import DType, load_weights, nn
 from max_weights._benching.result import BenchResult, BenchRow
-from max_weights._resharding import reshard_plan
+from max_weights._resharding import reshard
 from max_weights._weight_data import WeightData
 from max_weights.driver import Buffer
 from max_weights.graph import DeviceRef
@@ -76,7 +76,7 @@ def test_of_a_truncated_file_the_error_is_shown_beside_what_is_known(path: Path)
 
 
 def test_what_has_no_values_shows_none(path: Path) -> None:
-    with max_weights.virtual_devices():
+    with max_weights.driver.virtual_devices():
         virtual = load_weights(path).layers[0].up.weight.data().astype("float16")
         assert "values" not in seen(virtual)
     packed = WeightData(np.zeros((2, 34), np.uint8), "w", DType.uint8, [2, 34], QuantizationEncoding.Q8_0)
@@ -117,7 +117,7 @@ def test_plans_of_loads_are_tables(path: Path) -> None:
 
 
 def test_plans_of_ranks_are_tables(tmp_path: Path, path: Path) -> None:
-    plan = reshard_plan(path, tmp_path / "ranks", 2, strategies={"*": None})
+    plan = reshard(path, tmp_path / "ranks", 2, strategies={"*": None}, plan_only=True)
     view = seen(plan)
     assert "ReshardPlan 4 weights for 2 ranks" in view
     assert "layers.*.down.weight2whole on each rank" in view
@@ -144,8 +144,8 @@ def test_modules_and_their_loading_are_tables() -> None:
     assert "Model 2 modules, 6 parameters" in view
     assert "0/1" in view
     report = model.load_state_dict({"down": np.zeros(2)}, strict=False)
-    about = "LoadReport 0 loaded, 1 missing, 1 unexpected"
-    for text in (about, "missing 1 name", "up.weight", "unexpected 1 name", "down"):
+    about = "LoadReport: not ok 0 loaded, 1 missing, 1 unexpected"
+    for text in (about, "missingup.weight", "unexpecteddown"):
         assert text in seen(report)
 
 
@@ -186,5 +186,5 @@ def test_bins_are_a_number_that_can_be(path: Path, bins: int, message: str) -> N
 
 def test_files_that_are_safe_but_for_notes_are_shown_as_clean(path: Path) -> None:
     report = max_weights.validate(path)
-    assert seen(report).startswith("clean 1 file, ")
+    assert seen(report).startswith("Report: ok 1 file, 0 findings: clean")
     assert path.name in seen(report)

@@ -14,9 +14,9 @@ import torch
 import max_weights
 import max_weights.driver
 from max_weights import DType, WeightNotFoundError, Weights
+from max_weights._quantization import QuantizationEncoding
 from max_weights.graph import DeviceRef, Shape
 from max_weights.graph.weights import RESERVED, SafetensorWeights
-from max_weights.quantization import QuantizationEncoding
 
 Make = Callable[..., Path]
 

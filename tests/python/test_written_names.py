@@ -20,13 +20,11 @@ from max_weights import (
     delta,
     load_weights,
     reshard,
-    reshard_plan,
     save_file,
     save_gguf,
     save_sharded,
 )
-from max_weights.errors import ArgumentError
-from max_weights.sharding import tables
+from max_weights.sharding import _tables as tables
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 TENSORS = {"a": np.ones((4, 32), np.float32)}
@@ -97,15 +95,10 @@ def test_a_number_of_threads_or_jobs_that_there_is_not_is_refused_by_its_name(on
         ("threads", lambda: max_weights.plan(weights, threads=value)),  # type: ignore[arg-type]
         ("threads", lambda: list(weights.stream(threads=value))),  # type: ignore[arg-type]
         ("threads", lambda: max_weights.fingerprint(weights, threads=value)),  # type: ignore[arg-type]
-        ("jobs", lambda: max_weights.validate(one, jobs=value)),  # type: ignore[arg-type]
+        ("threads", lambda: max_weights.validate(one, threads=value)),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=re.escape(f"{option}={value!r}: it must be a whole number of 1 at least")):
             call()
-
-
-def test_a_save_says_that_it_has_no_bound_of_memory_to_be_given(one: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"save\(\) has no max_memory: it holds a few megabytes"):
-        load_weights(one).save(one.with_name("x.safetensors"), max_memory=1 << 20)  # type: ignore[arg-type]
 
 
 def test_every_command_that_opens_a_checkpoint_reads_standard_input(one: Path) -> None:
@@ -180,8 +173,10 @@ def test_reshard_takes_the_model_of_a_training_as_its_page_says(training: Path, 
         parts = [rank[name].numpy() for rank in ranks]
         assert np.array_equal(parts[0] if tensor.ndim == 1 else np.concatenate(parts), tensor), name
     strategies = tables.llama(2, num_heads=4, num_kv_heads=2)
-    plan = reshard(training, tmp_path / "own", tp=2, select="model.*", rename={"model.": ""}, strategies=strategies)
-    assert {part.name for part in plan.parts} == set(NAMES)
+    plan = reshard(
+        training, tmp_path / "own", world_size=2, select="model.*", rename={"model.": ""}, strategies=strategies
+    )
+    assert plan.weights.keys() == set(NAMES)
 
 
 def test_reshard_without_a_selection_names_the_first_few_and_the_count(training: Path, tmp_path: Path) -> None:
@@ -211,8 +206,8 @@ def test_convert_and_reshard_write_the_layout_of_a_library(training: Path, tmp_p
     for rank in (0, 1):
         part = load_weights(tmp_path / "ranks" / f"rank-{rank}")[f"model.{layer}.self_attn.qkv_proj.weight"].numpy()
         assert np.array_equal(part, np.concatenate([np.split(side, 2)[rank] for side in rows]))
-    plan = reshard_plan(training, tmp_path / "ranks", 2, select="model.*", rename="vllm")
-    assert f"model.{layer}.mlp.gate_up_proj.weight" in {part.name for part in plan.parts}
+    plan = reshard(training, tmp_path / "ranks", 2, select="model.*", rename="vllm", plan_only=True)
+    assert f"model.{layer}.mlp.gate_up_proj.weight" in plan.weights
 
 
 def test_a_layout_without_a_configuration_says_where_it_belongs(training: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from max_weights._dtype import DType
 from max_weights._node import WeightsNode
 from max_weights._quantization import QuantizationEncoding
 from max_weights._weight_data import WeightData
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 
 _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.typing.NDArray[Any]

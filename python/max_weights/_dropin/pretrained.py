@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._core import infos, printable, shown
 from max_weights._html import count
+from max_weights._typing import known
 from max_weights.errors import FileChangedError, FormatError, UnsupportedError, VerificationError, WeightsError
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
-    from max_weights.torch import ParameterFinding, VerificationReport
+    from max_weights._finding import Finding
+    from max_weights.torch import VerificationReport
 
 __all__ = ["LIBRARIES", "restore", "wrap"]
 
@@ -191,7 +193,7 @@ def _called(original: Callable[..., Any], _: _Library) -> Callable[..., Any]:
 class _Outcome:
     verified: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    differences: list[ParameterFinding] = field(default_factory=list)
+    differences: list[Finding] = field(default_factory=list)
     unverified: dict[str, str] = field(default_factory=dict)
     """Names of parameters, and why."""
     unused: list[str] = field(default_factory=list)
@@ -201,12 +203,13 @@ class _Outcome:
         """Count what a report says."""
         unequal = {found.name for found in report.findings}
         for found in report.findings:
-            if not found.compared:
-                self.unverified[found.name] = found.message.removeprefix("it was not compared: ")
-            elif found.name in load.resized:
-                self.unverified[found.name] = "its shape is another one, as ignore_mismatched_sizes allows"
+            name = known(found.name)
+            if found.kind != "differs":
+                self.unverified[name] = found.message.removeprefix("it was not compared: ")
+            elif name in load.resized:
+                self.unverified[name] = "its shape is another one, as ignore_mismatched_sizes allows"
             elif load.quantized is not None:
-                self.unverified[found.name] = f"it is quantized ({load.quantized})"
+                self.unverified[name] = f"it is quantized ({load.quantized})"
             else:
                 self.differences.append(found)
         self.verified += [name for name in report.verified if name not in unequal]

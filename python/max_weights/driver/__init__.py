@@ -1,36 +1,16 @@
-"""Tensors and devices under the dotted path of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.driver` of MAX."""
 
-from max_weights._buffer import Buffer, DLPackArray
-from max_weights._buffer import Buffer as Tensor
+from max_weights._buffer import Buffer, Buffer as Tensor, DLPackArray
 from max_weights._core import __version__
 from max_weights._devices import (
-    CPU,
-    Accelerator,
-    Device,
-    DeviceSpec,
-    accelerator_api,
-    accelerator_count,
-    devices_exist,
-    is_virtual_device_mode,
-    load_devices,
-    scan_available_devices,
-    virtual_devices,
+    Accelerator, CPU, Device, DeviceSpec, accelerator_api, accelerator_count, devices_exist, is_virtual_device_mode,
+    load_devices, scan_available_devices, virtual_devices,
 )
 
 __all__ = [
-    "CPU",
-    "Accelerator",
-    "Buffer",
-    "DLPackArray",
-    "Device",
-    "DeviceSpec",
-    "Tensor",
-    "__version__",
-    "accelerator_api",
-    "accelerator_count",
-    "devices_exist",
-    "is_virtual_device_mode",
-    "load_devices",
-    "scan_available_devices",
+    "Accelerator", "Buffer", "CPU", "DLPackArray", "Device", "DeviceSpec", "Tensor", "__version__", "accelerator_api",
+    "accelerator_count", "devices_exist", "is_virtual_device_mode", "load_devices", "scan_available_devices",
     "virtual_devices",
 ]

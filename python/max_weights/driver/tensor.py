@@ -1,4 +1,6 @@
-"""`DLPackArray` under the dotted path of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.driver.tensor` of MAX."""
 
 from max_weights._buffer import DLPackArray
 

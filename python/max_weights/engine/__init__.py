@@ -3,12 +3,12 @@
 It needs the extra `max-weights[graph]`; ONNX Runtime is imported when a graph is loaded.
 """
 
-from max_weights._unsupported import unsupported_names
+from max_weights._unsupported import unsupported_names as _unsupported_names
 from max_weights.engine._model import Model, TensorSpec
 from max_weights.engine._session import InferenceSession
 
 _ADVICE = "graphs are not compiled ahead of time here; InferenceSession().load(graph) makes them ready to run"
 
-__getattr__ = unsupported_names(__name__, CompiledModel=_ADVICE)
+__getattr__ = _unsupported_names(__name__, CompiledModel=_ADVICE)
 
 __all__ = ["InferenceSession", "Model", "TensorSpec"]

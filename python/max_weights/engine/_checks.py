@@ -12,7 +12,7 @@ from max_weights.errors import GraphError
 
 if TYPE_CHECKING:
     from max_weights.graph._graph import Graph
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 __all__ = ["Sizes"]
 
@@ -39,11 +39,7 @@ class Sizes:
         self._constraints = list(_constraints(graph, {}, graph.symbols))
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Check the shapes of the inputs of a run.
-
-        Raises:
-            GraphError: two sizes contradict each other; the message names both (a ValueError).
-        """
+        """Check the shapes of the inputs of a run."""
         asked = tuple(map(tuple, shapes))
         if asked == self._checked:
             return

@@ -34,10 +34,7 @@ class Runs:
     """
 
     def __init__(
-        self,
-        session: onnxruntime.InferenceSession,
-        results: Sequence[str],
-        bound: Mapping[str, onnxruntime.OrtValue],
+        self, session: onnxruntime.InferenceSession, results: Sequence[str], bound: Mapping[str, onnxruntime.OrtValue]
     ) -> None:
         self._session, self._results, self._kept = session, results, bound
         self._bound = {name: value._ortvalue for name, value in bound.items()}
@@ -45,12 +42,7 @@ class Runs:
         self._process = -1
 
     def run(self, feeds: Mapping[str, onnxruntime.OrtValue], size: int) -> list[DLPackArray]:
-        """Return the results, in order, as tensors that support DLPack.
-
-        Args:
-            feeds: The inputs of this run, by name.
-            size: Their bytes.
-        """
+        """Return the results, in order, as tensors that support DLPack."""
         if size <= self._quick or threading.current_thread() is not threading.main_thread():
             return self._run(feeds)
         began = time.monotonic()

@@ -16,9 +16,9 @@ from max_weights.engine._interruptible import Runs
 from max_weights.engine._tensors import from_value, to_value
 from max_weights.errors import GraphError
 from max_weights.graph._lowering.model import lower
-from max_weights.graph._lowering.packed import ELEMENTS, repack
+from max_weights.graph._lowering.products import ELEMENTS, repack
 from max_weights.graph._lowering.values import contiguous, values_of
-from max_weights.graph.type import BufferType, TensorType
+from max_weights.graph._type import BufferType, TensorType
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -110,7 +110,7 @@ class Model:
         They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
         decoded, or laid out anew, and in how many bytes.
         """
-        from max_weights.graph._lowering.notes import cost_notes
+        from max_weights.graph._lowering.model import cost_notes
 
         return cost_notes(self._lowered, self._weights, self._part_sizes)
 
@@ -143,8 +143,12 @@ class Model:
             GraphError: another number of inputs, an input of another dtype or shape, a size that contradicts the graph,
                 or an operation that fails (a ValueError).
             FileChangedError: a file with weights was truncated.
+            KeyboardInterrupt: Ctrl-C was pressed; it interrupts the run after the current operation.
 
-        Ctrl-C interrupts it after the current operation.
+        Example:
+            >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+            >>> engine.InferenceSession().load(double).execute(np.ones((2, 3), "f4"))[0].shape
+            (2, 3)
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")

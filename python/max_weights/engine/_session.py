@@ -30,11 +30,7 @@ class InferenceSession:
     """
 
     def __init__(
-        self,
-        num_threads: int | None = None,
-        devices: Iterable[Device] = (),
-        *,
-        custom_extensions: object = None,
+        self, num_threads: int | None = None, devices: Iterable[Device] = (), *, custom_extensions: object = None
     ) -> None:
         self._devices = list(devices) or [CPU()]
         for device in self._devices:
@@ -70,11 +66,19 @@ class InferenceSession:
                 second time.
             custom_extensions: Refused.
 
+        Returns:
+            The model.
+
         Raises:
             GraphError: a weight has no value, or one of another dtype or shape; or ONNX Runtime refuses an operation (a
                 ValueError).
             UnsupportedError: an operation or a dtype that cannot be run.
             ImportError: ONNX Runtime is not installed.
+
+        Example:
+            >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+            >>> engine.InferenceSession().load(double).output_metadata[0].name
+            'output0'
         """
         if not isinstance(model, Graph):
             raise TypeError(f"load: takes a Graph, not {type(model).__name__}")

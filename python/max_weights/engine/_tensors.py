@@ -18,11 +18,7 @@ __all__ = ["from_value", "to_value"]
 
 
 def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
-    """Return a contiguous `Buffer` of host memory as a tensor of ONNX Runtime, which keeps it alive.
-
-    Raises:
-        ArgumentError: a dtype that ONNX Runtime does not support.
-    """
+    """Return a contiguous `Buffer` of host memory as a tensor of ONNX Runtime, which keeps it alive."""
     from onnxruntime import OrtValue
 
     number = ONNX_TYPES.get(buffer.dtype)

@@ -3,40 +3,21 @@
 from max_weights._devices import DeviceKind, DeviceRef
 from max_weights._dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights._shape import Shape, ShapeLike
-from max_weights._unsupported import unsupported_names
+from max_weights._unsupported import unsupported_names as _unsupported_names
 from max_weights.graph import onnx, ops
 from max_weights.graph._graph import Graph
-from max_weights.graph.type import BufferType, TensorType, Type
-from max_weights.graph.value import BufferValue, TensorValue, TensorValueLike, Value
-from max_weights.graph.weight import Weight
+from max_weights.graph._type import BufferType, TensorType, Type
+from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike, Value
+from max_weights.graph._weight import Weight
 from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
-    "AlgebraicDim",
-    "BufferType",
-    "BufferValue",
-    "DeviceKind",
-    "DeviceRef",
-    "Dim",
-    "DimLike",
-    "Graph",
-    "Segment",
-    "Shape",
-    "ShapeLike",
-    "ShardingStrategy",
-    "StaticDim",
-    "SymbolicDim",
-    "TensorType",
-    "TensorValue",
-    "TensorValueLike",
-    "Type",
-    "Value",
-    "Weight",
-    "onnx",
-    "ops",
-]
+    "AlgebraicDim", "BufferType", "BufferValue", "DeviceKind", "DeviceRef", "Dim", "DimLike", "Graph", "Segment",
+    "Shape", "ShapeLike", "ShardingStrategy", "StaticDim", "SymbolicDim", "TensorType", "TensorValue",
+    "TensorValueLike", "Type", "Value", "Weight", "onnx", "ops",
+]  # fmt: skip
 
-__getattr__ = unsupported_names(
+__getattr__ = _unsupported_names(
     __name__,
     DevicePlacementPolicy="it says what happens when an operation moves a tensor to the CPU on its own, which "
     "none does here; move it with ops.transfer_to",

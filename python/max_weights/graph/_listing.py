@@ -11,8 +11,8 @@ from max_weights._dim import Dim
 from max_weights._shape import listed
 
 if TYPE_CHECKING:
-    from max_weights.graph.type import TensorType
-    from max_weights.graph.value import Node, TensorValue
+    from max_weights.graph._type import TensorType
+    from max_weights.graph._value import Node, TensorValue
 
 _LONGEST = 40
 

@@ -9,7 +9,7 @@ from max_weights.errors import NoGraphError
 from max_weights.graph._call_site import graph_error
 
 if TYPE_CHECKING:
-    from max_weights.graph.value import Recorder
+    from max_weights.graph._value import Recorder
 
 _GRAPHS: ContextVar[tuple[Recorder, ...]] = ContextVar("max_weights_graphs", default=())
 
@@ -21,11 +21,7 @@ def current_or_none() -> Recorder | None:
 
 
 def current(op: str) -> Recorder:
-    """Return the innermost graph of this context.
-
-    Raises:
-        NoGraphError: there is none (a ValueError and a LookupError); the message says what `op` needs.
-    """
+    """Return the innermost graph of this context."""
     graphs = _GRAPHS.get()
     if not graphs:
         raise graph_error(op, "there is no parent graph; use it inside `with Graph(...)`", NoGraphError)
@@ -38,11 +34,7 @@ def enter(graph: Recorder) -> None:
 
 
 def leave(graph: Recorder) -> None:
-    """Go back to the previous graph.
-
-    Raises:
-        RuntimeError: another graph is the innermost one of this context.
-    """
+    """Go back to the previous graph."""
     graphs = _GRAPHS.get()
     if not graphs or graphs[-1] is not graph:
         raise RuntimeError(f"graph {graph.name!r} is exited, but was not the last to be entered")

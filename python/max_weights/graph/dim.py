@@ -1,4 +1,6 @@
-"""Dimensions under the dotted path of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.graph.dim` of MAX."""
 
 from max_weights._dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 

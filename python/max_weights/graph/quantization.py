@@ -1,4 +1,6 @@
-"""Encodings under the dotted path of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.graph.quantization` of MAX."""
 
 from max_weights._quantization import BlockParameters, QuantizationConfig, QuantizationEncoding
 

@@ -1,4 +1,6 @@
-"""`Shape` under the dotted path of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.graph.shape` of MAX."""
 
 from max_weights._shape import Shape, ShapeLike
 

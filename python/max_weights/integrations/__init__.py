@@ -3,38 +3,25 @@
 Each is imported when it is used, with its library.
 """
 
-from __future__ import annotations
+from max_weights import _facade
+from max_weights._unsupported import unsupported_names as _unsupported_names
 
-import importlib
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights.integrations._distributed import WeightsReader, WeightsWriter
     from max_weights.integrations._lightning import WeightsCheckpointIO
     from max_weights.integrations._sglang import register_sglang
     from max_weights.integrations._vllm import register_vllm
+del TYPE_CHECKING
 
+# Written by tools/surface.py from the imports above: run it after each change of them.
+# fmt: off
 __all__ = ["WeightsCheckpointIO", "WeightsReader", "WeightsWriter", "register_sglang", "register_vllm"]
-
-_HOMES = {
-    "WeightsCheckpointIO": "_lightning",
-    "WeightsReader": "_distributed",
-    "WeightsWriter": "_distributed",
-    "register_sglang": "_sglang",
-    "register_vllm": "_vllm",
+_NAMES = {
+    "integrations._distributed": "WeightsReader WeightsWriter",
+    "integrations._lightning": "WeightsCheckpointIO",
+    "integrations._sglang": "register_sglang",
+    "integrations._vllm": "register_vllm",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-    except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
-        raise AttributeError(f"module {__name__!r} has {name!r} only with its library: {error}") from error
-    value: object = globals().setdefault(name, getattr(home, name))
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+# fmt: on
+__getattr__, __dir__ = _facade(__name__, _NAMES, _unsupported_names(__name__))

@@ -31,14 +31,14 @@ from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import read_boxes, tensors_of
 from max_weights._ranks.saving import Files, save_boxes
 from max_weights._ranks.session import Members, Session
-from max_weights._saving import buffer_of, metadata_of
+from max_weights._saved_tensors import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._transaction import Box, Destination, Transaction, torch_dtype
 from max_weights._typing import known
 from max_weights.errors import ArgumentError, RankError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch.distributed import ProcessGroup
     from torch.distributed.checkpoint.planner import ReadItem, WriteItem

@@ -45,15 +45,12 @@ class LayerList(Module, list[Layer]):
         return outputs
 
     def append(self, layer: Layer) -> None:
-        """Add a layer at the end."""
         list.append(self, self._checked_one(layer))
 
     def insert(self, i: SupportsIndex, layer: Layer) -> None:
-        """Add a layer before the one at `i`."""
         list.insert(self, i, self._checked_one(layer))
 
     def extend(self, layers: Iterable[Layer]) -> None:
-        """Add layers at the end; none of them, if one is not a layer."""
         list.extend(self, self._checked(layers))
 
     @overload
@@ -71,7 +68,6 @@ class LayerList(Module, list[Layer]):
             list.__setitem__(self, index, self._checked_one(value))
 
     def copy(self) -> LayerList:
-        """Return another list of the same layers."""
         return LayerList(self)
 
     def __add__(self, other: Iterable[Layer], /) -> LayerList:  # type: ignore[override]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
     from max_weights._quantization import QuantizationEncoding
     from max_weights._weights import Weights
-    from max_weights.graph.weight import Weight
+    from max_weights.graph._weight import Weight
     from max_weights.nn._walk import ModuleNode
 
 _log = logging.getLogger("max_weights.nn")

@@ -32,7 +32,20 @@ class Shardable(Protocol):
     def sharding_strategy(self, strategy: ShardingStrategy | None) -> None: ...
 
     def shard(self, devices: Iterable[DeviceRef]) -> Sequence[Self]:
-        """Return the shards, one for each device."""
+        """Return the shards, one for each device.
+
+        Args:
+            devices: One device for each shard.
+
+        Raises:
+            ValueError: there is no strategy, or it is for another number of devices.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.sharding_strategy = ShardingStrategy.rowwise(2)
+            >>> [shard.weight.shape for shard in layer.shard([CPU, CPU])]
+            [[Dim(2), Dim(3)], [Dim(2), Dim(3)]]
+        """
         ...
 
 
@@ -103,9 +116,16 @@ class Module(LayerV2):
             strict: Refuse missing and unexpected names; otherwise they are logged and returned as a `LoadReport`.
             copy_if_misaligned: Copy values that are not aligned, instead of refusing them.
 
+        Returns:
+            A report, unless `strict`.
+
         Raises:
             ValueError: names are missing or unexpected; a value has another shape (symbolic dimensions match anything),
                 dtype or encoding, or is not contiguous or aligned. One error lists it all.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.load_state_dict({"weight": np.ones((4, 3), "f4")})
         """
         report = load(
             self,
@@ -126,6 +146,13 @@ def recursive_named_layers(parent: LayerV2, prefix: str = "") -> Iterator[tuple[
     Args:
         parent: The module to start at.
         prefix: Its own path, with which the others begin.
+
+    Raises:
+        TypeError: `prefix` is not a string.
+
+    Example:
+        >>> [path for path, _ in nn.recursive_named_layers(nn.Sequential(nn.Identity()), "model")]
+        ['model', 'model.0']
     """
     tree = Walk(parent)
     paths = [".".join(filter(None, [prefix, path])) for path in tree.paths]

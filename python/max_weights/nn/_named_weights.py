@@ -12,7 +12,7 @@ from max_weights._devices import DeviceRef
 from max_weights._shape import listed
 from max_weights._transaction import Transaction
 from max_weights.errors import ArgumentError
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._walk import ModuleNode, Walk
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, DLPackArray
 def keep_weights(transaction: Transaction, loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> None:
     """Note the values and names of weights that are loaded, and all of those of which more changes."""
     for weight in changed:
-        transaction.on_undo(partial(weight.restore, weight.snapshot()))
+        transaction.on_undo(partial(weight._restore, weight._snapshot()))
     for weight in loaded:
         transaction.on_undo(partial(weight.load, weight.value, weight.name))
 

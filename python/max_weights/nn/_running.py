@@ -9,9 +9,9 @@ from max_weights._core import shown
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current
-from max_weights.graph.type import BufferType, TensorType, Type, input_type_error
-from max_weights.graph.value import BufferValue, TensorValue, Value
-from max_weights.graph.weight import WeightShard
+from max_weights.graph._type import BufferType, TensorType, Type, input_type_error
+from max_weights.graph._value import BufferValue, TensorValue, Value
+from max_weights.graph._weight import WeightShard
 from max_weights.nn._named_weights import NamedWeights
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _own_names(module: ModuleNode, graph: Graph) -> list[str]:
 def trace(module: ModuleNode, input_types: Sequence[TensorType | BufferType], name: str | None) -> Graph:
     """Trace a call; see `Module.trace`."""
     graph = Graph(type(module).__name__ if name is None else name, module, input_types)
-    graph.adopt(NamedWeights(module).weights)
+    graph._adopt(NamedWeights(module).weights)
     return graph
 
 

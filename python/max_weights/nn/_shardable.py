@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._module import Module
 from max_weights.sharding._strategies import ShardingStrategy
 
@@ -49,8 +49,17 @@ class ShardableLayer(Module):
     def shard(self, devices: Iterable[DeviceRef | str]) -> list[Self]:
         """Return the shards, one for each device.
 
+        Args:
+            devices: One device for each shard.
+
         Raises:
             ValueError: there is no strategy, or it is for another number of devices.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.sharding_strategy = ShardingStrategy.rowwise(2)
+            >>> [shard.weight.shape for shard in layer.shard([CPU, CPU])]
+            [[Dim(2), Dim(3)], [Dim(2), Dim(3)]]
         """
         if self.sharding_strategy is None:
             raise ArgumentError(
@@ -58,11 +67,7 @@ class ShardableLayer(Module):
                 "ShardingStrategy.replicate(2), then shard it"
             )
         places = [DeviceRef.from_device(device) for device in devices]
-        parts = {
-            name: value.shard(places)
-            for name, value in vars(self).items()
-            if isinstance(value, (Weight, ShardableLayer))
-        }
+        parts = {name: value.shard(places) for name, value in self._parts().items()}
         shards = [copy.copy(self) for _ in places]
         for index, (shard, place) in enumerate(zip(shards, places, strict=True)):
             for name, values in parts.items():
@@ -71,8 +76,13 @@ class ShardableLayer(Module):
         return shards
 
     def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
-        """Return the strategy of each attribute that is a weight or a layer, for a strategy of the whole."""
-        raise NotImplementedError
+        """Return the strategy of each attribute that is a weight or a layer; here, all shards are the whole layer."""
+        if not strategy.is_replicate:
+            raise self._refuse(strategy, "replicate")
+        return dict.fromkeys(self._parts(), strategy)
+
+    def _parts(self) -> dict[str, Weight | ShardableLayer]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, (Weight, ShardableLayer))}
 
     def _become_shard(self, _index: int, device: DeviceRef) -> None:
         """Make the other changes for shard `index`, once its weights are parts."""

@@ -13,7 +13,7 @@ from max_weights._core import shown
 from max_weights._html import details, pre, view
 from max_weights._html import table as html_table
 from max_weights._shape import Shape, listed
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._walk import SHARED, ModuleNode, Walk, contents
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from max_weights.graph.weight import Weight
+from max_weights.graph._weight import Weight
 from max_weights.nn._base_layer import Layer
 
 # The attribute of a module that records its shared weights: {attribute: weight}.

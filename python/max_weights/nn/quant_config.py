@@ -1,5 +1,7 @@
-"""Quantized layers under the dotted path of MAX, which are not here; importing one says what to do instead."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.nn.quant_config` of MAX."""
 
-from max_weights.nn._unsupported_layers import unsupported_layers
+from max_weights.nn._unsupported_layers import unsupported_layers as _unsupported
 
-__getattr__ = unsupported_layers(__name__)
+__getattr__ = _unsupported(__name__)

@@ -1,1 +1,3 @@
-"""Dotted paths of earlier versions of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.pipelines` of MAX."""

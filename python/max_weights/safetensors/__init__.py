@@ -10,19 +10,14 @@ package, they have `load_file`, `load`, `save_file` and `save`. docs/dropin.md l
 module imports no framework, and the safetensors package only for its `SafetensorError`, `TensorSpec` and `__version__`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from max_weights._core import PySafeSlice
 from max_weights.safetensors._deserializing import deserialize
 from max_weights.safetensors._open_file import _safe_open_handle, safe_open
 from max_weights.safetensors._serializing import serialize, serialize_file
 from max_weights.safetensors._tensor_meta import TensorMeta
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from max_weights.safetensors._prefetch import PrefetchLoader
 
     SafetensorError: type[Exception]
@@ -30,6 +25,7 @@ if TYPE_CHECKING:
     TensorSpec: type
     """The class of the installed safetensors package for a tensor in memory, which `serialize` takes."""
     __version__: str
+del TYPE_CHECKING
 
 __all__ = [
     "PrefetchLoader",
@@ -45,7 +41,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "SafetensorError":
         from max_weights.safetensors._errors import error_class
 

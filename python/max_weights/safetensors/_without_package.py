@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
-from max_weights._saving import buffer_of
+from max_weights._saved_tensors import buffer_of
 from max_weights.safetensors._open_file import safe_open
 from max_weights.safetensors._serializing import file_bytes, write_file
 

@@ -4,6 +4,6 @@ from max_weights._load_report import LoadReport
 from max_weights.torch._builder import load
 from max_weights.torch._file import load_file
 from max_weights.torch._into import load_into
-from max_weights.torch._verification import ParameterFinding, VerificationReport, verify_loaded
+from max_weights.torch._verification import VerificationReport, verify_loaded
 
-__all__ = ["LoadReport", "ParameterFinding", "VerificationReport", "load", "load_file", "load_into", "verify_loaded"]
+__all__ = ["LoadReport", "VerificationReport", "load", "load_file", "load_into", "verify_loaded"]

@@ -3,108 +3,82 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
 from max_weights._html import count
+from max_weights._result import Finding, Result
 from max_weights._selection import fits, not_found
+from max_weights._typing import known
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from max_weights._ranks.failure import Failure
     from max_weights._selection import Pattern
 
-__all__ = ["Outcome", "ParameterFinding", "VerificationReport", "of_all_ranks"]
-
-_LISTED = 20
-"""How many unused weights the text of a report lists."""
-_SUMMARIZED = 3
-"""How many findings the representation quotes: a failing `assert` shows the beginning of it."""
-
-
-@dataclass(frozen=True)
-class ParameterFinding:
-    """A parameter or buffer that is not what the checkpoint holds."""
-
-    name: str
-    """Its name in the module."""
-    weight: str | None
-    """The name of the weight that it should be."""
-    message: str
-    """What it is instead, in words."""
-    rows: tuple[range, ...] = ()
-    """Its rows that differ, counted over all dimensions but the last."""
-    rank: int | None = None
-    """The rank that found it, with `group`."""
-    compared: bool = True
-    """False for what could not be compared: the message says why."""
-
-    def __str__(self) -> str:
-        rank = "" if self.rank is None else f"rank {self.rank}: "
-        return f"{rank}'{shown(self.name)}': {self.message}"
+__all__ = ["Outcome", "VerificationReport", "of_all_ranks"]
 
 
 @dataclass(frozen=True, repr=False)
-class VerificationReport:
-    """What a verification found; true if it is `ok`."""
+class VerificationReport(Result):
+    """What a verification found; ok if the module holds the checkpoint, all of it and nothing else.
 
-    findings: tuple[ParameterFinding, ...]
-    """What differs, and what could not be compared, with `group` of all ranks."""
+    Kinds of findings: "differs", "not compared" (the message says why), "unfilled" (a parameter or saved buffer that no
+    weight fills), "unused" (a weight, by its renamed name, that no parameter or buffer holds, with `group` of no rank).
+    `other` is the name of the weight that a parameter should be. With `group` the findings are those of all ranks.
+    """
+
+    _KINDS = ("differs", "not compared", "unfilled", "unused")
+
+    findings: tuple[Finding, ...]
     verified: tuple[str, ...]
     """The names of all parameters and buffers that were compared, on this rank."""
     bytes: int
     """Bytes of these."""
     seconds: float
-    unused: tuple[str, ...] = ()
-    """Weights, by their renamed names, that no parameter or buffer of the module holds, with `group` of no rank."""
-    unfilled: tuple[str, ...] = ()
-    """Parameters and saved buffers that no weight of the checkpoint fills; each is a finding as well."""
     compared: int = 0
     """How many parameters and buffers were compared, with `group` by all ranks together."""
 
     @property
     def ok(self) -> bool:
         """Whether the module holds the checkpoint, all of it and nothing else, but for what `ignore` excuses."""
-        return not (self.findings or self.unused or self.unfilled) and self.compared > 0
+        return not self.findings and self.compared > 0
 
-    def __bool__(self) -> bool:
-        return self.ok
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The names of the findings of this kind."""
+        return tuple(known(finding.name) for finding in self.by_kind("unused"))
 
-    def __repr__(self) -> str:
-        details = [*map(str, self.findings[:_SUMMARIZED])]
-        details += [f"'{shown(name)}' is in no parameter or buffer" for name in self.unused[:_SUMMARIZED]]
-        what = "; ".join((self._summary(), *details[:_SUMMARIZED]))
-        return f"<VerificationReport: {'ok' if self.ok else 'not ok'}, {what}>"
-
-    def __str__(self) -> str:
-        lines = [self._summary(), *map(str, self.findings)]
-        lines += [f"weight '{shown(name)}': no parameter or buffer holds it" for name in self.unused[:_LISTED]]
-        if len(self.unused) > _LISTED:
-            lines.append(f"and {len(self.unused) - _LISTED:,} more weights that nothing holds")
-        return "\n".join(lines)
+    @property
+    def unfilled(self) -> tuple[str, ...]:
+        """The names of the findings of this kind."""
+        return tuple(dict.fromkeys(known(finding.name) for finding in self.by_kind("unfilled")))
 
     def _summary(self) -> str:
+        kinds = Counter(finding.kind for finding in self.findings)
         summary = f"{self.compared} parameters and buffers were compared, {count(len(self.findings), 'finding')}"
-        return summary + (f", {count(len(self.unused), 'unused weight')}" if self.unused else "")
+        return summary + (f" ({', '.join(f'{number:,} {kind}' for kind, number in kinds.items())})" if kinds else "")
 
 
 @dataclass(frozen=True)
 class _Gap:
     """A parameter or buffer that was not compared."""
 
-    finding: ParameterFinding
+    finding: Finding
     names: tuple[str, ...]
     """All of its names in the module."""
-    is_unfilled: bool
 
 
 @dataclass
 class Outcome:
     """What one process or several found, before anything is excused."""
 
-    differences: list[ParameterFinding] = field(default_factory=list)
+    differences: list[Finding] = field(default_factory=list)
     gaps: list[_Gap] = field(default_factory=list)
     weights: list[str] = field(default_factory=list)
     """The renamed names of all weights of the checkpoint."""
@@ -114,8 +88,8 @@ class Outcome:
 
     def leave_out(self, name: str, weight: str | None, why: str, names: Iterable[str], *, unfilled: bool) -> None:
         """Note what was not compared, and why."""
-        finding = ParameterFinding(name, weight, why, compared=False)
-        self.gaps.append(_Gap(finding, tuple(names), unfilled))
+        finding = Finding(name, why, kind="unfilled" if unfilled else "not compared", other=weight)
+        self.gaps.append(_Gap(finding, tuple(names)))
 
     def reported(
         self, ignore: Collection[Pattern] | None, verified: tuple[str, ...], size: int, seconds: float
@@ -133,10 +107,8 @@ class Outcome:
             unused = [name for name in unused if name not in excuses]
             gaps = [gap for gap in gaps if excuses.isdisjoint(gap.names)]
         findings = sorted((*self.differences, *(gap.finding for gap in gaps)), key=lambda found: found.rank or 0)
-        unfilled = dict.fromkeys(gap.finding.name for gap in gaps if gap.is_unfilled)
-        return VerificationReport(
-            tuple(findings), verified, size, seconds, tuple(unused), tuple(unfilled), len(self.verified)
-        )
+        findings += [Finding(name, "no parameter or buffer holds this weight", kind="unused") for name in unused]
+        return VerificationReport(tuple(findings), verified, size, seconds, len(self.verified))
 
     def _excuses(self, ignore: Collection[Pattern], unused: list[str]) -> set[str]:
         """Return the names that the patterns excuse: each has to excuse one, and none excuses a difference."""
@@ -160,7 +132,7 @@ class Outcome:
         return excused
 
 
-def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: Any) -> Outcome:
+def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: ProcessGroup) -> Outcome:
     """Return what all ranks of a group found, or raise the error that one of them had.
 
     Raises:
@@ -181,8 +153,9 @@ def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: Any) -
         raise failures[0].error() from error
     together = Outcome()
     for rank, (of_rank, _) in enumerate(gathered):
-        together.differences += [replace(found, rank=rank) for found in of_rank.differences]
-        together.gaps += [replace(gap, finding=replace(gap.finding, rank=rank)) for gap in of_rank.gaps]
+        place = f"rank {rank}"
+        together.differences += [replace(found, rank=rank, place=place) for found in of_rank.differences]
+        together.gaps += [replace(gap, finding=replace(gap.finding, rank=rank, place=place)) for gap in of_rank.gaps]
         together.held |= of_rank.held
         together.verified += of_rank.verified
     together.weights = list(dict.fromkeys(name for of_rank, _ in gathered for name in of_rank.weights))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._graph import Graph
-    from max_weights.graph.value import Node, TensorValue
+    from max_weights.graph._value import Node, TensorValue
 
 __all__ = ["DOMAIN", "Repacked", "Scope"]
 

@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from max_weights.errors import UnsupportedError
-from max_weights.graph._lowering.packed import ELEMENTS, write_elements
+from max_weights.graph._lowering.products import ELEMENTS, write_elements
 from max_weights.graph._lowering.scope import DOMAIN, Scope
 from max_weights.graph._lowering.table import lower_nodes, register_lowering
 from max_weights.graph._lowering.writer import Function, Parameter, Shared
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from max_weights.graph._graph import Graph
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 
 def _function(shared: Shared, graph: Graph) -> Function:
@@ -66,7 +66,6 @@ def _arguments(scope: Scope, node: Node, function: Function) -> Iterator[ir.Valu
 
 @register_lowering("call")
 def lower_call(scope: Scope, node: Node) -> Sequence[ir.Value]:
-    """Write a call of the function with the arguments of this call."""
     function = _function(scope.shared, node.attributes["graph"])
     arguments = list(_arguments(scope, node, function))
     return scope.add_several(function.function.name, arguments, len(node.outputs), domain=DOMAIN)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from max_weights.graph._graph import Graph
     from max_weights.graph._lowering.scope import Scope
-    from max_weights.graph.value import Node
+    from max_weights.graph._value import Node
 
 __all__ = ["LOWERINGS", "Lowering", "lower_nodes", "register_lowering"]
 
@@ -39,11 +39,7 @@ def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
 
 
 def lower_nodes(scope: Scope, graph: Graph) -> None:
-    """Write all operations of a graph, whose inputs and weights are bound in the scope.
-
-    Raises:
-        UnsupportedError: an operation for which ONNX has no equivalent.
-    """
+    """Write all operations of a graph, whose inputs and weights are bound in the scope."""
     scope.count_uses(graph)
     for node in graph.nodes:
         if node.op in ("input", "weight"):

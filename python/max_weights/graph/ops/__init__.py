@@ -1,39 +1,12 @@
 """The operations of a graph: each takes values, records itself in the current graph, and returns its results."""
 
-from max_weights._unsupported import unsupported_names
+from max_weights._unsupported import unsupported_names as _unsupported_names
 from max_weights.graph.ops import _complex as complex
 from max_weights.graph.ops import _elementwise as elementwise
 from max_weights.graph.ops import _reduction as reduction
-from max_weights.graph.ops._buffers import bind_buffer_methods as _bind_buffer_methods
-from max_weights.graph.ops._buffers import buffer_load, buffer_store, buffer_store_slice
-from max_weights.graph.ops._comparison import (
-    equal,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    where,
-)
-from max_weights.graph.ops._complex import (
-    as_interleaved_complex,
-)
-from max_weights.graph.ops._conv import conv2d
-from max_weights.graph.ops._creation import (
-    constant,
-    hann_window,
-    range,
-    shape_to_tensor,
-)
-from max_weights.graph.ops._effects import (
-    call,
-    print,
-    transfer_to,
-)
+from max_weights.graph.ops._complex import as_interleaved_complex
+from max_weights.graph.ops._creation import constant, hann_window, range, shape_to_tensor
+from max_weights.graph.ops._effects import buffer_load, buffer_store, buffer_store_slice, call, print, transfer_to
 from max_weights.graph.ops._elementwise import (
     abs,
     acos,
@@ -43,20 +16,30 @@ from max_weights.graph.ops._elementwise import (
     ceil,
     cos,
     div,
+    equal,
     erf,
     exp,
     floor,
     floor_div,
     floordiv,
     gelu,
+    greater,
+    greater_equal,
     is_inf,
     is_nan,
+    less,
+    less_equal,
     log,
     log1p,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
     mod,
     mul,
     neg,
     negate,
+    not_equal,
     pow,
     relu,
     round,
@@ -68,10 +51,7 @@ from max_weights.graph.ops._elementwise import (
     sub,
     tanh,
     trunc,
-)
-from max_weights.graph.ops._extremes import (
-    max,
-    min,
+    where,
 )
 from max_weights.graph.ops._images import (
     InterpolationMode,
@@ -81,41 +61,21 @@ from max_weights.graph.ops._images import (
     resize_linear,
     resize_nearest,
 )
-from max_weights.graph.ops._indexing import (
-    gather,
-    slice_tensor,
-)
-from max_weights.graph.ops._joining import (
-    chunk,
-    concat,
-    split,
-    stack,
-)
+from max_weights.graph.ops._indexing import gather, slice_tensor
 from max_weights.graph.ops._linear import (
     band_part,
-    matmul,
-    outer,
-)
-from max_weights.graph.ops._methods import bind_methods as _bind_methods
-from max_weights.graph.ops._normalization import (
+    dequantize,
     group_norm,
     layer_norm,
     logsoftmax,
+    matmul,
+    outer,
+    qmatmul,
     rms_norm,
     softmax,
 )
-from max_weights.graph.ops._quantized import dequantize, qmatmul
-from max_weights.graph.ops._reduction import (
-    argmax,
-    argmin,
-    cumsum,
-    mean,
-    prod,
-    sum,
-)
-from max_weights.graph.ops._repeating import (
-    repeat_interleave,
-)
+from max_weights.graph.ops._methods import bind_methods as _bind_methods
+from max_weights.graph.ops._reduction import argmax, argmin, cumsum, mean, prod, sum
 from max_weights.graph.ops._scattering import (
     gather_nd,
     masked_scatter,
@@ -131,149 +91,46 @@ from max_weights.graph.ops._scattering import (
     scatter_nd_min,
     scatter_nd_mul,
 )
-from max_weights.graph.ops._selecting import (
-    argsort,
-    bottom_k,
-    top_k,
-)
+from max_weights.graph.ops._selecting import argsort, bottom_k, max, min, top_k
 from max_weights.graph.ops._shaping import (
     broadcast_to,
+    chunk,
+    concat,
     flatten,
     pad,
     permute,
     rebind,
+    repeat_interleave,
     reshape,
+    split,
     squeeze,
+    stack,
     tile,
     transpose,
     unsqueeze,
 )
-from max_weights.graph.ops._windows import avg_pool2d, fold, max_pool2d
+from max_weights.graph.ops._texts import complete as _complete
+from max_weights.graph.ops._windows import avg_pool2d, conv2d, fold, max_pool2d
 
 __all__ = [
-    "InterpolationMode",
-    "abs",
-    "acos",
-    "add",
-    "argmax",
-    "argmin",
-    "argsort",
-    "as_interleaved_complex",
-    "atanh",
-    "avg_pool2d",
-    "band_part",
-    "bottom_k",
-    "broadcast_to",
-    "buffer_load",
-    "buffer_store",
-    "buffer_store_slice",
-    "call",
-    "cast",
-    "ceil",
-    "chunk",
-    "complex",
-    "concat",
-    "constant",
-    "conv2d",
-    "cos",
-    "cumsum",
-    "dequantize",
-    "div",
-    "elementwise",
-    "equal",
-    "erf",
-    "exp",
-    "flatten",
-    "floor",
-    "floor_div",
-    "floordiv",
-    "fold",
-    "gather",
-    "gather_nd",
-    "gelu",
-    "greater",
-    "greater_equal",
-    "group_norm",
-    "hann_window",
-    "is_inf",
-    "is_nan",
-    "layer_norm",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsoftmax",
-    "masked_scatter",
-    "matmul",
-    "max",
-    "max_pool2d",
-    "mean",
-    "min",
-    "mod",
-    "mul",
-    "neg",
-    "negate",
-    "non_maximum_suppression",
-    "nonzero",
-    "not_equal",
-    "outer",
-    "pad",
-    "permute",
-    "pow",
-    "print",
-    "prod",
-    "qmatmul",
-    "range",
-    "rebind",
-    "reduction",
-    "relu",
-    "repeat_interleave",
-    "reshape",
-    "resize",
-    "resize_bicubic",
-    "resize_linear",
-    "resize_nearest",
-    "rms_norm",
-    "round",
-    "rsqrt",
-    "scatter",
-    "scatter_add",
-    "scatter_max",
-    "scatter_min",
-    "scatter_mul",
-    "scatter_nd",
-    "scatter_nd_add",
-    "scatter_nd_max",
-    "scatter_nd_min",
-    "scatter_nd_mul",
-    "shape_to_tensor",
-    "sigmoid",
-    "silu",
-    "sin",
-    "slice_tensor",
-    "softmax",
-    "split",
-    "sqrt",
-    "squeeze",
-    "stack",
-    "sub",
-    "sum",
-    "tanh",
-    "tile",
-    "top_k",
-    "transfer_to",
-    "transpose",
-    "trunc",
-    "unsqueeze",
+    "InterpolationMode", "abs", "acos", "add", "argmax", "argmin", "argsort", "as_interleaved_complex", "atanh",
+    "avg_pool2d", "band_part", "bottom_k", "broadcast_to", "buffer_load", "buffer_store", "buffer_store_slice",
+    "call", "cast", "ceil", "chunk", "complex", "concat", "constant", "conv2d", "cos", "cumsum", "dequantize",
+    "div", "elementwise", "equal", "erf", "exp", "flatten", "floor", "floor_div", "floordiv", "fold", "gather",
+    "gather_nd", "gelu", "greater", "greater_equal", "group_norm", "hann_window", "is_inf", "is_nan", "layer_norm",
+    "less", "less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor", "logsoftmax",
+    "masked_scatter", "matmul", "max", "max_pool2d", "mean", "min", "mod", "mul", "neg", "negate",
+    "non_maximum_suppression", "nonzero", "not_equal", "outer", "pad", "permute", "pow", "print", "prod", "qmatmul",
+    "range", "rebind", "reduction", "relu", "repeat_interleave", "reshape", "resize", "resize_bicubic",
+    "resize_linear", "resize_nearest", "rms_norm", "round", "rsqrt", "scatter", "scatter_add", "scatter_max",
+    "scatter_min", "scatter_mul", "scatter_nd", "scatter_nd_add", "scatter_nd_max", "scatter_nd_min",
+    "scatter_nd_mul", "shape_to_tensor", "sigmoid", "silu", "sin", "slice_tensor", "softmax", "split", "sqrt",
+    "squeeze", "stack", "sub", "sum", "tanh", "tile", "top_k", "transfer_to", "transpose", "trunc", "unsqueeze",
     "where",
-]
+]  # fmt: skip
 
 _bind_methods()
-_bind_buffer_methods()
+_complete([*(globals()[name] for name in __all__), reduction.max, reduction.min])
 
 _ONE_DEVICE = (
     "it moves tensors between devices of one model, but graphs here run on one device. Shards and their data are "
@@ -285,7 +142,7 @@ _COMPILER = (
 _BRANCHES = "a graph here has no branches: compute both sides and choose with ops.where, or decide in Python"
 _ORDER = "ONNX Runtime chooses the order in which a graph is computed: record the operations one after another"
 
-__getattr__ = unsupported_names(
+__getattr__ = _unsupported_names(
     __name__,
     **dict.fromkeys(
         (

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import max_weights.graph._infer as infer
 from max_weights._dim import to_dim
 from max_weights._shape import listed
 from max_weights.graph._call_site import graph_error
-from max_weights.graph.ops._joining import stack
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import like, operand, operands, record
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+from max_weights.graph.ops._shaping import stack
 
 
 def as_interleaved_complex(x: TensorValueLike) -> TensorValue:

@@ -1,25 +1,27 @@
-"""Operations that concern the run: on which device a value is, what is printed, which graph is called."""
+"""Operations that concern the run: devices, what is printed, called graphs, and memory that a graph changes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import max_weights.graph._infer as infer
 from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, SymbolicDim
-from max_weights._shape import Shape
+from max_weights._shape import Shape, listed
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current
-from max_weights.graph.ops._operands import operand, record
-from max_weights.graph.type import BufferType, TensorType
-from max_weights.graph.value import BufferValue, TensorValue
+from max_weights.graph._type import BufferType, TensorType
+from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike
+from max_weights.graph.ops._creation import range as positions
+from max_weights.graph.ops._indexing import slice_tensor
+from max_weights.graph.ops._operands import is_array, is_scalar, operand, operands, record
+from max_weights.graph.ops._scattering import scatter
+from max_weights.graph.ops._shaping import broadcast_to, flatten, reshape
 
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
-
-    Argument: TypeAlias = TensorValueLike | BufferValue
+Argument: TypeAlias = "TensorValueLike | BufferValue"
 
 
 def transfer_to(x: TensorValueLike, device: DeviceRef | str) -> TensorValue:
@@ -78,7 +80,7 @@ def call(graph: Graph, *args: Argument | Sequence[Argument], prefix: str = "") -
         TensorType(value.dtype, [dim.substitute(dims) for dim in value.shape], value.device)
         for value in (*outputs, *stored.values())
     ]
-    weights = [caller.weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
+    weights = [caller._weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
     attributes = {"graph": graph, "prefix": prefix, "dims": dims}
     results = caller.record("call", [*values, *weights], result_types, attributes).outputs
     for index, contents in zip(stored, results[len(outputs) :], strict=True):
@@ -103,7 +105,7 @@ def _fit(
         raise graph_error(
             "call", f"input {index} of graph {graph.name!r} is {kind}, found a {type(argument).__name__}: {advice}"
         )
-    value = caller.own("call", argument._contents) if isinstance(argument, BufferValue) else operand("call", argument)
+    value = caller._own("call", argument._contents) if isinstance(argument, BufferValue) else operand("call", argument)
     fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
     if fits:
         for size, dim in zip(value.shape, kind.shape, strict=True):
@@ -119,5 +121,72 @@ def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
     """Record the names in this call of the symbols of the outputs that the subgraph creates itself."""
     own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
     if own:
-        names = caller.taken_symbols()
+        names = caller._taken_symbols()
         dims |= {name: infer.new_symbol(name, names) for name in dict.fromkeys(own)}
+
+
+def buffer_load(x: BufferValue) -> TensorValue:
+    """Return the tensor that a buffer holds at this point of the graph; what is stored later does not change it."""
+    return _contents("buffer_load", x)
+
+
+def buffer_store(destination: BufferValue, source: TensorValueLike) -> None:
+    """Store a tensor in a buffer.
+
+    Args:
+        destination: The buffer.
+        source: A tensor of its dtype, shape and device.
+
+    Raises:
+        GraphError: the dtype, shape or device is another one (a ValueError).
+    """
+    _store("buffer_store", destination, operand("buffer_store", source))
+
+
+def buffer_store_slice(destination: BufferValue, source: TensorValueLike, indices: object) -> None:
+    """Store elements in a part of a buffer, as `destination[indices] = source`.
+
+    Args:
+        destination: The buffer.
+        source: A number, or a tensor that can be broadcast to the shape of the part.
+        indices: NumPy's basic indices; see `ops.slice_tensor`.
+
+    Raises:
+        GraphError: the dtype, shape or device does not fit (a ValueError).
+    """
+    op = "buffer_store_slice"
+    old = _contents(op, destination)
+    part = slice_tensor(old, indices)
+    source = operands(op, part, source)[1] if is_scalar(source) or is_array(source) else operand(op, source)
+    if source.dtype is not old.dtype:
+        raise graph_error(op, f"the buffer holds {old.dtype!r}, not {source.dtype!r}; convert it with `.cast(...)`")
+    new = broadcast_to(source, part.shape)
+    if list(part.shape) != list(old.shape):
+        # Each element has a number; the part has those of the elements that are replaced.
+        count = math.prod(old.shape, start=Dim(1))
+        numbers = reshape(positions(0, count, 1, count, device=old.device), old.shape)
+        flat = scatter(_row(old), _row(new), _row(slice_tensor(numbers, indices)), axis=0)
+        new = reshape(flat, old.shape)
+    _store(op, destination, new)
+
+
+def _row(x: TensorValue) -> TensorValue:
+    return flatten(x) if x.rank else reshape(x, [1])
+
+
+def _contents(op: str, buffer: BufferValue) -> TensorValue:
+    """Return what a buffer of the current graph holds."""
+    if not isinstance(buffer, BufferValue):
+        raise TypeError(f"{op}: takes a BufferValue, an input whose type is a BufferType, not {type(buffer).__name__}")
+    return current(op)._own(op, buffer._contents)
+
+
+def _store(op: str, buffer: BufferValue, value: TensorValue) -> None:
+    old = _contents(op, buffer)
+    if value.type != old.type:
+        raise graph_error(
+            op,
+            f"the buffer holds {old.dtype!r} {listed(old.shape)} on {old.device}, not {value.dtype!r} "
+            f"{listed(value.shape)} on {value.device}",
+        )
+    buffer._contents = record("buffer_store", [value], value.type)

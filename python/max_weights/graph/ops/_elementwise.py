@@ -1,54 +1,147 @@
-"""Operations on each element. Operands are broadcast by NumPy's rules and converted to one dtype."""
+"""Operations on each element, and comparisons. Operands are broadcast by NumPy's rules and converted to one dtype."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 import max_weights.graph._infer as infer
 from max_weights._dtype import DType, DTypeLike
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import quotient
-from max_weights.graph.ops._comparison import where
-from max_weights.graph.ops._operands import converted, like, operand, operands, record, require_float, require_number
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
-
-
-def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike, logical: str | None = None) -> TensorValue:
-    """Record an operation on two tensors of numbers with a result of their dtype; `logical` is its form for bool."""
-    left, right = operands(op, lhs, rhs)
-    shape = infer.broadcast(op, left.shape, right.shape)
-    if left.dtype is DType.bool and logical is not None:
-        return record(logical, [left, right], like(left, shape))
-    require_number(op, left)
-    return record(op, [left, right], like(left, shape))
+from max_weights.graph._value import TensorValue, TensorValueLike
+from max_weights.graph.ops._operands import (
+    converted,
+    like,
+    named,
+    operand,
+    operands,
+    record,
+    require_bool,
+    require_float,
+    require_number,
+    require_one_device,
+)
 
 
-def add(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Compute `lhs + rhs`; for two tensors of bool `lhs | rhs`, as in NumPy."""
-    return arithmetic("add", lhs, rhs, "logical_or")
+class Unary(Protocol):
+    """An operation on each element of one tensor."""
+
+    def __call__(self, x: TensorValueLike) -> TensorValue:
+        """Record the operation."""
+        ...
 
 
-def sub(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Compute `lhs - rhs`."""
-    return arithmetic("sub", lhs, rhs)
+class Binary(Protocol):
+    """An operation on each pair of elements of two tensors."""
+
+    def __call__(self, lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+        """Record the operation."""
+        ...
 
 
-def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Compute `lhs * rhs`; for two tensors of bool `lhs & rhs`, as in NumPy."""
-    return arithmetic("mul", lhs, rhs, "logical_and")
+def _unary(op: str, does: str, require: Callable[[str, TensorValue], None] = require_float) -> Unary:
+    """Return the operation of this name, whose result has the type of the operand."""
+
+    def function(x: TensorValueLike) -> TensorValue:
+        value = operand(op, x)
+        require(op, value)
+        return record(op, [value], value.type)
+
+    named(function, op, does)
+    return function
 
 
-def max(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Return the larger of each pair of elements. See also `ops.max`."""
-    return arithmetic("maximum", lhs, rhs, "logical_or")
+def _question(op: str, does: str) -> Unary:
+    """Return the operation on floats of this name, whose result is bool."""
+
+    def function(x: TensorValueLike) -> TensorValue:
+        value = operand(op, x)
+        require_float(op, value)
+        return record(op, [value], like(value, dtype=DType.bool))
+
+    named(function, op, does)
+    return function
 
 
-def min(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Return the smaller of each pair of elements. See also `ops.min`."""
-    return arithmetic("minimum", lhs, rhs, "logical_and")
+def _arithmetic(name: str, does: str, op: str = "", logical: str | None = None) -> Binary:
+    """Return the operation on numbers of this name; `logical` is its form for bool."""
+
+    def function(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+        left, right = operands(op or name, lhs, rhs)
+        shape = infer.broadcast(op or name, left.shape, right.shape)
+        if left.dtype is DType.bool and logical is not None:
+            return record(logical, [left, right], like(left, shape))
+        require_number(op or name, left)
+        return record(op or name, [left, right], like(left, shape))
+
+    named(function, name, does)
+    return function
+
+
+def _logical(op: str, does: str) -> Binary:
+    """Return the operation on bool of this name."""
+
+    def function(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+        left, right = operands(op, lhs, rhs)
+        require_bool(op, left)
+        return record(op, [left, right], like(left, infer.broadcast(op, left.shape, right.shape)))
+
+    named(function, op, does)
+    return function
+
+
+def _comparison(op: str, does: str, ordered: bool = True) -> Binary:
+    """Return the comparison of this name, whose result is bool."""
+
+    def function(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+        left, right = operands(op, lhs, rhs)
+        if ordered and left.dtype is DType.bool:  # false is less than true
+            left, right = converted(left, DType.int32), converted(right, DType.int32)
+        return record(op, [left, right], like(left, infer.broadcast(op, left.shape, right.shape), DType.bool))
+
+    named(function, op, does)
+    return function
+
+
+add = _arithmetic("add", "Compute `lhs + rhs`; for two tensors of bool `lhs | rhs`, as in NumPy.", "", "logical_or")
+sub = _arithmetic("sub", "Compute `lhs - rhs`.")
+mul = _arithmetic("mul", "Compute `lhs * rhs`; for two tensors of bool `lhs & rhs`, as in NumPy.", "", "logical_and")
+max = _arithmetic("max", "Return the larger of each pair of elements. See also `ops.max`.", "maximum", "logical_or")
+min = _arithmetic("min", "Return the smaller of each pair of elements. See also `ops.min`.", "minimum", "logical_and")
+floordiv = _arithmetic("floordiv", "Compute `lhs // rhs`, rounded toward minus infinity.")
+floor_div = floordiv
+"""The same as `floordiv`."""
+mod = _arithmetic("mod", "Compute `lhs % rhs`, with the sign of `rhs`.")
+pow = _arithmetic("pow", "Compute `lhs ** rhs`.")
+equal = _comparison("equal", "Compute `lhs == rhs`, element by element.", ordered=False)
+not_equal = _comparison("not_equal", "Compute `lhs != rhs`, element by element.", ordered=False)
+less = _comparison("less", "Compute `lhs < rhs`, element by element.")
+less_equal = _comparison("less_equal", "Compute `lhs <= rhs`, element by element.")
+greater = _comparison("greater", "Compute `lhs > rhs`, element by element.")
+greater_equal = _comparison("greater_equal", "Compute `lhs >= rhs`, element by element.")
+logical_and = _logical("logical_and", "Compute `lhs & rhs`, for bool.")
+logical_or = _logical("logical_or", "Compute `lhs | rhs`, for bool.")
+logical_xor = _logical("logical_xor", "Compute `lhs ^ rhs`, for bool.")
+logical_not = _unary("logical_not", "Compute `~x`, for bool.", require_bool)
+abs = _unary("abs", "Compute `abs(x)`.", require_number)
+relu = _unary("relu", "Return the larger of `x` and 0.", require_number)
+sqrt = _unary("sqrt", "Compute the square root, for floats.")
+rsqrt = _unary("rsqrt", "Compute `1 / sqrt(x)`, for floats.")
+exp = _unary("exp", "Compute `e ** x`, for floats.")
+log = _unary("log", "Compute the natural logarithm, for floats.")
+sin = _unary("sin", "Compute the sine of radians, for floats.")
+cos = _unary("cos", "Compute the cosine of radians, for floats.")
+atanh = _unary("atanh", "Compute the inverse hyperbolic tangent, for floats.")
+tanh = _unary("tanh", "Compute the hyperbolic tangent, for floats.")
+erf = _unary("erf", "Compute the error function, for floats.")
+floor = _unary("floor", "Round down to an integer, for floats.")
+ceil = _unary("ceil", "Round up to an integer, for floats.")
+round = _unary("round", "Round to the nearest integer, and halves to the even one, for floats.")
+sigmoid = _unary("sigmoid", "Compute `1 / (1 + exp(-x))`, for floats.")
+silu = _unary("silu", "Compute `x * sigmoid(x)`, for floats.")
+is_nan = _question("is_nan", "Return whether each float is NaN, as bool.")
+is_inf = _question("is_inf", "Return whether each float is infinite, as bool.")
 
 
 def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
@@ -59,25 +152,6 @@ def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     if left.dtype.is_integral():
         left, right = converted(left, DType.float64), converted(right, DType.float64)
     return record("div", [left, right], like(left, shape))
-
-
-def floordiv(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Compute `lhs // rhs`, rounded toward minus infinity."""
-    return arithmetic("floordiv", lhs, rhs)
-
-
-floor_div = floordiv
-"""The same as `floordiv`."""
-
-
-def mod(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Compute `lhs % rhs`, with the sign of `rhs`."""
-    return arithmetic("mod", lhs, rhs)
-
-
-def pow(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Compute `lhs ** rhs`."""
-    return arithmetic("pow", lhs, rhs)
 
 
 def neg(x: TensorValueLike) -> TensorValue:
@@ -93,36 +167,6 @@ negate = neg
 """The same as `neg`."""
 
 
-def abs(x: TensorValueLike) -> TensorValue:
-    """Compute `abs(x)`."""
-    return _number("abs", x)
-
-
-def relu(x: TensorValueLike) -> TensorValue:
-    """Return the larger of `x` and 0."""
-    return _number("relu", x)
-
-
-def sqrt(x: TensorValueLike) -> TensorValue:
-    """Compute the square root, for floats."""
-    return _float("sqrt", x)
-
-
-def rsqrt(x: TensorValueLike) -> TensorValue:
-    """Compute `1 / sqrt(x)`, for floats."""
-    return _float("rsqrt", x)
-
-
-def exp(x: TensorValueLike) -> TensorValue:
-    """Compute `e ** x`, for floats."""
-    return _float("exp", x)
-
-
-def log(x: TensorValueLike) -> TensorValue:
-    """Compute the natural logarithm, for floats."""
-    return _float("log", x)
-
-
 def log1p(x: TensorValueLike) -> TensorValue:
     """Compute `log(1 + x)`, exact for small `x` too, for floats."""
     value = operand("log1p", x)
@@ -133,16 +177,6 @@ def log1p(x: TensorValueLike) -> TensorValue:
     return where(difference == 0.0, value, log(moved) * where(difference == value, 1.0, value / difference))
 
 
-def sin(x: TensorValueLike) -> TensorValue:
-    """Compute the sine of radians, for floats."""
-    return _float("sin", x)
-
-
-def cos(x: TensorValueLike) -> TensorValue:
-    """Compute the cosine of radians, for floats."""
-    return _float("cos", x)
-
-
 def acos(x: TensorValueLike) -> TensorValue:
     """Compute the angle in radians, 0 to pi, whose cosine is `x`, for floats; `x` is limited to -1 to 1."""
     value = operand("acos", x)
@@ -151,61 +185,11 @@ def acos(x: TensorValueLike) -> TensorValue:
     return record("acos", [inside], inside.type)
 
 
-def atanh(x: TensorValueLike) -> TensorValue:
-    """Compute the inverse hyperbolic tangent, for floats."""
-    return _float("atanh", x)
-
-
-def tanh(x: TensorValueLike) -> TensorValue:
-    """Compute the hyperbolic tangent, for floats."""
-    return _float("tanh", x)
-
-
-def erf(x: TensorValueLike) -> TensorValue:
-    """Compute the error function, for floats."""
-    return _float("erf", x)
-
-
-def floor(x: TensorValueLike) -> TensorValue:
-    """Round down to an integer, for floats."""
-    return _float("floor", x)
-
-
-def ceil(x: TensorValueLike) -> TensorValue:
-    """Round up to an integer, for floats."""
-    return _float("ceil", x)
-
-
-def round(x: TensorValueLike) -> TensorValue:
-    """Round to the nearest integer, and halves to the even one, for floats."""
-    return _float("round", x)
-
-
 def trunc(x: TensorValueLike) -> TensorValue:
     """Round toward 0 to an integer, for floats."""
     value = operand("trunc", x)
     require_float("trunc", value)
     return where(value < 0.0, ceil(value), floor(value))
-
-
-def is_nan(x: TensorValueLike) -> TensorValue:
-    """Return whether each float is NaN, as bool."""
-    return _question("is_nan", x)
-
-
-def is_inf(x: TensorValueLike) -> TensorValue:
-    """Return whether each float is infinite, as bool."""
-    return _question("is_inf", x)
-
-
-def sigmoid(x: TensorValueLike) -> TensorValue:
-    """Compute `1 / (1 + exp(-x))`, for floats."""
-    return _float("sigmoid", x)
-
-
-def silu(x: TensorValueLike) -> TensorValue:
-    """Compute `x * sigmoid(x)`, for floats."""
-    return _float("silu", x)
 
 
 def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
@@ -227,19 +211,17 @@ def cast(x: TensorValueLike, dtype: DTypeLike) -> TensorValue:
     return converted(operand("cast", x), DType(dtype))
 
 
-def _number(op: str, x: TensorValueLike) -> TensorValue:
-    value = operand(op, x)
-    require_number(op, value)
-    return record(op, [value], value.type)
+def where(condition: TensorValueLike, x: TensorValueLike, y: TensorValueLike) -> TensorValue:
+    """Return the elements of `x` where the condition is true, else those of `y`; all three are broadcast together.
 
-
-def _float(op: str, x: TensorValueLike) -> TensorValue:
-    value = operand(op, x)
-    require_float(op, value)
-    return record(op, [value], value.type)
-
-
-def _question(op: str, x: TensorValueLike) -> TensorValue:
-    value = operand(op, x)
-    require_float(op, value)
-    return record(op, [value], like(value, dtype=DType.bool))
+    Args:
+        condition: A tensor of bool.
+        x: A tensor or a number, with a common dtype with `y`.
+        y: A tensor or a number.
+    """
+    chooser = operand("where", condition)
+    require_bool("where", chooser)
+    left, right = operands("where", x, y)
+    require_one_device("where", [chooser, left, right])
+    shape = infer.broadcast("where", infer.broadcast("where", left.shape, right.shape), chooser.shape)
+    return record("where", [chooser, left, right], like(left, shape))

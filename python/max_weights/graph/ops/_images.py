@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import DimLike
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike, listed
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import (
     CPU,
     converted,
@@ -21,10 +21,6 @@ from max_weights.graph.ops._operands import (
     require_one_device,
     scalar,
 )
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
 
 _COORDINATES = ("half_pixel", "align_corners", "asymmetric", "half_pixel_1d")
 _ROUNDINGS = ("half_down", "half_up", "floor", "ceil")

@@ -8,7 +8,7 @@ and checked when the graph is run.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import max_weights.graph._infer as infer
 from max_weights._dim import Dim, StaticDim, to_dim
@@ -16,11 +16,8 @@ from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
 from max_weights.errors import GraphError, GraphIndexError
 from max_weights.graph._call_site import graph_error
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import CPU, converted, is_array, like, operand, record, require_one_device, scalar
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
 
 _OP = "slice_tensor"
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import max_weights.graph._infer as infer
 from max_weights._dtype import DType
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import converted, like, operand, record, require_number
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
 
 
 def max(x: TensorValueLike, axis: int = -1) -> TensorValue:

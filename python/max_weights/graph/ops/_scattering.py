@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import max_weights.graph._infer as infer
 from max_weights._dim import DimLike, StaticDim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
 from max_weights.graph._call_site import graph_error
-from max_weights.graph.ops._operands import converted, like, operand, record, require_one_device
+from max_weights.graph._value import TensorValue, TensorValueLike
+from max_weights.graph.ops._operands import converted, like, named, operand, record, require_one_device
 from max_weights.graph.ops._shaping import broadcast_to, flatten, permute
-from max_weights.graph.value import TensorValue
 
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+
+class Scatter(Protocol):
+    """A form of `scatter`."""
+
+    def __call__(
+        self, input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
+    ) -> TensorValue:
+        """Record the operation."""
+        ...
+
+
+class ScatterNd(Protocol):
+    """A form of `scatter_nd`."""
+
+    def __call__(self, input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+        """Record the operation."""
+        ...
 
 
 def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int = 0) -> TensorValue:
@@ -62,34 +77,6 @@ def scatter(input: TensorValueLike, updates: TensorValueLike, indices: TensorVal
     return _scatter("scatter", input, updates, indices, axis, "none")
 
 
-def scatter_add(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
-) -> TensorValue:
-    """Like `scatter`, but add the updates to the existing elements."""
-    return _scatter("scatter_add", input, updates, indices, axis, "add")
-
-
-def scatter_max(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
-) -> TensorValue:
-    """Like `scatter`, but keep the larger of the update and the existing element."""
-    return _scatter("scatter_max", input, updates, indices, axis, "max")
-
-
-def scatter_min(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
-) -> TensorValue:
-    """Like `scatter`, but keep the smaller of the update and the existing element."""
-    return _scatter("scatter_min", input, updates, indices, axis, "min")
-
-
-def scatter_mul(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
-) -> TensorValue:
-    """Like `scatter`, but multiply the existing elements by the updates."""
-    return _scatter("scatter_mul", input, updates, indices, axis, "mul")
-
-
 def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """Return a tensor with other elements or slices at positions of several axes.
 
@@ -104,24 +91,36 @@ def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: Tensor
     return _scatter_nd("scatter_nd", input, updates, indices, "none")
 
 
-def scatter_nd_add(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """Like `scatter_nd`, but add the updates to the existing elements."""
-    return _scatter_nd("scatter_nd_add", input, updates, indices, "add")
+def _along_axis(reduction: str, does: str) -> Scatter:
+    """Return the form of `scatter` that combines the updates with the existing elements."""
+
+    def function(
+        input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
+    ) -> TensorValue:
+        return _scatter(f"scatter_{reduction}", input, updates, indices, axis, reduction)
+
+    named(function, f"scatter_{reduction}", f"Like `scatter`, but {does}.")
+    return function
 
 
-def scatter_nd_max(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """Like `scatter_nd`, but keep the larger of the update and the existing element."""
-    return _scatter_nd("scatter_nd_max", input, updates, indices, "max")
+def _along_axes(reduction: str, does: str) -> ScatterNd:
+    """Return the form of `scatter_nd` that combines the updates with the existing elements."""
+
+    def function(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+        return _scatter_nd(f"scatter_nd_{reduction}", input, updates, indices, reduction)
+
+    named(function, f"scatter_nd_{reduction}", f"Like `scatter_nd`, but {does}.")
+    return function
 
 
-def scatter_nd_min(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """Like `scatter_nd`, but keep the smaller of the update and the existing element."""
-    return _scatter_nd("scatter_nd_min", input, updates, indices, "min")
-
-
-def scatter_nd_mul(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """Like `scatter_nd`, but multiply the existing elements by the updates."""
-    return _scatter_nd("scatter_nd_mul", input, updates, indices, "mul")
+_ADDED = "add the updates to the existing elements"
+_LARGER = "keep the larger of the update and the existing element"
+_SMALLER = "keep the smaller of the update and the existing element"
+_MULTIPLIED = "multiply the existing elements by the updates"
+scatter_add, scatter_nd_add = _along_axis("add", _ADDED), _along_axes("add", _ADDED)
+scatter_max, scatter_nd_max = _along_axis("max", _LARGER), _along_axes("max", _LARGER)
+scatter_min, scatter_nd_min = _along_axis("min", _SMALLER), _along_axes("min", _SMALLER)
+scatter_mul, scatter_nd_mul = _along_axis("mul", _MULTIPLIED), _along_axes("mul", _MULTIPLIED)
 
 
 def masked_scatter(

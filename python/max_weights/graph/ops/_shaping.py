@@ -1,21 +1,25 @@
-"""The same elements in another shape or order."""
+"""The same elements in another shape or order, repeated, joined and split."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import cast
 
 import max_weights.graph._infer as infer
 from max_weights._dim import DimLike, StaticDim, to_dim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike, listed
 from max_weights.graph._call_site import graph_error
-from max_weights.graph.ops._operands import converted, is_scalar, like, operand, record, scalar
-from max_weights.graph.value import TensorValue
-
-if TYPE_CHECKING:
-    from max_weights.graph.value import TensorValueLike
+from max_weights.graph._promote import same_dtype
+from max_weights.graph._stack import current
+from max_weights.graph._value import TensorValue, TensorValueLike
+from max_weights.graph.ops import _reduction as reduction
+from max_weights.graph.ops._creation import range as numbers
+from max_weights.graph.ops._indexing import gather
+from max_weights.graph.ops._operands import converted, is_scalar, like, operand, operands, record, scalar
+from max_weights.sharding._shape_only import ShapeOnly
+from max_weights.sharding._shape_only import concat as join_slices
 
 
 def reshape(x: TensorValueLike, shape: Iterable[DimLike]) -> TensorValue:
@@ -190,3 +194,136 @@ def pad(
             raise graph_error("pad", f"the value is a scalar of {tensor.dtype!r}, found {fill.type}")
         inputs.append(fill)
     return record("pad", inputs, result, paddings=tuple(counts), mode=mode, minimums=tuple(minimums))
+
+
+def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
+    """Join tensors one after the other along an axis.
+
+    Args:
+        original_vals: One or more, `[..., n_i, ...]`, equal except along the axis, and of one dtype: nothing is
+            converted.
+        axis: The axis on which the result has the sum of the sizes.
+
+    In a sharding function of your own, it joins slices of the stand-in that the function is given.
+    """
+    if not isinstance(original_vals, TensorValue):
+        original_vals = list(original_vals)
+        if any(isinstance(value, ShapeOnly) for value in original_vals):
+            return cast("TensorValue", join_slices(cast("list[ShapeOnly]", original_vals), axis))
+    values = _several("concat", original_vals)
+    shapes = [value.shape for value in values]
+    axis = infer.axis_of("concat", axis, len(shapes[0]), shapes[0])
+    infer.same("concat", shapes, axis)
+    shape, total = shapes[0], to_dim(0)
+    for other in shapes:
+        total = total + other[axis]
+    shape[axis] = total
+    return record("concat", values, like(values[0], shape), axis=axis)
+
+
+def stack(values: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
+    """Join tensors of one shape and dtype along a new axis, which is `axis` in the result."""
+    parts = _several("stack", values)
+    shapes = [value.shape for value in parts]
+    infer.same("stack", shapes, None)
+    shape = shapes[0]
+    axis = infer.axis_of("stack", axis, len(shape) + 1, shape)
+    return record("stack", parts, like(parts[0], [*shape[:axis], len(parts), *shape[axis:]]), axis=axis)
+
+
+def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> list[TensorValue]:
+    """Split a tensor into pieces along an axis.
+
+    Args:
+        x: `[..., n, ...]`.
+        split_sizes: The size of each piece; their sum is `n`.
+        axis: The axis.
+    """
+    value = operand("split", x)
+    shape = value.shape
+    axis = infer.axis_of("split", axis, len(shape), shape)
+    sizes = [to_dim(size) for size in split_sizes]
+    total = to_dim(0)
+    for size in sizes:
+        total = total + size
+    if total != shape[axis]:
+        raise graph_error(
+            "split",
+            f"the sizes {listed(sizes)} sum to {total}, but the shape {listed(shape)} has {shape[axis]} on axis {axis}",
+        )
+    types = [like(value, [*shape[:axis], size, *shape[axis + 1 :]]) for size in sizes]
+    return list(current("split").record("split", [value], types, {"sizes": tuple(sizes), "axis": axis}).outputs)
+
+
+def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
+    """Split a tensor into equal pieces along an axis.
+
+    Args:
+        x: `[..., n, ...]`.
+        chunks: The number of pieces; n is a multiple of it.
+        axis: The axis.
+
+    Returns:
+        That many tensors `[..., n // chunks, ...]`.
+    """
+    value = operand("chunk", x)
+    shape = value.shape
+    axis = infer.axis_of("chunk", axis, len(shape), shape)
+    if chunks < 1:
+        raise graph_error("chunk", f"the number of pieces must be positive, not {chunks}")
+    size = shape[axis] // chunks
+    if size * chunks != shape[axis]:
+        raise graph_error(
+            "chunk", f"the shape {listed(shape)} has {shape[axis]} on axis {axis}, not a multiple of {chunks}"
+        )
+    return split(value, [size] * chunks, axis)
+
+
+def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
+    if isinstance(values, TensorValue):
+        raise TypeError(f"{op}: takes a list of tensors, not one TensorValue")
+    tensors = list(values)
+    if not tensors:
+        raise graph_error(op, "takes at least one tensor; the list is empty")
+    return operands(op, *tensors, common=same_dtype)
+
+
+def repeat_interleave(
+    x: TensorValueLike, repeats: int | TensorValue, axis: int | None = None, out_dim: DimLike | None = None
+) -> TensorValue:
+    """Repeat each element of an axis several times in succession.
+
+    Args:
+        x: `[..., n, ...]`, with n at `axis`.
+        repeats: The number of repetitions: an int of 0 or more, or integers of shape `[]`, `[1]` or `[n]`.
+        axis: The axis; `None` for all elements as one row.
+        out_dim: The number of elements in the result; needed if `repeats` is a tensor, and only then.
+
+    Returns:
+        `[..., n * repeats, ...]`, or `[..., out_dim, ...]`.
+    """
+    op = "repeat_interleave"
+    value = flatten(x) if axis is None else operand(op, x)
+    shape = value.shape
+    axis = infer.axis_of(op, 0 if axis is None else axis, len(shape), shape)
+    if isinstance(repeats, TensorValue):
+        return _repeated(op, value, axis, operand(op, repeats), out_dim)
+    times = operator.index(repeats)
+    if times < 0:
+        raise graph_error(op, f"the number of repeats must be 0 or more, not {times}")
+    wide = broadcast_to(unsqueeze(value, axis + 1), [*shape[: axis + 1], times, *shape[axis + 1 :]])
+    return flatten(wide, axis, axis + 1)
+
+
+def _repeated(op: str, value: TensorValue, axis: int, repeats: TensorValue, out_dim: DimLike | None) -> TensorValue:
+    """Repeat as a tensor says: a position in the result comes from the first element that ends after it."""
+    if out_dim is None:
+        raise graph_error(op, "the number of elements is unknown; give it as out_dim")
+    if not repeats.dtype.is_integral() or repeats.rank > 1:
+        raise graph_error(op, f"the repeats must be integers along one axis, found {repeats.type}")
+    counts = broadcast_to(converted(repeats, DType.int64), [value.shape[axis]])
+    host = counts.to("cpu")
+    places = numbers(0, squeeze(reduction.sum(host), 0), 1, out_dim, device=value.device)
+    ends = reduction.cumsum(counts)
+    before = converted(unsqueeze(ends, 0) <= unsqueeze(places, 1), DType.int64)
+    return gather(value, squeeze(reduction.sum(before), 1), axis)

@@ -1,4 +1,6 @@
-"""`WeightsFormat` under the dotted path of MAX."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.graph.weights.format` of MAX."""
 
 from max_weights._weights import WeightsFormat, weights_format
 

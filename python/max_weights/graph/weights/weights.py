@@ -1,4 +1,6 @@
-"""`Weights` and `WeightData` under the dotted path of MAX, and `Shape`, which its adapters import from here."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.graph.weights.weights` of MAX."""
 
 from max_weights._shape import Shape, ShapeLike
 from max_weights._weight_data import WeightData

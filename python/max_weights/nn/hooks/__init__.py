@@ -1,6 +1,8 @@
-"""The hooks of layers under MAX's path."""
+# fmt: off
+# ruff: noqa: I001, RUF022, RUF100
+"""The dotted path `max.nn.hooks` of MAX."""
 
 from max_weights.nn._base_layer import LayerHook, add_layer_hook, clear_hooks
-from max_weights.nn.hooks.print_hook import PrintHook
+from max_weights.nn._print_hook import PrintHook
 
 __all__ = ["LayerHook", "PrintHook", "add_layer_hook", "clear_hooks"]
