@@ -22,6 +22,8 @@ from max_weights import delta
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "loading.md"
 BEGIN, END = "<!-- made by tools/option_verbs.py -->\n", "<!-- end of what it made -->\n"
 _WEIGHTS = max_weights.WeightsNode
+_PLAIN = """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff validate
+    assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf"""
 # What is called, by what the table calls it. The verbs of torch are looked up at their homes, which have annotations.
 VERBS: dict[str, Callable[..., Any]] = {
     **{f"weights.{name}": getattr(_WEIGHTS, name) for name in ("load", "stream", "save")},
@@ -31,8 +33,26 @@ VERBS: dict[str, Callable[..., Any]] = {
     "nn.Module.load": max_weights.nn.Module.load,
     **{
         name: getattr(max_weights, name)
-        for name in """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff
-        validate assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf""".split()
+        for name in [
+            "load_weights",
+            "load_ranks",
+            "lazy_state_dict",
+            "plan",
+            "infos",
+            "stats",
+            "quantized",
+            "renamed",
+            "fingerprint",
+            "diff",
+            "validate",
+            "assert_checkpoint_ok",
+            "bench",
+            "reshard",
+            "save",
+            "save_file",
+            "save_sharded",
+            "save_gguf",
+        ]
     },
     **{f"delta.{name}": getattr(delta, name) for name in ("create", "apply", "apply_into", "fold", "follow")},
     **{name: getattr(max_weights.integrations, name) for name in ("WeightsReader", "WeightsWriter")},

@@ -182,7 +182,12 @@ def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: 
     np.asarray(weights.w)[:] = 7
     with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
         max_weights.fingerprint(weights, checksums=True)
-    assert max_weights.fingerprint(max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt"), checksums=True).checksums == 1
+    assert (
+        max_weights.fingerprint(
+            max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt"), checksums=True
+        ).checksums
+        == 1
+    )
 
 
 def test_a_graph_is_saved_with_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:

@@ -65,9 +65,25 @@ def __dir__() -> list[str]:
 # Written by tools/surface.py from the imports above: run it after each change of them.
 # fmt: off
 __all__ = [
-    "Attention", "ConstantLayerNorm", "Conv1D", "Conv2d", "Embedding", "GroupNorm", "Identity", "LayerNorm", "Linear",
-    "Llama3RopeScalingParams", "Llama3RotaryEmbedding", "MHAMaskVariant", "MLP", "MultiheadAttention", "RMSNorm",
-    "RotaryEmbedding", "activation_function_from_name", "clamp", "scaled_dot_product_attention",
+    "MLP",
+    "Attention",
+    "ConstantLayerNorm",
+    "Conv1D",
+    "Conv2d",
+    "Embedding",
+    "GroupNorm",
+    "Identity",
+    "LayerNorm",
+    "Linear",
+    "Llama3RopeScalingParams",
+    "Llama3RotaryEmbedding",
+    "MHAMaskVariant",
+    "MultiheadAttention",
+    "RMSNorm",
+    "RotaryEmbedding",
+    "activation_function_from_name",
+    "clamp",
+    "scaled_dot_product_attention",
 ]
 _NAMES = {
     "nn._activation": "activation_function_from_name clamp",
