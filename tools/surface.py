@@ -122,7 +122,7 @@ def all_of(module: str) -> list[str]:
 
 def filled(start: str, words: list[str], brackets: str) -> str:
     """Return words in lines of 120 characters, between brackets; these are left out of an import that fits in one."""
-    opened, closed = brackets
+    opened, closed = brackets[0], brackets[1]
     line = f"{start}{', '.join(words)}" if opened == "(" else f"{start}{opened}{', '.join(words)}{closed}"
     if len(line) <= 120:
         return f"{line}\n"
