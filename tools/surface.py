@@ -20,9 +20,8 @@ _DEVICES = """CPU Accelerator Device DeviceSpec accelerator_api accelerator_coun
     load_devices scan_available_devices virtual_devices"""
 _LAYERS = {
     "nn._base_layer": "Layer add_layer_hook clear_hooks",
-    "nn._layer_list": "LayerList MissingLayer",
     "nn._layer_v2": "LayerV2",
-    "nn._module": "Module Shardable recursive_named_layers",
+    "nn._module": "LayerList MissingLayer Module Shardable recursive_named_layers",
 }
 # The dotted paths of MAX, each with its homes: a module and the names of it, `old=new` for another name; all of its
 # public names where none are given. `?` says whose advice there is on names of MAX that are not here.
@@ -57,23 +56,26 @@ PATHS: dict[str, dict[str, str]] = {
         "_weight_data": "WeightData",
         "_weights": "Weights WeightsAdapter",
     },
-    "nn.activation": {"nn._activation": ""},
+    "nn.activation": {"nn._linear": "Activation activation_function_from_name clamp"},
     "nn.attention": {"nn._attention": "", "?": "nn._unsupported_layers import unsupported_layers"},
     "nn.conv": {"nn._conv": "", "?": "nn._unsupported_layers import unsupported_layers"},
-    "nn.embedding": {"nn._embedding": "", "?": "nn._unsupported_layers import unsupported_layers"},
+    "nn.embedding": {"nn._linear": "Embedding", "?": "nn._unsupported_layers import unsupported_layers"},
     "nn.hooks": {
         "nn._base_layer": "LayerHook add_layer_hook clear_hooks",
         "nn._print_hook": "PrintHook",
     },
     "nn.hooks.print_hook": {"nn._print_hook": "PrintHook"},
-    "nn.identity": {"nn._identity": ""},
+    "nn.identity": {"nn._linear": "Identity"},
     "nn.layer": _LAYERS,
     "nn.layer.layer": _LAYERS,
-    "nn.linear": {"nn._linear": "", "?": "nn._unsupported_layers import unsupported_layers"},
+    "nn.linear": {
+        "nn._linear": "Linear MLP require_no_quant_config",
+        "?": "nn._unsupported_layers import unsupported_layers",
+    },
     "nn.norm": {"nn._norm": "", "?": "nn._unsupported_layers import unsupported_layers"},
     "nn.quant_config": {"?": "nn._unsupported_layers import unsupported_layers"},
     "nn.rotary_embedding": {"nn._rotary_embedding": "", "?": "nn._unsupported_layers import unsupported_layers"},
-    "nn.sequential": {"nn._layer_list": "Sequential"},
+    "nn.sequential": {"nn._module": "Sequential"},
     "pipelines": {},
     "pipelines.nn": _LAYERS,
     "pipelines.nn.layer": _LAYERS,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from max_weights._core import printable, shown
 from max_weights._fork_lock import ForkLock
 from max_weights.errors import UnsupportedError
-from max_weights.graph._call_site import caller_location, graph_error
 from max_weights.graph._declared import Declarations, DeclaredWeights
 from max_weights.graph._listing import listing
-from max_weights.graph._stack import current, enter, leave
+from max_weights.graph._stack import caller_location, current, enter, graph_error, leave
 from max_weights.graph._type import BufferType, TensorType, input_type_error
 from max_weights.graph._value import BufferValue, Node, TensorValue
 from max_weights.graph._weight import Weight
@@ -122,10 +121,7 @@ class Graph:
         return self
 
     def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         leave(self)
 

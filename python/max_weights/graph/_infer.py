@@ -15,7 +15,7 @@ from typing import SupportsIndex
 from max_weights._dim import Dim, DimLike, StaticDim, factors_of, to_dim
 from max_weights._shape import Shape, listed
 from max_weights.errors import GraphIndexError
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 
 
 def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> int:

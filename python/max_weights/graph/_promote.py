@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from max_weights._dtype import DType, finfo
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 
 # Floats that other dtypes widen to, with the bits of their significands: they hold integers of that many bits exactly.
 _SIGNIFICAND = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}

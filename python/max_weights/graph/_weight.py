@@ -13,8 +13,7 @@ from max_weights._dtype import DType, DTypeLike
 from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import FixedShape, Shape
 from max_weights.errors import NoGraphError
-from max_weights.graph._call_site import caller_location
-from max_weights.graph._stack import current_or_none
+from max_weights.graph._stack import caller_location, current_or_none
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue
 from max_weights.sharding._data import readable, require_fit, take

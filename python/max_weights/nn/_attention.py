@@ -18,12 +18,12 @@ from max_weights._dtype import DType
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import operand
 from max_weights.nn._linear import Linear
+from max_weights.nn._module import ShardableLayer
 from max_weights.nn._norm import RMSNorm
-from max_weights.nn._shardable import ShardableLayer
 from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from max_weights.graph._value import TensorValueLike
     from max_weights.nn._rotary_embedding import RotaryEmbedding
 
-__all__ = [
-    "Attention",
-    "MHAMaskVariant",
-    "MultiheadAttention",
-    "num_heads_for_device",
-    "scaled_dot_product_attention",
-]
+__all__ = ["Attention", "MHAMaskVariant", "MultiheadAttention", "num_heads_for_device", "scaled_dot_product_attention"]
 
 
 class MHAMaskVariant(Enum):
@@ -251,11 +245,7 @@ class Attention(ShardableLayer):
             self.sharding_strategy = sharding_strategy
 
     def __call__(
-        self,
-        x: TensorValueLike,
-        mask: TensorValueLike | None = None,
-        *,
-        mask_variant: MHAMaskVariant | None = None,
+        self, x: TensorValueLike, mask: TensorValueLike | None = None, *, mask_variant: MHAMaskVariant | None = None
     ) -> TensorValue:
         """Return the output of the layer.
 

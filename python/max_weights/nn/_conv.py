@@ -12,7 +12,7 @@ from max_weights.graph._type import ConvInputLayout, FilterLayout
 from max_weights.graph._value import TensorValue
 from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._module import ShardableLayer
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike

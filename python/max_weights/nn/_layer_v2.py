@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from max_weights._dtype import DType
     from max_weights._load_report import LoadReport
     from max_weights._weights import Weights, WeightsAdapter
-    from max_weights.engine._model import Model
-    from max_weights.engine._session import InferenceSession, Memory
+    from max_weights.engine._model import InferenceSession, Memory, Model
     from max_weights.graph._graph import Graph
     from max_weights.graph._type import TensorType
     from max_weights.nn._running import InputTypes

@@ -12,8 +12,7 @@ from max_weights.graph import ops
 from max_weights.graph._value import TensorValue
 from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.nn._module import Module
-from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._module import Module, ShardableLayer
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
@@ -55,12 +54,7 @@ class LayerNorm(ShardableLayer):
     """`[dims]`; `None` without `use_bias`."""
 
     def __init__(
-        self,
-        dims: int,
-        devices: Iterable[DeviceRef | str],
-        dtype: DTypeLike,
-        eps: float = 1e-5,
-        use_bias: bool = True,
+        self, dims: int, devices: Iterable[DeviceRef | str], dtype: DTypeLike, eps: float = 1e-5, use_bias: bool = True
     ) -> None:
         self.devices = [DeviceRef.from_device(device) for device in devices]
         self.weight = Weight("weight", dtype, (dims,), self.devices[0])
@@ -176,12 +170,7 @@ class GroupNorm(Module):
     """As for `weight`."""
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: DeviceRef | str = _CPU,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: DeviceRef | str = _CPU
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"{num_channels} channels cannot be split into {num_groups} groups of the same size")

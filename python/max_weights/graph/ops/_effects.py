@@ -10,9 +10,8 @@ import max_weights.graph._infer as infer
 from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, SymbolicDim
 from max_weights._shape import Shape, listed
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._type import BufferType, TensorType
 from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import range as positions

@@ -44,12 +44,7 @@ _OPERATORS: dict[str, _Operation] = {
     "or": elementwise.logical_or,
     "xor": elementwise.logical_xor,
 }
-_ALONE = {
-    "neg": elementwise.neg,
-    "abs": elementwise.abs,
-    "round": elementwise.round,
-    "invert": elementwise.logical_not,
-}
+_ALONE = {"neg": elementwise.neg, "abs": elementwise.abs, "round": elementwise.round, "invert": elementwise.logical_not}
 _COMPARISONS: dict[str, _Operation] = {
     "lt": elementwise.less,
     "le": elementwise.less_equal,

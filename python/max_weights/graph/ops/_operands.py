@@ -10,9 +10,8 @@ from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, StaticDim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import fit_scalar, promote
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue, TensorValueLike
 
