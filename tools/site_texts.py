@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import types
 from typing import Any
 
 import griffe
 
-PACKAGE, COMPILED = "max_weights", "_core"
+PACKAGE, COMPILED, OPERATIONS = "max_weights", "_core", "graph.ops"
 
 
 class CompiledTexts(griffe.Extension):
@@ -23,10 +24,17 @@ class CompiledTexts(griffe.Extension):
         """Show `**options: Unpack[TypedDict]` as the options that it stands for."""
         unpack(func)
 
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Show examples as code: griffe reads sections of this name as such."""
+        examples_of(obj)
+
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Do so once the package is loaded."""
         if pkg.path == PACKAGE:
             complete(pkg[COMPILED], importlib.import_module(f"{PACKAGE}.{COMPILED}"))
+            for module in pkg[OPERATIONS].members.values():
+                if isinstance(module, griffe.Module):
+                    made_by_functions(module, importlib.import_module(module.path))
 
 
 def unpack(function: griffe.Function) -> None:
@@ -45,6 +53,39 @@ def unpack(function: griffe.Function) -> None:
                 annotation, default = annotation.slice, None
             keyword = griffe.ParameterKind.keyword_only
             function.parameters.add(griffe.Parameter(name, annotation=annotation, kind=keyword, default=default))
+
+
+def made_by_functions(module: griffe.Module, value: types.ModuleType) -> None:
+    """Show as functions what other functions return, as most operations of graphs are."""
+    for name, function in vars(value).items():
+        member = module.members.get(name)
+        if not inspect.isfunction(function) or not isinstance(member, griffe.Attribute | None):
+            continue
+        kinds = {one.name: one for one in griffe.ParameterKind}
+        signature = inspect.signature(function)
+        parameters = griffe.Parameters(
+            *(
+                griffe.Parameter(
+                    one.name,
+                    annotation=None if one.annotation is one.empty else str(one.annotation),
+                    kind=kinds[one.kind.name.lower()],
+                    default=None if one.default is one.empty else repr(one.default),
+                )
+                for one in signature.parameters.values()
+            )
+        )
+        made = griffe.Function(name, parameters=parameters, returns=str(signature.return_annotation))
+        made.lineno = member.lineno if member else None
+        if text := inspect.getdoc(function):
+            made.docstring = griffe.Docstring(text, parent=made)
+            examples_of(made)
+        module.set_member(name, made)
+
+
+def examples_of(described: griffe.Object) -> None:
+    """Give the section of examples the name that griffe knows."""
+    if described.docstring is not None:
+        described.docstring.value = re.sub(r"(?m)^Example:$", "Examples:", described.docstring.value)
 
 
 def line(member: griffe.Object | griffe.Alias) -> int:
@@ -81,3 +122,4 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
         if isinstance(member, griffe.Class | griffe.Function) or inspect.isgetsetdescriptor(found):
             text = inspect.getdoc(getattr(found, "__func__", found))
             member.docstring = griffe.Docstring(text, parent=member) if text else None
+            examples_of(member)

@@ -8,6 +8,7 @@ of MAX are written from the table below.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -19,9 +20,8 @@ _DEVICES = """CPU Accelerator Device DeviceSpec accelerator_api accelerator_coun
     load_devices scan_available_devices virtual_devices"""
 _LAYERS = {
     "nn._base_layer": "Layer add_layer_hook clear_hooks",
-    "nn._layer_list": "LayerList MissingLayer",
     "nn._layer_v2": "LayerV2",
-    "nn._module": "Module Shardable recursive_named_layers",
+    "nn._module": "LayerList MissingLayer Module Shardable recursive_named_layers",
 }
 # The dotted paths of MAX, each with its homes: a module and the names of it, `old=new` for another name; all of its
 # public names where none are given. `?` says whose advice there is on names of MAX that are not here.
@@ -56,26 +56,48 @@ PATHS: dict[str, dict[str, str]] = {
         "_weight_data": "WeightData",
         "_weights": "Weights WeightsAdapter",
     },
-    "nn.activation": {"nn._activation": ""},
+    "nn.activation": {"nn._linear": "Activation activation_function_from_name clamp"},
     "nn.attention": {"nn._attention": "", "?": "nn._unsupported_layers import unsupported_layers"},
     "nn.conv": {"nn._conv": "", "?": "nn._unsupported_layers import unsupported_layers"},
-    "nn.embedding": {"nn._embedding": "", "?": "nn._unsupported_layers import unsupported_layers"},
+    "nn.embedding": {"nn._linear": "Embedding", "?": "nn._unsupported_layers import unsupported_layers"},
     "nn.hooks": {
         "nn._base_layer": "LayerHook add_layer_hook clear_hooks",
         "nn._print_hook": "PrintHook",
     },
     "nn.hooks.print_hook": {"nn._print_hook": "PrintHook"},
-    "nn.identity": {"nn._identity": ""},
+    "nn.identity": {"nn._linear": "Identity"},
     "nn.layer": _LAYERS,
     "nn.layer.layer": _LAYERS,
-    "nn.linear": {"nn._linear": "", "?": "nn._unsupported_layers import unsupported_layers"},
+    "nn.linear": {
+        "nn._linear": "Linear MLP require_no_quant_config",
+        "?": "nn._unsupported_layers import unsupported_layers",
+    },
     "nn.norm": {"nn._norm": "", "?": "nn._unsupported_layers import unsupported_layers"},
     "nn.quant_config": {"?": "nn._unsupported_layers import unsupported_layers"},
     "nn.rotary_embedding": {"nn._rotary_embedding": "", "?": "nn._unsupported_layers import unsupported_layers"},
-    "nn.sequential": {"nn._layer_list": "Sequential"},
+    "nn.sequential": {"nn._module": "Sequential"},
     "pipelines": {},
     "pipelines.nn": _LAYERS,
     "pipelines.nn.layer": _LAYERS,
+}
+REFERENCE = PACKAGE.parents[1] / "docs" / "reference"
+# Which page of the reference has the names of a module, where `max_weights` or `max_weights.types` has them; and which
+# one has a public module.
+PAGES = {
+    "index": "_core _fingerprint_cache _versions",
+    "weights": """_benching _checkpoints _fingerprint _fingerprint_record _lazy _load_request _loading _planning
+        _progress _quantized_weights _read_options _remote _renaming _selection _streaming _weight_data _weights
+        conversion delta remote types""",
+    "tensors": "_buffer _devices _dtype _quantization",
+    "saving": "_resharding _saving _saving_gguf",
+    "frameworks": "_load_report _torch_verbs jax numpy torch",
+    "dropin": "_dropin integrations safetensors",
+    "validation": "_checking _difference _finding _result _weight_statistics tasks",
+    "sharding": "sharding",
+    "modules": "nn",
+    "graph": "engine graph",
+    "errors": "errors",
+    "max_paths": "driver dtype",
 }
 LAZY = ("", "integrations", "nn")
 """The packages whose names are imported when they are first used."""
@@ -102,7 +124,7 @@ def all_of(module: str) -> list[str]:
 
 def filled(start: str, words: list[str], brackets: str) -> str:
     """Return words in lines of 120 characters, between brackets; these are left out of an import that fits in one."""
-    opened, closed = brackets
+    opened, closed = brackets[0], brackets[1]
     line = f"{start}{', '.join(words)}" if opened == "(" else f"{start}{opened}{', '.join(words)}{closed}"
     if len(line) <= 120:
         return f"{line}\n"
@@ -127,9 +149,14 @@ def facade(path: str) -> str:
         module, _, arguments = advice.partition(":")
         imports += f"from max_weights.{module} as _unsupported\n"
         after = f"\n__getattr__ = _unsupported(__name__{arguments})\n"
-    listed = filled("__all__ = ", [f'"{name}"' for name in sorted(exported)], "[]")
-    text = f'# fmt: off\n# ruff: noqa: I001, RUF022, RUF100\n"""The dotted path `max.{path}` of MAX."""\n'
+    listed = filled("__all__ = ", [f'"{name}"' for name in sorted(exported, key=by_kind)], "[]")
+    text = f'# fmt: off\n# ruff: noqa: I001, RUF100\n"""The dotted path `max.{path}` of MAX."""\n'
     return text + (f"\n{imports}" if imports else "") + (f"\n{listed}" if exported else "") + after
+
+
+def by_kind(name: str) -> tuple[bool, bool, str]:
+    """Return what ruff sorts names by: constants, classes, others."""
+    return not name.isupper(), not name[:1].isupper(), name
 
 
 def lists_of(source: str) -> str:
@@ -146,7 +173,7 @@ def lists_of(source: str) -> str:
         homes.setdefault(node.module.removeprefix("max_weights").removeprefix("."), []).extend(
             alias.name for alias in node.names
         )
-    names = [f'"{name}"' for name in sorted(name for there in homes.values() for name in there)]
+    names = [f'"{name}"' for name in sorted((name for there in homes.values() for name in there), key=by_kind)]
     rows = "".join(
         textwrap.fill(f'"{home}": {quote}{" ".join(sorted(there))}{quote},', 120, **_INDENTED) + "\n"
         for home, there in sorted(homes.items())
@@ -155,11 +182,61 @@ def lists_of(source: str) -> str:
     return f"{before}{_MARK}# fmt: off\n{filled('__all__ = ', names, '[]')}_NAMES = {{\n{rows}}}\n# fmt: on\n{after}"
 
 
+def homes_of(module: str) -> dict[str, str]:
+    """Return where each name lives that a module imports; of the package, also the modules below it."""
+    block: ast.AST = ast.parse((PACKAGE / module).read_text())
+    return {
+        alias.name: (node.module or "").removeprefix("max_weights").removeprefix(".") or alias.name
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("max_weights")
+        for alias in node.names
+    }
+
+
+def reference() -> dict[Path, str]:
+    """Return the pages of the reference, with the names that follow from the lists."""
+    page_of = {home: page for page, homes in PAGES.items() for home in homes.split()}
+    listed = {"max_weights": homes_of("__init__.py"), "max_weights.types": homes_of("types.py")}
+    pages = {}
+    for page in PAGES:
+        text = (REFERENCE / f"{page}.md").read_text()
+        for module, homes in listed.items():
+            own = sorted(name for name, home in homes.items() if home.startswith("_") and page_of[home] == page)
+            if module == "max_weights.types":
+                own = [name for name in own if name not in listed["max_weights"]]
+            text = re.sub(rf"(?m)^(::: {module}\n    options:\n      members: ).*$", rf"\1[{', '.join(own)}]", text)
+        if page == "index":
+            text = re.sub(r"(?ms)^\| names of .*?(?=\n\n)", table(page_of, listed["max_weights"]), text)
+        pages[REFERENCE / f"{page}.md"] = text
+    return pages
+
+
+def shown(home: str) -> str:
+    """Return below which module the reference shows the names of a module."""
+    return "" if home.startswith("_") else f"{home}."
+
+
+def table(page_of: dict[str, str], homes: dict[str, str]) -> str:
+    """Return the table of the names of `max_weights`, and their pages."""
+    rows = ["| names of `max_weights` | page |", "|---|---|"]
+    for page in PAGES:
+        names = sorted(name for name, home in homes.items() if page_of.get(home) == page)
+        links = [
+            f"[`{name}`]({page}.md)"
+            if (home := homes[name]) == name
+            else f"[`{name}`][max_weights.{shown(home)}{name}]"
+            for name in names
+        ]
+        title = "below" if page == "index" else f"[{page.replace('_', ' ')}]({page}.md)"
+        rows += [f"| {', '.join(links)} | {title} |"] if links else []
+    return "\n".join(rows)
+
+
 def written() -> dict[Path, str]:
     """Return the text of each file that this writes."""
     packages = [PACKAGE / folder / "__init__.py" for folder in LAZY]
     lists = {package: lists_of(package.read_text()) for package in packages}
-    return lists | {file_of(path): facade(path) for path in PATHS}
+    return lists | {file_of(path): facade(path) for path in PATHS} | reference()
 
 
 def main() -> None:

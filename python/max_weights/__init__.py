@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from max_weights._core import (
         __version__,
         set_threads,
-        verify_checksums,
     )
     from max_weights._devices import DeviceRef
     from max_weights._difference import Difference, diff
@@ -89,7 +88,7 @@ __all__ = [
     "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy", "patch", "patched",
     "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard", "safetensors",
     "save", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions",
-    "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_checksums", "verify_loaded",
+    "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_loaded",
 ]
 _NAMES = {
     "": """conversion delta driver dtype engine errors graph integrations jax nn numpy pipelines remote safetensors
@@ -98,7 +97,7 @@ _NAMES = {
     "_buffer": "Buffer",
     "_checking": "InvalidCheckpointError Report assert_checkpoint_ok validate",
     "_checkpoints": "Checkpoint infos",
-    "_core": "__version__ set_threads verify_checksums",
+    "_core": "__version__ set_threads",
     "_devices": "DeviceRef",
     "_difference": "Difference diff",
     "_dropin": "patch patched unpatch",

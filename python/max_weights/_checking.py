@@ -7,27 +7,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from max_weights import _core
-from max_weights._core import shown
+from max_weights._core import WeightsNode, shown
 from max_weights._finding import Finding
 from max_weights._html import count, details, table
 from max_weights._progress import progress_of
 from max_weights._result import Result, error_lines
 from max_weights._saved_paths import place_text
+from max_weights._threads import threads_of_call
 from max_weights.errors import ArgumentError, WeightsError
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from max_weights._checkpoints import Checkpoint
     from max_weights._finding import Severity
     from max_weights._progress import Progress
     from max_weights._typing import JSONObject
 
-__all__ = ["InvalidCheckpointError", "Report", "assert_checkpoint_ok", "validate"]
+__all__ = ["InvalidCheckpointError", "Report", "assert_checkpoint_ok", "files_of", "validate"]
 
 StrPath = str | os.PathLike[str]
 Level = Literal["header", "structure", "content"]
@@ -76,6 +78,8 @@ class Report(Result):
 
     Kinds of findings: "malicious", "needs-trust", "broken", "faulty", "note". It is ok if there are only notes.
     """
+
+    _KINDS = ("malicious", "needs-trust", "broken", "faulty", "note")
 
     def __init__(self, report: _core.Report) -> None:
         self._report = report
@@ -133,6 +137,7 @@ class Report(Result):
             >>> max_weights.validate("model.safetensors").raise_if_not_ok()
             <Report: ok, 1 file, 0 findings: clean>
         """
+        __tracebackhide__ = True
         if wrong := self.at_least(fail_on):
             raise InvalidCheckpointError(error_lines(count(len(wrong), "finding"), wrong), self)
         return self
@@ -205,12 +210,12 @@ class InvalidCheckpointError(WeightsError, AssertionError):
 
 
 def validate(
-    *paths: StrPath,
+    *checkpoints: Checkpoint,
     level: Level = "structure",
-    select: str | Iterable[str] = (),
+    rules: str | Iterable[str] = (),
     ignore: str | Iterable[str] = (),
     severity: Severity = "note",
-    jobs: int | None = None,
+    threads: int | None = None,
     max_memory: int | None = None,
     timeout: float | None = None,
     progress: Progress | bool | None = None,
@@ -220,62 +225,93 @@ def validate(
     Nothing in the files is executed, and one bad file does not hide another.
 
     Args:
-        paths: Files, folders, indexes, URLs of these, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache.
+        checkpoints: Files, folders, indexes, URLs of these, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache;
+            lists of them; trees, whose files are validated.
         level: "header" (what the headers of weights say), "structure" (everything but the values: pickles, archives,
             configurations) or "content" (every byte).
-        select: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
+        rules: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
         ignore: Do not check these rules.
         severity: Leave out findings below this severity: "note", "warning" or "error".
-        jobs: How many files are examined at the same time; `None` for the number of processors.
+        threads: How many files are examined at the same time; `None` for the number of processors.
         max_memory: Bytes of memory for unpacked data; whatever needs more goes to a temporary file.
         timeout: Seconds after which the remaining files are listed as not examined.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
+    Returns:
+        What was found; true if nothing is worse than a note.
+
     Raises:
         OSError: A path does not exist.
-        ArgumentError: Something that is not a path (a ValueError).
+        ArgumentError: Something without files, such as tensors in memory or a source (a ValueError).
         ValueError: An unknown rule, level or severity.
+
+    Example:
+        >>> max_weights.validate("model.safetensors", level="content")
+        <Report: ok, 1 file, 0 findings: clean>
     """
+    paths = [path for checkpoint in checkpoints for path in files_of(checkpoint, "validate")]
     if not paths:
-        raise ValueError("validate needs a path")
-    for path in paths:
-        if not isinstance(path, (str, os.PathLike)):
-            raise ArgumentError(
-                f"validate examines files, before they are opened, not a {shown(type(path).__name__)}: give the paths "
-                "of the files or folders"
-            )
+        raise ArgumentError("validate needs a checkpoint")
     report, finish = progress_of(progress)
     try:
-        result = _core.validate_files(
-            list(paths),
-            level=level,
-            select=_words(select),
-            ignore=_words(ignore),
-            severity=severity,
-            jobs=jobs,
-            max_memory=max_memory,
-            timeout=timeout,
-            progress=report,
-        )
+        with threads_of_call(threads):
+            result = _core.validate_files(
+                paths,
+                level=level,
+                select=_words(rules),
+                ignore=_words(ignore),
+                severity=severity,
+                jobs=threads,
+                max_memory=max_memory,
+                timeout=timeout,
+                progress=report,
+            )
     finally:
         finish()
     return Report(result)
 
 
-def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **options: Any) -> Report:
-    """Raise an `InvalidCheckpointError` (an `AssertionError`) if these paths have faults; for use in tests.
+def assert_checkpoint_ok(*checkpoints: Checkpoint, fail_on: Severity = "warning", **options: Any) -> Report:
+    """Raise an `InvalidCheckpointError` (an `AssertionError`) if these checkpoints have faults; for use in tests.
 
     Args:
-        paths: As for `validate`.
+        checkpoints: As for `validate`.
         fail_on: The lowest severity that counts as a fault: "note", "warning" or "error".
         options: Those of `validate`.
 
+    Returns:
+        The report.
+
     Raises:
         InvalidCheckpointError: There is a fault.
-        ArgumentError: `fail_on` is no severity, or a path is none (a ValueError).
+        ArgumentError: `fail_on` is no severity, or as for `validate` (a ValueError).
+
+    Example:
+        >>> max_weights.assert_checkpoint_ok("model.safetensors", level="content").answer
+        'clean'
     """
     __tracebackhide__ = True  # pytest shows the line of the test, and not those of this function
-    return validate(*paths, **options).raise_if_not_ok(fail_on)
+    return validate(*checkpoints, **options).raise_if_not_ok(fail_on)
+
+
+def files_of(checkpoint: Checkpoint, verb: str) -> list[StrPath]:
+    """Return the paths of a checkpoint; of a tree those of its files.
+
+    Raises:
+        ArgumentError: it has none that can be opened again.
+    """
+    if isinstance(checkpoint, (str, os.PathLike)):
+        return [checkpoint]
+    without = f"{verb} examines files, and a {shown(type(checkpoint).__name__)} has none"
+    if isinstance(checkpoint, WeightsNode):
+        paths = _core.files(checkpoint)
+        for path, (_, is_object, _) in zip(paths, _core.file_identities(checkpoint), strict=True):
+            if is_object and ("://" not in path or path.startswith("memory:")):
+                raise ArgumentError(f"{without}: it reads from '{shown(path)}', which is in memory or a source")
+        return list(paths)
+    if isinstance(checkpoint, (bytes, bytearray, Mapping)) or not isinstance(checkpoint, Iterable):
+        raise ArgumentError(f"{without}: give a path, a list of paths, a URL or a tree")
+    return [path for one in checkpoint for path in files_of(one, verb)]
 
 
 def _words(words: str | Iterable[str]) -> list[str]:

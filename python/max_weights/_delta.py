@@ -53,7 +53,6 @@ __all__ = [
     "create",
     "fold",
     "follow",
-    "identity",
     "read",
 ]
 
@@ -269,15 +268,6 @@ def read(path: _Path) -> Delta:
     return Delta(_place(path), dialect, base, target, shapes, tuple(whole), tuple(removed), tuple(folded))
 
 
-def identity(weights: _Checkpoint) -> str:
-    """Return what tells a version from others, as deltas have it: 32 hexadecimal digits. Every byte is read.
-
-    It is that of names, dtypes, shapes and bytes, whatever files they are in; a cast makes another version, unlike with
-    `max_weights.fingerprint`.
-    """
-    return identity_of(_whole_tree(weights))
-
-
 def apply(
     target: _Path,
     *deltas: _Path,
@@ -488,7 +478,7 @@ def _base_of(base: _Checkpoint) -> str | list[str]:
 def _version_of(base: _Checkpoint, deltas: Sequence[Delta]) -> str | None:
     """Return the version that a base is: its identity, or, as other libraries do not say it, what no delta leads to."""
     if any(delta.dialect == "max-weights" for delta in deltas):
-        return identity(base)
+        return identity_of(_whole_tree(base))
     targets = {delta.target for delta in deltas}
     return next((delta.base for delta in deltas if delta.base not in targets), None)
 

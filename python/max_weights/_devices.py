@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from max_weights._core import accelerator_count, missing_accelerator, shown
+from max_weights import _core
+from max_weights._core import missing_accelerator, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ class Device:
         Raises:
             UnsupportedError: a GPU, whose streams belong to the libraries that use them: whoever reads a tensor waits
                 for that tensor.
+
+        Example:
+            >>> max_weights.driver.CPU().synchronize()
         """
         if not self.is_host:
             raise UnsupportedError(
@@ -103,15 +107,40 @@ class Device:
 
 
 def CPU(id: int = 0) -> Device:
-    """Return the host."""
+    """Name the host.
+
+    Args:
+        id: Always 0 for memory; other numbers only name.
+
+    Returns:
+        The device.
+
+    Raises:
+        ValueError: A negative number.
+
+    Example:
+        >>> max_weights.driver.CPU()
+        cpu:0
+    """
     return Device("cpu", id)
 
 
 def Accelerator(id: int = 0) -> Device:
-    """Return the GPU of this number. Inside `virtual_devices()`, every number exists.
+    """Name a GPU. Inside `virtual_devices()`, every number exists.
+
+    Args:
+        id: Its number, from 0.
+
+    Returns:
+        The device.
 
     Raises:
-        DeviceError: there is no such device, or no driver (also a ValueError).
+        DeviceError: There is no such device, or no driver (a ValueError).
+
+    Example:
+        >>> with max_weights.driver.virtual_devices():
+        ...     max_weights.driver.Accelerator(1)
+        gpu:1
     """
     device = Device("gpu", id)
     if not is_virtual_device_mode() and (reason := missing_accelerator(min(id, 2**31))):
@@ -119,8 +148,29 @@ def Accelerator(id: int = 0) -> Device:
     return device
 
 
+def accelerator_count() -> int:
+    """Count the CUDA devices that the driver shows this process.
+
+    Returns:
+        The number of devices; 0 without a driver.
+
+    Example:
+        >>> max_weights.driver.accelerator_count() >= 0
+        True
+    """
+    return _core.accelerator_count()
+
+
 def accelerator_api() -> str:
-    """Return the API that drives the accelerators: `cuda`, or `cpu` if there are none."""
+    """Say which API drives the accelerators.
+
+    Returns:
+        `cuda`, or `cpu` if there are none.
+
+    Example:
+        >>> max_weights.driver.accelerator_api() in ("cuda", "cpu")
+        True
+    """
     return "cuda" if accelerator_count() else "cpu"
 
 
@@ -143,31 +193,91 @@ class DeviceSpec:
 
     @classmethod
     def cpu(cls, id: int = -1) -> DeviceSpec:
-        """Return the spec of the host."""
+        """Ask for the host.
+
+        Args:
+            id: Its number; -1 for any.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: A number below -1.
+
+        Example:
+            >>> max_weights.driver.DeviceSpec.cpu().device_type
+            'cpu'
+        """
         return cls(id, "cpu")
 
     @classmethod
     def accelerator(cls, id: int = 0) -> DeviceSpec:
-        """Return the spec of the GPU of this number."""
+        """Ask for a GPU.
+
+        Args:
+            id: Its number, from 0.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: A negative number.
+
+        Example:
+            >>> max_weights.driver.DeviceSpec.accelerator(1).id
+            1
+        """
         return cls(id, "gpu")
 
 
 def load_devices(device_specs: Iterable[DeviceSpec]) -> list[Device]:
-    """Return the devices of these specs.
+    """Find the devices of specs.
+
+    Args:
+        device_specs: What is asked for.
+
+    Returns:
+        The devices, in the same order.
 
     Raises:
-        DeviceError: one of them does not exist (also a ValueError).
+        DeviceError: One of them does not exist (a ValueError).
+
+    Example:
+        >>> max_weights.driver.load_devices([max_weights.driver.DeviceSpec.cpu()])
+        [cpu:0]
     """
     return [Accelerator(spec.id) if spec.device_type == "gpu" else CPU(max(0, spec.id)) for spec in device_specs]
 
 
 def scan_available_devices() -> list[DeviceSpec]:
-    """Return the devices to compute on: the GPUs, or the host if there are none."""
+    """List the devices to compute on.
+
+    Returns:
+        The specs of the GPUs, or of the host if there are none.
+
+    Example:
+        >>> max_weights.driver.scan_available_devices()
+        [DeviceSpec(...)]
+    """
     return [DeviceSpec.accelerator(id) for id in range(accelerator_count())] or [DeviceSpec.cpu()]
 
 
 def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
-    """Whether `load_devices` can return all of these devices."""
+    """Ask whether `load_devices` can return all of these devices.
+
+    Args:
+        devices: The specs.
+
+    Returns:
+        Whether they exist.
+
+    Raises:
+        TypeError: `devices` is not iterable.
+
+    Example:
+        >>> max_weights.driver.devices_exist([max_weights.driver.DeviceSpec.cpu()])
+        True
+    """
     return is_virtual_device_mode() or all(
         spec.device_type == "cpu" or spec.id < accelerator_count() for spec in devices
     )
@@ -269,21 +379,60 @@ class DeviceRef:
 
     @classmethod
     def CPU(cls, id: int = 0) -> DeviceRef:
-        """Return the reference to the CPU."""
+        """Name the CPU.
+
+        Args:
+            id: Its number, from 0.
+
+        Returns:
+            The reference.
+
+        Raises:
+            ValueError: A negative number.
+
+        Example:
+            >>> max_weights.DeviceRef.CPU()
+            cpu:0
+        """
         return cls("cpu", id)
 
     @classmethod
     def GPU(cls, id: int = 0) -> DeviceRef:
-        """Return the reference to the GPU of this number."""
+        """Name a GPU, which need not exist here.
+
+        Args:
+            id: Its number, from 0.
+
+        Returns:
+            The reference.
+
+        Raises:
+            ValueError: A negative number.
+
+        Example:
+            >>> max_weights.DeviceRef.GPU(1)
+            gpu:1
+        """
         return cls("gpu", id)
 
     @classmethod
     def from_device(cls, device: object) -> DeviceRef:
-        """Return the reference to a device.
+        """Name a device.
 
         Args:
             device: A `DeviceRef` (returned as it is), a string such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
                 which has `label` and `id`. `cuda` is the device that torch would use, as it is for `load`.
+
+        Returns:
+            The reference.
+
+        Raises:
+            ValueError: A string that names no device.
+            TypeError: Neither a string nor a device.
+
+        Example:
+            >>> max_weights.DeviceRef.from_device("gpu:1").id
+            1
         """
         if isinstance(device, DeviceRef):
             return device
@@ -300,18 +449,41 @@ class DeviceRef:
         return cls(label, number)
 
     def is_cpu(self) -> bool:
-        """Whether this is a CPU."""
+        """Ask whether this is a CPU.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DeviceRef("cpu").is_cpu()
+            True
+        """
         return self.device_type == "cpu"
 
     def is_gpu(self) -> bool:
-        """Whether this is a GPU."""
+        """Ask whether this is a GPU.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DeviceRef("cpu").is_gpu()
+            False
+        """
         return self.device_type == "gpu"
 
     def to_device(self) -> Device:
-        """Return the device itself.
+        """Find the device itself.
+
+        Returns:
+            The device.
 
         Raises:
-            DeviceError: it does not exist.
+            DeviceError: It does not exist.
+
+        Example:
+            >>> max_weights.DeviceRef("cpu").to_device()
+            cpu:0
         """
         return CPU(self.id) if self.is_cpu() else Accelerator(self.id)
 
@@ -327,6 +499,14 @@ def virtual_devices() -> Iterator[None]:
     """Make `WeightData.astype` return the target dtype without data, for compilations that need no values.
 
     Accelerators exist by name. This applies to the current context (thread or task).
+
+    Returns:
+        A context manager.
+
+    Example:
+        >>> with max_weights.driver.virtual_devices():
+        ...     weights.lm_head.weight.data().astype("float16").dtype
+        float16
     """
     token = _VIRTUAL.set(True)
     try:
@@ -336,7 +516,15 @@ def virtual_devices() -> Iterator[None]:
 
 
 def is_virtual_device_mode() -> bool:
-    """Whether the current context is inside `virtual_devices()`."""
+    """Ask whether the current context is inside of `virtual_devices()`.
+
+    Returns:
+        Whether it is.
+
+    Example:
+        >>> max_weights.driver.is_virtual_device_mode()
+        False
+    """
     return _VIRTUAL.get()
 
 

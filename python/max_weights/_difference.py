@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from max_weights._core import WeightsNode, difference_of, open_weights, shown
+from max_weights._checkpoints import opened
+from max_weights._core import difference_of, shown
 from max_weights._finding import Finding
 from max_weights._html import count
 from max_weights._progress import progress_of
 from max_weights._result import Result
-from max_weights.errors import FormatError
+from max_weights._threads import threads_of_call
 
 if TYPE_CHECKING:
+    from max_weights._checkpoints import Checkpoint, Tensors
     from max_weights._finding import ComparedValues
     from max_weights._progress import Progress
     from max_weights._typing import JSONObject
 
 __all__ = ["Difference", "diff"]
-
-# The rules that a delta without its base breaks.
-_OF_DELTAS = ("delta.alone", "index.delta")
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,6 +34,8 @@ class Difference(Result):
     the others by the largest difference in `values`; or by their `dtypes`), "not compared" and "metadata" (whose name
     is the key).
     """
+
+    _KINDS = ("removed", "added", "renamed", "changed", "not compared", "metadata")
 
     findings: tuple[Finding, ...]
     same: int
@@ -51,8 +51,8 @@ class Difference(Result):
 
 
 def diff(
-    a: WeightsNode | str | os.PathLike[str],
-    b: WeightsNode | str | os.PathLike[str],
+    a: Checkpoint | Tensors,
+    b: Checkpoint | Tensors,
     *,
     rtol: float = 0.0,
     atol: float = 0.0,
@@ -60,65 +60,60 @@ def diff(
     values: bool = True,
     dtypes: bool = True,
     metadata: bool = True,
+    threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> Difference:
     """Compare two checkpoints: names, dtypes, shapes, values, metadata.
 
     Both are read in pieces, on all cores, in bounded memory. Packed blocks are compared by their decoded values. Trees
-    are compared whole and by their own names: `diff(renamed(load_weights("model.gguf"), "hf"), "model.safetensors")`.
+    are compared whole and by their own names: `diff(renamed("model.gguf", "hf"), "model.safetensors")`.
 
     Args:
-        a: A tree of weights, or anything that `load_weights` opens.
-        b: What to compare it with. The path of a delta, or of a folder of them, is what it makes of the path `a`.
+        a: A tree, anything that `load_weights` opens, {name: tensor}, or a module.
+        b: What to compare it with; `[base, delta]` is what a delta makes of its base.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
         values: Compare values; otherwise only the headers are compared.
         dtypes: Whether another dtype counts as a difference if the values are the same.
         metadata: Whether metadata is compared; it never is between two different formats.
+        threads: How many; `None` for as many as there are cores.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
     Returns:
         The differences; true if there are none: `assert max_weights.diff(a, b)`.
+
+    Raises:
+        ArgumentError: `a` or `b` is no checkpoint, or a tolerance is not valid (a ValueError).
+        FormatError: A file is damaged, or a delta without its base.
+
+    Example:
+        >>> max_weights.diff("model.safetensors", "model.pt", metadata=False)
+        <Difference: ok, 5 the same, 0 close>
     """
     report, finish = progress_of(progress)
     try:
-        text = difference_of(
-            _opened(a),
-            _opened(b, None if isinstance(a, WeightsNode) else a),
-            rtol=rtol,
-            atol=atol,
-            exact=exact,
-            values=values,
-            dtypes=dtypes,
-            metadata=metadata,
-            progress=report,
-        )
+        with (
+            opened(a, "diff", tensors=True) as one,
+            opened(b, "diff", tensors=True) as two,
+            threads_of_call(threads),
+        ):
+            text = difference_of(
+                one,
+                two,
+                rtol=rtol,
+                atol=atol,
+                exact=exact,
+                values=values,
+                dtypes=dtypes,
+                metadata=metadata,
+                progress=report,
+            )
     finally:
         finish()
     data: JSONObject = json.loads(text)
-    metadata = {change["key"]: (change["a"], change["b"]) for change in data["metadata"]}
-    return Difference(tuple(_findings(data)), data["same"], data["close"], metadata)
-
-
-def _opened(weights: WeightsNode | str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> WeightsNode:
-    if isinstance(weights, WeightsNode):
-        return weights
-    try:
-        return open_weights([weights], strict=False)
-    except (FormatError, OSError) as error:
-        is_delta = isinstance(error, FormatError) and error.rule in _OF_DELTAS
-        if base is None or not (is_delta or _may_be_folder(weights)):
-            raise
-        try:
-            return open_weights([base, weights], strict=False)
-        except (FormatError, OSError) as together:
-            raise together if is_delta else error from None
-
-
-def _may_be_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a path may be that of a folder of deltas, which is nothing by itself."""
-    return os.path.isdir(path) or "://" in os.fspath(path)
+    changed = {change["key"]: (change["a"], change["b"]) for change in data["metadata"]}
+    return Difference(tuple(_findings(data)), data["same"], data["close"], changed)
 
 
 def _findings(data: JSONObject) -> Iterator[Finding]:

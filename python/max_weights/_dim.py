@@ -111,8 +111,15 @@ class Dim:
         Args:
             mapping: Ints, names or `Dim` by the names of symbols.
 
+        Returns:
+            The dimension.
+
         Raises:
-            ValueError: the result is negative.
+            ValueError: The result is negative.
+
+        Example:
+            >>> (max_weights.graph.Dim("n") + 1).substitute({"n": 2})
+            Dim(3)
         """
         total: _Sum = {}
         for product, coefficient in terms_of(self).items():
@@ -143,7 +150,6 @@ class StaticDim(Dim):
         return self._size
 
     def substitute(self, _mapping: Mapping[str, DimLike]) -> Dim:
-        """Return the dimension itself."""
         return self
 
     def __int__(self) -> int:

@@ -110,34 +110,91 @@ class DType(Enum, metaclass=_Values):
         return 4 if self is DType.complex64 else -(-_BITS[self._name_] // 8)
 
     def is_integral(self) -> builtins.bool:
-        """Whether this is a signed or unsigned integer; `bool` is not."""
+        """Ask whether this is a signed or unsigned integer; `bool` is not.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DType.uint8.is_integral()
+            True
+        """
         return self.is_signed_integral() or self.is_unsigned_integral()
 
     def is_signed_integral(self) -> builtins.bool:
-        """Whether this is one of int8 to int64."""
+        """Ask whether this is one of int8 to int64.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DType.uint8.is_signed_integral()
+            False
+        """
         return self._name_.startswith("int")
 
     def is_unsigned_integral(self) -> builtins.bool:
-        """Whether this is one of uint8 to uint64; `bool` is not."""
+        """Ask whether this is one of uint8 to uint64; `bool` is not.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DType.uint8.is_unsigned_integral()
+            True
+        """
         return self._name_.startswith("uint")
 
     def is_float(self) -> builtins.bool:
-        """Whether this is a real floating-point type, of any size down to 4 bits."""
+        """Ask whether this is a real floating-point type, of any size down to 4 bits.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DType.bfloat16.is_float()
+            True
+        """
         return self._name_ in _FLOAT_LIMITS
 
     def is_half(self) -> builtins.bool:
-        """Whether this is float16 or bfloat16."""
+        """Ask whether this is float16 or bfloat16.
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DType.bfloat16.is_half()
+            True
+        """
         return self is DType.float16 or self is DType.bfloat16
 
     def is_float8(self) -> builtins.bool:
-        """Whether this is a floating-point type of 8 bits, including float8_e8m0fnu (a scale)."""
+        """Ask whether this is a floating-point type of 8 bits, including float8_e8m0fnu (a scale).
+
+        Returns:
+            Whether it is.
+
+        Example:
+            >>> max_weights.DType.float8_e5m2.is_float8()
+            True
+        """
         return self._name_.startswith("float8")
 
     def to_numpy(self) -> np.dtype[np.generic]:
-        """Return the NumPy dtype.
+        """Convert to the NumPy dtype.
 
         bfloat16 and the floats of 8 bits and less come from ml_dtypes, whose 4 and 6 bit types take a byte per element.
-        ImportError if ml_dtypes is missing.
+
+        Returns:
+            The dtype.
+
+        Raises:
+            ImportError: ml_dtypes is needed and missing.
+
+        Example:
+            >>> max_weights.DType.float16.to_numpy()
+            dtype('float16')
         """
         import numpy as np
 
@@ -161,10 +218,21 @@ class DType(Enum, metaclass=_Values):
 
     @classmethod
     def from_numpy(cls, dtype: npt.DTypeLike) -> DType:
-        """Return the `DType` of anything that `np.dtype` accepts.
+        """Convert from a NumPy dtype.
 
-        ValueError for a dtype that has no counterpart here, and for one of foreign byte order, because the order would
-        be lost.
+        Args:
+            dtype: Anything that `np.dtype` accepts.
+
+        Returns:
+            The `DType`.
+
+        Raises:
+            ValueError: It has no counterpart here, or is of foreign byte order, because the order would be lost.
+            TypeError: It is no dtype.
+
+        Example:
+            >>> max_weights.DType.from_numpy(np.float16)
+            float16
         """
         import numpy as np
 
@@ -182,10 +250,21 @@ class DType(Enum, metaclass=_Values):
         return member
 
     def to_torch(self) -> torch.dtype:
-        """Return the torch dtype. ValueError if torch has none; ImportError if torch is missing.
+        """Convert to the torch dtype.
 
         float4_e2m1fn becomes `torch.float4_e2m1fn_x2`, two elements in a byte: the last dimension of such a tensor is
         halved.
+
+        Returns:
+            The dtype.
+
+        Raises:
+            ValueError: torch has none.
+            ImportError: torch is missing.
+
+        Example:
+            >>> max_weights.DType.bfloat16.to_torch()
+            torch.bfloat16
         """
         name = "float4_e2m1fn_x2" if self is DType.float4_e2m1fn else self._name_
         if name.startswith("float6_"):
@@ -203,7 +282,22 @@ class DType(Enum, metaclass=_Values):
 
     @classmethod
     def from_torch(cls, dtype: torch.dtype) -> DType:
-        """Return the `DType` of a torch dtype. ValueError for one that has no counterpart here."""
+        """Convert from a torch dtype.
+
+        Args:
+            dtype: The dtype of torch.
+
+        Returns:
+            The `DType`.
+
+        Raises:
+            ValueError: It has no counterpart here.
+            TypeError: It is no dtype of torch.
+
+        Example:
+            >>> max_weights.DType.from_torch(torch.float16)
+            float16
+        """
         name = str(dtype)
         if isinstance(dtype, str) or not name.startswith("torch."):
             raise TypeError(f"{dtype!r} is not a torch dtype")
@@ -297,57 +391,18 @@ for _name in DType._member_map_:
 
 _PREFIXES = ("dtype.", "torch.", "jax.numpy.", "numpy.", "np.", "jnp.", "ml_dtypes.")
 
-# Lower-case names other than the members' own.
-_ALIASES = {
-    # safetensors
-    "c64": "complex64",
-    "f4": "float4_e2m1fn",
-    "f6_e2m3": "float6_e2m3fn",
-    "f6_e3m2": "float6_e3m2fn",
-    "f8_e8m0": "float8_e8m0fnu",
-    "f8_e4m3": "float8_e4m3fn",
-    "f8_e4m3fnuz": "float8_e4m3fnuz",
-    "f8_e5m2": "float8_e5m2",
-    "f8_e5m2fnuz": "float8_e5m2fnuz",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "u8": "uint8",
-    "i8": "int8",
-    "u16": "uint16",
-    "i16": "int16",
-    "u32": "uint32",
-    "i32": "int32",
-    "u64": "uint64",
-    "i64": "int64",
-    # NumPy
-    "|b1": "bool",
-    "|i1": "int8",
-    "<i2": "int16",
-    "<i4": "int32",
-    "<i8": "int64",
-    "|u1": "uint8",
-    "<u2": "uint16",
-    "<u4": "uint32",
-    "<u8": "uint64",
-    "<f2": "float16",
-    "<f4": "float32",
-    "<f8": "float64",
-    "<c8": "complex64",
-    "bool_": "bool",
-    "single": "float32",
-    # torch
-    "float4_e2m1fn_x2": "float4_e2m1fn",
-    # common
-    "half": "float16",
-    "double": "float64",
-    "short": "int16",
-    "long": "int64",
-    "fp16": "float16",
-    "fp32": "float32",
-    "fp64": "float64",
-}
+# Lower-case names other than the members' own: of safetensors, of NumPy, of torch, and common ones.
+_ALIAS_PAIRS = """
+    c64=complex64 f4=float4_e2m1fn f6_e2m3=float6_e2m3fn f6_e3m2=float6_e3m2fn f8_e8m0=float8_e8m0fnu
+    f8_e4m3=float8_e4m3fn f8_e4m3fnuz=float8_e4m3fnuz f8_e5m2=float8_e5m2 f8_e5m2fnuz=float8_e5m2fnuz
+    f16=float16 bf16=bfloat16 f32=float32 f64=float64 u8=uint8 i8=int8 u16=uint16 i16=int16 u32=uint32
+    i32=int32 u64=uint64 i64=int64
+    |b1=bool |i1=int8 <i2=int16 <i4=int32 <i8=int64 |u1=uint8 <u2=uint16 <u4=uint32 <u8=uint64 <f2=float16
+    <f4=float32 <f8=float64 <c8=complex64 bool_=bool single=float32
+    float4_e2m1fn_x2=float4_e2m1fn
+    half=float16 double=float64 short=int16 long=int64 fp16=float16 fp32=float32 fp64=float64
+"""
+_ALIASES = dict(pair.split("=") for pair in _ALIAS_PAIRS.split())
 
 # torch's meaning of words that mean something else elsewhere.
 _TORCH_ALIASES = {"float": "float32", "int": "int32", "cfloat": "complex64"}

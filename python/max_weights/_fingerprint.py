@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from max_weights._checkpoints import opened
+from max_weights._checkpoints import opened, tensors_of
 from max_weights._core import (
     Buffer,
     WeightsNode,
     digests_of,
     fingerprint_of,
     fingerprints_of,
+    identity_of,
     infos,
     keys_of_content,
+    verify_checksums,
 )
 from max_weights._dtype import DType
 from max_weights._fingerprint_cache import fingerprint_cache
@@ -26,7 +28,7 @@ from max_weights._selection import selected
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import Checkpoint, Tensors
     from max_weights._core import WeightInfo
     from max_weights._progress import Progress
     from max_weights._selection import Select
@@ -35,11 +37,13 @@ __all__ = ["fingerprint", "of_tensor", "on_host"]
 
 
 def fingerprint(
-    source: WeightsNode | str | os.PathLike[str] | Mapping[str, DLPackArray] | DLPackArray,
+    checkpoint: Checkpoint | Tensors,
     select: Select | None = None,
     *,
     column_blocks: int = 1,
     digests: bool = False,
+    identity: bool = False,
+    checksums: bool = False,
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> Fingerprint:
@@ -50,50 +54,60 @@ def fingerprint(
     says in which rows, and the parts of a tensor that several ranks have add up to the whole.
 
     Args:
-        source: A tree of weights, a branch of it, or a weight; the path of a checkpoint; or {name: tensor}, such as the
-            state dict of a module.
+        checkpoint: A tree, a branch or a weight; anything that `load_weights` opens; {name: tensor}, or a module.
             Tensors on GPUs are copied to the host, one at a time.
         select: Which; see `WeightsNode.load`.
         column_blocks: Parts, at most 64, that the columns of each block of rows are in, for tensors that are cut there.
-        digests: Also take the SHA-256 of each tensor, as `max_weights.digests` does, against somebody who makes tensors
-            with the same sums; the bytes are read twice.
+        digests: Also take the SHA-256 of each tensor: `Fingerprint.digests`. The bytes are read twice.
+        identity: Also take what tells this version of a checkpoint from others, as deltas have it:
+            `Fingerprint.identity`. The bytes are read once more.
+        checksums: First compare every storage of PyTorch files with the checksum of its archive, as opening does only
+            for the pickle: `Fingerprint.checksums` counts them.
         threads: How many; see `WeightsNode.load`. Not for tensors in memory.
         progress: A function of (bytes done, bytes of all), or True for a bar. Not for tensors in memory.
 
+    Returns:
+        A mapping {name: fingerprint of the tensor}, which compares, and reads and writes JSON.
+
     Raises:
         WeightNotFoundError: `select` names what is not there.
+        FormatError: a storage has another checksum than its file says.
         FileChangedError: a file was truncated meanwhile.
         ArgumentError: `column_blocks` is not 1 to 64, or an option has no effect (a ValueError).
+
+    Example:
+        >>> taken = max_weights.fingerprint("model.safetensors", digests=True)
+        >>> taken.digests["model.norm.weight"]
+        'sha256:...'
+        >>> bool(taken.compare(max_weights.fingerprint("model.pt")))
+        True
     """
-    if isinstance(source, (str, os.PathLike)):
-        with opened(source, "fingerprint") as weights:
-            return fingerprint(
-                weights, select, column_blocks=column_blocks, digests=digests, threads=threads, progress=progress
-            )
-    if not isinstance(source, WeightsNode):
-        if not isinstance(source, Mapping):
-            raise ArgumentError(
-                f"a fingerprint is taken of weights, or of {{name: tensor}}, not of a {type(source).__name__}: "
-                "of a module give module.state_dict()"
-            )
-        if option := "threads" if threads is not None else "progress" if progress is not None else None:
-            raise ArgumentError(
-                f"{option} has no effect on tensors in memory, which are hashed one after the other: leave it out"
-            )
-        names = list(source) if select is None else selected(list(source), select)
-        return Fingerprint({name: of_tensor(source[name], column_blocks, digest=digests) for name in names})
-    listed = {info.name: info for info in infos(source)}
-    names = list(listed) if select is None else selected(list(listed), select)
-    records = _records(source, names, column_blocks, threads, progress)
-    of_names = _digests(source, names, threads) if digests else {}
-    return Fingerprint(
-        {
-            name: _of_record(
-                records[name], str(listed[name].file), of_names.get(name), _dtype(listed[name], records[name])
-            )
-            for name in names
-        }
-    )
+    if (tensors := tensors_of(checkpoint)) is not None:
+        of_files = {"identity": identity, "checksums": checksums, "threads": threads is not None}
+        for option, given in (of_files | {"progress": progress is not None}).items():
+            if given:
+                raise ArgumentError(
+                    f"{option} has no effect on tensors in memory, which are hashed one after the other"
+                )
+        names = list(tensors) if select is None else selected(list(tensors), select)
+        return Fingerprint({name: of_tensor(tensors[name], column_blocks, digest=digests) for name in names})
+    with opened(checkpoint, "fingerprint", tensors=True) as weights:
+        if identity and (select is not None or weights.name):
+            raise ArgumentError("identity is that of a whole checkpoint: give its root, and no select")
+        compared = verify_checksums(weights) if checksums else None
+        listed = {info.name: info for info in infos(weights)}
+        names = list(listed) if select is None else selected(list(listed), select)
+        records = _records(weights, names, column_blocks, threads, progress)
+        hashed = partial(digests_of, weights, threads=threads)
+        of_names = _once(("digest",), weights, names, hashed, len) if digests else {}
+        return Fingerprint(
+            {
+                name: _of_record(record, str(info.file), of_names.get(name), _dtype(info, record))
+                for name, record, info in ((name, records[name], listed[name]) for name in names)
+            },
+            identity=identity_of(weights) if identity else None,
+            checksums=compared,
+        )
 
 
 _Record: TypeAlias = tuple[str, list[int], int, int, bytes]
@@ -111,10 +125,6 @@ def _records(
 
     # The blocks of a record are nearly all of it.
     return _once(("fingerprint", column_blocks), node, names, compute, lambda record: len(record[4]))
-
-
-def _digests(node: WeightsNode, names: list[str], threads: int | None) -> dict[str, str]:
-    return _once(("digest",), node, names, lambda missing: digests_of(node, missing, threads=threads), len)
 
 
 _T = TypeVar("_T")

@@ -30,7 +30,7 @@ _SUMS = 16
 """Bytes of the two sums of a block."""
 _ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
 _LARGEST_FILE = 1 << 30
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+_DIGEST, _IDENTITY = re.compile("sha256:[0-9a-f]{64}"), re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TensorFingerprint:
     file: str | None = field(default=None, compare=False)
     """The file that the tensor is in, if it is a weight's."""
     digest: str | None = field(default=None, compare=False)
-    """What `max_weights.digests` gives for the tensor, if that was asked for: its SHA-256."""
+    """`sha256:` and 64 hexadecimal digits of the elements in C order, little-endian; of packed blocks unchanged."""
     digest_dtype: str | None = field(default=None, compare=False)
     """The dtype, or the packed blocks, that the digest is of: it is another one of every other dtype."""
 
@@ -87,6 +87,8 @@ class FingerprintComparison(Result):
     Kinds of findings: "differs", "removed" (the other side has no such tensor), "added" (only the other side has it).
     """
 
+    _KINDS = ("differs", "removed", "added")
+
     findings: tuple[Finding, ...]
     compared: int
     """How many tensors are on both sides."""
@@ -107,11 +109,33 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
     """The fingerprints of tensors by their names.
 
     Equal values have equal fingerprints, whatever file, format, order or wider dtype they are in. Fingerprints detect
-    errors; they are no protection from somebody who makes tensors to collide.
+    errors; they are no protection from somebody who makes tensors to collide: `digests` are.
+
+    Each tensor has `kind` (`float`, `integer`, or the name of the dtype or packed blocks whose bytes are compared),
+    `shape`, `file`, `total` (32 hexadecimal digits, equal for equal tensors), `digest` and `digest_dtype`.
     """
 
-    def __init__(self, tensors: Mapping[str, TensorFingerprint]) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, TensorFingerprint],
+        *,
+        identity: str | None = None,
+        checksums: int | None = None,
+    ) -> None:
         self._tensors = dict(tensors)
+        self.identity = identity
+        """What tells this version from others, as deltas have it: 32 hexadecimal digits of names, dtypes, shapes and
+        bytes, whatever files they are in. A cast makes another version. `None` if it was not taken."""
+        self.checksums = checksums
+        """How many storages of PyTorch files were compared with their checksums; `None` if that was not asked for."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """{name: `sha256:` and 64 hexadecimal digits} of the tensors whose digests were taken.
+
+        A digest is the same in every file and format, and another one for every dtype.
+        """
+        return {name: tensor.digest for name, tensor in self.items() if tensor.digest is not None}
 
     def __getitem__(self, name: str) -> TensorFingerprint:
         return self._tensors[name]
@@ -135,7 +159,19 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             other: The other one.
             require_digests: A tensor of which the digests cannot be compared differs: without them, somebody could have
                 made another one with the same sums.
+
+        Returns:
+            What differs; true if it is nothing.
+
+        Raises:
+            TypeError: `other` is no fingerprint.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").compare(max_weights.fingerprint("model.pt"))
+            <FingerprintComparison: ok, 5 tensors were compared, 0 differ>
         """
+        if not isinstance(other, Fingerprint):
+            raise TypeError(f"a fingerprint is compared with another one, not with a {type(other).__name__}")
         by_total: dict[tuple[str, str], str] = {}
         findings: list[Finding] = []
         compared = 0
@@ -164,7 +200,15 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         return FingerprintComparison(tuple(findings), compared)
 
     def to_json(self) -> str:
-        """Return JSON of the schema in docs/fingerprint.md."""
+        """Write it as JSON.
+
+        Returns:
+            JSON of the schema in docs/fingerprint.md.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").to_json()
+            '{"format":"max-weights-fingerprint","version":1,...
+        """
         tensors = {
             name: {
                 "kind": tensor.kind,
@@ -176,7 +220,8 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             | ({} if tensor.digest is None else {"digest": tensor.digest, "digest_dtype": tensor.digest_dtype})
             for name, tensor in self.items()
         }
-        return json.dumps({"format": _FORMAT, "version": _VERSION, "tensors": tensors}, separators=(",", ":"))
+        head = {"format": _FORMAT, "version": _VERSION} | ({"identity": self.identity} if self.identity else {})
+        return json.dumps(head | {"tensors": tensors}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "the text") -> Fingerprint:
@@ -186,8 +231,16 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             text: The JSON.
             source: What errors call it.
 
+        Returns:
+            The fingerprint.
+
         Raises:
             FormatError: it is something else, of another version, or says of a tensor what cannot be.
+
+        Example:
+            >>> taken = max_weights.fingerprint("model.safetensors")
+            >>> max_weights.types.Fingerprint.from_json(taken.to_json()) == taken
+            True
         """
         try:
             document = json.loads(text, object_pairs_hook=_object)
@@ -208,21 +261,44 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
                 f"{shown(source)}: it is of version {document.get('version')!r}, and this release reads {_VERSION}: "
                 "take the fingerprint again"
             )
-        tensors = document.get("tensors")
+        tensors, identity = document.get("tensors"), document.get("identity")
         if not isinstance(tensors, dict):
             raise FormatError(f"{shown(source)}: it has no object 'tensors'")
-        return cls({name: _tensor(source, name, record) for name, record in tensors.items()})
+        if identity is not None and not (isinstance(identity, str) and _IDENTITY.fullmatch(identity)):
+            raise FormatError(f"{shown(source)}: 'identity' has to be 32 hexadecimal digits")
+        return cls({name: _tensor(source, name, record) for name, record in tensors.items()}, identity=identity)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json` to a file. One that is no text, such as a checkpoint, is not replaced."""
+        """Write `to_json` to a file. One that is no text, such as a checkpoint, is not replaced.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: it cannot be written.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").write("model.fingerprint.json")
+        """
         place_text(path, self.to_json())
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fingerprint:
         """Read what `write` wrote.
 
+        Args:
+            path: The file.
+
+        Returns:
+            The fingerprint.
+
         Raises:
             FormatError: as `from_json`, and a file of more than a gibibyte.
+
+        Example:
+            >>> max_weights.fingerprint("model.safetensors").write("taken.json")
+            >>> max_weights.types.Fingerprint.read("taken.json")
+            <Fingerprint of 5 tensors>
         """
         path = Path(path)
         if path.stat().st_size > _LARGEST_FILE:

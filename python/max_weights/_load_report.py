@@ -25,6 +25,8 @@ class LoadReport(Result):
     "unexpected".
     """
 
+    _KINDS = ("missing", "unexpected")
+
     missing: tuple[str, ...]
     """Weights of the module that the file or state dict does not have, in the order of the module."""
     unexpected: tuple[str, ...]

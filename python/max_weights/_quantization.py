@@ -110,7 +110,21 @@ class QuantizationEncoding(enum.Enum):
         return self.block_parameters.block_size
 
     def logical_shape(self, shape: ShapeLike) -> Shape:
-        """Return the shape in elements for packed blocks whose shape counts bytes; GPTQ's shape stays as it is."""
+        """Convert the shape of packed blocks, which counts bytes, to elements; GPTQ's shape stays as it is.
+
+        Args:
+            shape: The shape in bytes: [..., bytes].
+
+        Returns:
+            The shape in elements.
+
+        Raises:
+            ValueError: A dimension is negative.
+
+        Example:
+            >>> max_weights.graph.quantization.QuantizationEncoding.Q4_0.logical_shape([2, 36])
+            [Dim(2), Dim(64)]
+        """
         logical = Shape(shape)
         if self.is_gguf and logical:
             logical[-1] = logical[-1] // self.block_size * self.elements_per_block
@@ -126,35 +140,17 @@ class QuantizationEncoding(enum.Enum):
         return row
 
 
-# The type's number in GGUF files, and the size of a block.
+# For each encoding of ggml: the type's number in GGUF files, and the elements and bytes of a block.
+_ROWS = """
+    Q4_0 2 32 18, Q4_1 3 32 20, Q5_0 6 32 22, Q5_1 7 32 24, Q8_0 8 32 34, Q8_1 9 32 36, Q2_K 10 256 84, Q3_K
+    11 256 110, Q4_K 12 256 144, Q5_K 13 256 176, Q6_K 14 256 210, Q8_K 15 256 292, IQ2_XXS 16 256 66, IQ2_XS
+    17 256 74, IQ3_XXS 18 256 98, IQ1_S 19 256 50, IQ4_NL 20 32 18, IQ3_S 21 256 110, IQ2_S 22 256 82, IQ4_XS
+    23 256 136, IQ1_M 29 256 56, TQ1_0 34 256 54, TQ2_0 35 256 66, MXFP4 39 32 17, NVFP4 40 64 36, Q1_0 41 128
+    18, Q2_0 42 64 18
+"""
 _GGML = {
-    "Q4_0": (2, BlockParameters(32, 18)),
-    "Q4_1": (3, BlockParameters(32, 20)),
-    "Q5_0": (6, BlockParameters(32, 22)),
-    "Q5_1": (7, BlockParameters(32, 24)),
-    "Q8_0": (8, BlockParameters(32, 34)),
-    "Q8_1": (9, BlockParameters(32, 36)),
-    "Q2_K": (10, BlockParameters(256, 84)),
-    "Q3_K": (11, BlockParameters(256, 110)),
-    "Q4_K": (12, BlockParameters(256, 144)),
-    "Q5_K": (13, BlockParameters(256, 176)),
-    "Q6_K": (14, BlockParameters(256, 210)),
-    "Q8_K": (15, BlockParameters(256, 292)),
-    "IQ2_XXS": (16, BlockParameters(256, 66)),
-    "IQ2_XS": (17, BlockParameters(256, 74)),
-    "IQ3_XXS": (18, BlockParameters(256, 98)),
-    "IQ1_S": (19, BlockParameters(256, 50)),
-    "IQ4_NL": (20, BlockParameters(32, 18)),
-    "IQ3_S": (21, BlockParameters(256, 110)),
-    "IQ2_S": (22, BlockParameters(256, 82)),
-    "IQ4_XS": (23, BlockParameters(256, 136)),
-    "IQ1_M": (29, BlockParameters(256, 56)),
-    "TQ1_0": (34, BlockParameters(256, 54)),
-    "TQ2_0": (35, BlockParameters(256, 66)),
-    "MXFP4": (39, BlockParameters(32, 17)),
-    "NVFP4": (40, BlockParameters(64, 36)),
-    "Q1_0": (41, BlockParameters(128, 18)),
-    "Q2_0": (42, BlockParameters(64, 18)),
+    name: (int(number), BlockParameters(int(elements), int(size)))
+    for name, number, elements, size in (row.split() for row in _ROWS.split(","))
 }
 
 
@@ -198,11 +194,18 @@ def scale_blocks(
         saturate: Give the largest finite value instead of infinity or NaN.
         out: A contiguous Buffer, array or DLPack tensor of the shape of `data` and the dtype, to write to.
 
+    Returns:
+        The products, of the shape of `data` and the dtype; `out` if it is given.
+
     Raises:
         ValueError: the shapes of data and scales do not fit together, or `out` does not fit.
         UnsupportedError: a dtype whose values float32 cannot represent exactly.
         DeviceError: data and scales are on different devices, or are strided on a GPU, or `out` is given for them, or
             there is too little memory there.
+
+    Example:
+        >>> max_weights.scale_blocks(np.ones((1, 2), "i1"), np.full((1, 1), 0.5, "f4"), (1, 2), dtype="float32").numpy()
+        array([[0.5, 0.5]], dtype=float32)
     """
     data, scales = Buffer.of(data), Buffer.of(scales)
     return _core.scale_blocks(data, scales, block=block, dtype=dtype, saturate=saturate, out=out)
@@ -222,6 +225,10 @@ def quantize(data: DLPackArray, encoding: QuantizationEncoding | str) -> Buffer:
     Raises:
         UnsupportedError: an encoding that can be decoded but not written.
         ValueError: a row does not fill whole blocks.
+
+    Example:
+        >>> max_weights.quantize(np.ones((2, 64), "f4"), "q8_0").shape
+        (2, 68)
     """
     return _core.quantize(Buffer.of(data).astype(DType.float32), QuantizationEncoding(encoding))
 
@@ -251,6 +258,11 @@ def dequantize(
         UnsupportedError: another dtype; decode to float32, then cast.
         ValueError: the bytes are not whole blocks, or `out` does not fit.
         DeviceError: blocks on a GPU are strided, or `out` is given for them, or there is too little memory there.
+
+    Example:
+        >>> blocks = max_weights.quantize(np.ones((2, 64), "f4"), "q8_0")
+        >>> max_weights.dequantize(blocks, "q8_0").shape
+        (2, 64)
     """
     encoding, buffer = QuantizationEncoding(encoding), Buffer.of(blocks)
     return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)
@@ -303,6 +315,11 @@ def dequantize_groups(
         UnsupportedError: another dtype; decode to float32, then cast.
         ValueError: a tensor does not have the shape or dtype that follows from the others, or the group of a column
             does not exist.
+
+    Example:
+        >>> packed, scales = np.zeros((2, 1), "i4"), np.ones((2, 1), "f4")
+        >>> max_weights.dequantize_groups(packed, scales, layout="rows", bits=4, shape=(2, 8)).shape
+        (2, 8)
     """
     return _core.dequantize_groups(
         Buffer.of(packed),

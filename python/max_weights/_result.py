@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from max_weights._core import shown
 from max_weights._finding import Finding
 from max_weights._html import bad, count, table, view
-from max_weights.errors import VerificationError
+from max_weights.errors import ArgumentError, VerificationError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,6 +32,8 @@ class Result:
     """
 
     __slots__ = ()
+    _KINDS: ClassVar[tuple[str, ...]] = ()
+    """The kinds of findings."""
 
     if TYPE_CHECKING:
 
@@ -56,10 +58,17 @@ class Result:
         Returns:
             The findings of these kinds, in their order.
 
+        Raises:
+            ArgumentError: The result has no findings of such a kind (a ValueError).
+
         Example:
             >>> max_weights.diff("model.safetensors", "new.safetensors").by_kind("added", "removed")
             ()
         """
+        if odd := [kind for kind in kinds if kind not in self._KINDS]:
+            raise ArgumentError(
+                f"a {type(self).__name__} has findings of the kinds {', '.join(self._KINDS)}, not {odd[0]!r}"
+            )
         return tuple(finding for finding in self.findings if finding.kind in kinds)
 
     def raise_if_not_ok(self) -> Self:
@@ -75,6 +84,7 @@ class Result:
             >>> max_weights.diff("model.safetensors", "model.safetensors").raise_if_not_ok().ok
             True
         """
+        __tracebackhide__ = True
         if not self.ok:
             error = VerificationError(error_lines(self._summary(), self.findings))
             error.findings = self.findings

@@ -83,19 +83,64 @@ class Shape(list[Dim]):
             super().__setitem__(index, to_dim(value))
 
     def append(self, dim: DimLike, /) -> None:
-        """Add a dimension at the end."""
+        """Add a dimension at the end.
+
+        Args:
+            dim: A size, a name or a `Dim`.
+
+        Raises:
+            ValueError: A negative size, or a name that is no identifier.
+            TypeError: It is no dimension.
+
+        Example:
+            >>> shape = max_weights.graph.Shape([2])
+            >>> shape.append(3)
+        """
         super().append(to_dim(dim))
 
     def insert(self, index: SupportsIndex, dim: DimLike, /) -> None:
-        """Add a dimension before the one at `index`."""
+        """Add a dimension before the one at `index`.
+
+        Args:
+            index: Where.
+            dim: A size, a name or a `Dim`.
+
+        Raises:
+            ValueError: A negative size, or a name that is no identifier.
+            TypeError: It is no dimension.
+
+        Example:
+            >>> shape = max_weights.graph.Shape([2])
+            >>> shape.insert(0, "n")
+        """
         super().insert(index, to_dim(dim))
 
     def extend(self, dims: ShapeLike, /) -> None:
-        """Add dimensions at the end."""
+        """Add dimensions at the end.
+
+        Args:
+            dims: Sizes, names or `Dim`.
+
+        Raises:
+            ValueError: A negative size, or a name that is no identifier.
+            TypeError: It is no dimension.
+
+        Example:
+            >>> shape = max_weights.graph.Shape([2])
+            >>> shape.extend([3, "n"])
+        """
         super().extend(_to_dims(dims))
 
     def copy(self) -> Shape:
-        """Return another Shape of the same dimensions."""
+        """Copy the shape.
+
+        Returns:
+            Another Shape of the same dimensions.
+
+        Example:
+            >>> max_weights.graph.Shape([2]).copy()
+            [Dim(2)]
+        """
         return shape_of(self)
 
     def __add__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override]

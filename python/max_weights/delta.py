@@ -17,7 +17,6 @@ from max_weights._delta import (
     create,
     fold,
     follow,
-    identity,
     read,
 )
 
@@ -34,6 +33,5 @@ __all__ = [
     "create",
     "fold",
     "follow",
-    "identity",
     "read",
 ]

@@ -118,7 +118,7 @@ impl Layout {
         }
         if options.whole && !composed.is_empty() {
             return Err(Error::Argument(
-                "a digest is of a weight of the file, and not of what is made of several: load without verify".into(),
+                "a digest is of a weight of the file, and not of what is made of several: load without digests".into(),
             ));
         }
         positions.extend(behind);

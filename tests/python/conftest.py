@@ -184,7 +184,7 @@ def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     def reported(node: Any, tensors: set[str]) -> set[str]:
         path = Path(files(node)[0])
         path = path if path.is_relative_to(ROOT) else path.parent
-        findings = max_weights.validate(path, select="MW-QU").findings
+        findings = max_weights.validate(path, rules="MW-QU").findings
         # That the configuration says other blocks is no fault of the parts.
         of_parts = [finding for finding in findings if "for blocks of" not in finding.message]
         return {finding.rule for finding in of_parts if finding.tensor in tensors} & OF_PARTS

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import torch
 
 import max_weights
 import max_weights.delta
@@ -299,7 +300,9 @@ VERBS: dict[str, Verb] = {
             "rename": Kept("test_verify_loaded.py::test_bad_arguments_are_errors"),
             "ignore": Kept("test_verify_whole.py::test_what_ignore_names_is_excused"),
             "group": Kept("test_ranks.py::test_each_rank_verifies_its_part_and_all_say_what_one_finds"),
+            "threads": Refused(-1, ""),
         },
+        lambda case, options: max_weights.torch.verify_loaded(torch.nn.Linear(2, 2), case.weights, **options),
     ),
     "fingerprint": Verb(
         max_weights.fingerprint,
@@ -307,6 +310,8 @@ VERBS: dict[str, Verb] = {
             "select": Changes("a"),
             "column_blocks": Changes(2),
             "digests": Changes(True),
+            "identity": Changes(True),
+            "checksums": Kept("test_pytorch_checks.py::test_checksums_of_stored_tensors_are_verified_on_request"),
             "threads": Refused(-1, ""),
             "progress": PROGRESS,
         },
@@ -318,6 +323,8 @@ VERBS: dict[str, Verb] = {
             "select": Changes("a"),
             "column_blocks": Changes(2),
             "digests": Changes(True),
+            "identity": Refused(True, "identity has no effect on tensors in memory"),
+            "checksums": Refused(True, "checksums has no effect on tensors in memory"),
             "threads": Refused(3, "threads has no effect on tensors in memory"),
             "progress": Refused(True, "progress has no effect on tensors in memory"),
         },
@@ -337,6 +344,7 @@ VERBS: dict[str, Verb] = {
             "values": Changes(False),
             "dtypes": Kept("test_diff.py::test_a_gguf_file_meets_the_names_and_rows_of_transformers"),
             "metadata": Changes(False),
+            "threads": Refused(-1, ""),
             "progress": PROGRESS,
         },
         lambda case, options: repr(diffed(case, options)),
@@ -384,10 +392,10 @@ VERBS: dict[str, Verb] = {
         max_weights.validate,
         {
             "level": Changes("content"),
-            "select": Refused("bogus", "bogus"),
+            "rules": Refused("bogus", "bogus"),
             "ignore": Refused("bogus", "bogus"),
             "severity": Refused("bogus", "bogus"),
-            "jobs": Kept("test_option_table.py::test_options_of_validation_reach_it"),
+            "threads": Kept("test_option_table.py::test_options_of_validation_reach_it"),
             "max_memory": Kept("test_option_table.py::test_options_of_validation_reach_it"),
             "timeout": Changes(0.0),
             "progress": PROGRESS,
@@ -550,7 +558,6 @@ WITHOUT_OPTIONS = {
     "set_threads",
     "show_versions",
     "unpatch",
-    "verify_checksums",
     "verify_loaded",
     "warnings",
 }

@@ -196,7 +196,7 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
     )
     assert max_weights.diff(view, tmp_path / "packed.safetensors", metadata=False)
     assert not max_weights.diff(path, tmp_path / "packed.safetensors")
-    with pytest.raises(ValueError, match="load without verify"):
+    with pytest.raises(ValueError, match="load without digests"):
         view.load(digests=max_weights.fingerprint(view, digests=True).digests)
 
 

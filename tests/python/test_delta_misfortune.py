@@ -17,6 +17,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import delta_specification as specification
+import max_weights
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
@@ -78,10 +79,10 @@ def test_whoever_is_killed_at_any_call_leaves_the_version_before_or_the_new_one(
         save_file(old, path)
     delta.create(path, new, tmp_path / "d.safetensors", sync=False)
     before, seen = contents(folder), set()
-    identities = [delta.identity(path), delta.read(tmp_path / "d.safetensors").target]
+    identities = [max_weights.fingerprint(path, identity=True).identity, delta.read(tmp_path / "d.safetensors").target]
     arguments = {"path": path, "deltas": [str(tmp_path / "d.safetensors")]}
     for point, _ in killed_at_each_call(saver, folder, before, "delta.apply", again=False, **arguments):
-        there = delta.identity(path)
+        there = max_weights.fingerprint(path, identity=True).identity
         assert there in identities, point
         seen.add(there)
     assert seen == set(identities)
@@ -113,7 +114,10 @@ def test_a_thousand_kills_at_all_system_calls_leave_the_version_before_or_the_ne
             arguments: dict[str, Any] = {"path": path, "deltas": [str(tmp_path / name)], "calls": "all"}
             clean = saver.save("delta.apply", None, True, **arguments)
             assert (clean.signal, clean.error) == (0, {})
-            identities = [delta.identity(tmp_path / "old.safetensors"), delta.identity(path)]
+            identities = [
+                max_weights.fingerprint(tmp_path / "old.safetensors", identity=True).identity,
+                max_weights.fingerprint(path, identity=True).identity,
+            ]
             for call, count in clean.counted().items():
                 # Before it begins it reads "go" and the end of that line, each byte by itself.
                 for number in range(4 if call == "read" else 1, count + 1):
@@ -123,7 +127,7 @@ def test_a_thousand_kills_at_all_system_calls_leave_the_version_before_or_the_ne
                     if outcome.signal:
                         assert outcome.signal == signal.SIGKILL
                         kills[f"{dialect}, {'folder' if shards else 'file'}"] += 1
-                    there = delta.identity(path)
+                    there = max_weights.fingerprint(path, identity=True).identity
                     assert there in identities, (dialect, shards, call, number)
                     seen.add(there)
             assert seen == set(identities)
@@ -329,4 +333,4 @@ def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
         delta.apply(chain.version(0))
     save_gguf({"a.weight": np.zeros((2, 32), np.float32)}, tmp_path / "a.gguf", quantize="q8_0")
     with pytest.raises(UnsupportedError, match="no deltas"):
-        delta.identity(tmp_path / "a.gguf")
+        max_weights.fingerprint(tmp_path / "a.gguf", identity=True)

@@ -309,11 +309,11 @@ def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_
     tree = max_weights.renamed(max_weights.load_weights(file), "hf")
 
     found = max_weights.diff(tree, tmp_path / "model.safetensors", dtypes=False)
-    assert (found.same + found.close, found.changed, found.added, found.renamed) == (len(weights), (), (), ())
-    assert {weight.name for weight in found.removed} == {f"{name}.weight" for name in names} - set(weights)
-    packed = max_weights.diff(tree, tmp_path / "model.safetensors").changed
+    assert (found.same + found.close, found.by_kind("changed", "added", "renamed")) == (len(weights), ())
+    assert {weight.name for weight in found.by_kind("removed")} == {f"{name}.weight" for name in names} - set(weights)
+    packed = max_weights.diff(tree, tmp_path / "model.safetensors").by_kind("changed")
     assert {weight.dtypes for weight in packed} == {("Q4_1", "float32")}
-    assert {weight.values and weight.values.differing for weight in packed} == {0}
+    assert {weight.values["differing"] for weight in packed if weight.values} == {0}
 
     changes = {
         "model.layers.1.self_attn.q_proj.weight": ((70, 5), 1.0),
@@ -326,12 +326,12 @@ def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_
         before = float(weights[name][index])
         weights[name][index] += change
         after = float(weights[name][index])
-        told.append((name, index, abs(after - before), (before, after)))
+        told.append((name, list(index), abs(after - before), [before, after]))
     save_file(weights, tmp_path / "model.safetensors")
-    changed = max_weights.diff(tree, tmp_path / "model.safetensors", dtypes=False).changed
+    changed = max_weights.diff(tree, tmp_path / "model.safetensors", dtypes=False).by_kind("changed")
     values = [(weight.name, weight.values) for weight in changed]
-    assert [(name, of.index, of.largest, of.at) for name, of in values if of] == told
-    assert {of.differing for _, of in values if of} == {1}
+    assert [(name, of["index"], of["largest"], of["at"]) for name, of in values if of] == told
+    assert {of["differing"] for _, of in values if of} == {1}
 
 
 def test_tolerances_are_those_of_torch_allclose(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Every public function says what it takes, gives and refuses, and shows it with an example, which is run here.
 
+The sections are `Args:` with each parameter, `Returns:` or `Yields:` (unless the first sentence begins with "Return" or
+"Iterate", or nothing is returned), and `Raises:` where there are parameters.
+
 An example stands in the section `Example:` of a docstring, in lines that begin with `>>> `. It runs in a new folder:
 
 - `model.safetensors`: `model.embed_tokens.weight` and `lm_head.weight` (16, 8), `model.norm.weight` (8,),
@@ -85,12 +88,7 @@ def routines() -> dict[str, Any]:
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
     for key, value in vars(kind).items():
         member = getattr(value, "__func__", value)
-        if (
-            key.startswith("_")
-            or key in OF_MAPPINGS
-            or not inspect.isroutine(member)
-            or inspect.isgetsetdescriptor(member)
-        ):
+        if key.startswith("_") or key in OF_MAPPINGS or not (inspect.isroutine(member) and callable(member)):
             continue
         inherited = any(getattr(vars(base).get(key), "__doc__", None) for base in kind.__mro__[1:])
         if member.__doc__ or not inherited:  # what a base class explains need not be explained again
@@ -144,7 +142,8 @@ def lacks(routine: Any) -> list[str]:
     if returns is inspect.Signature.empty:
         returns = RETURNED.get(routine.__name__, "")
     missing = [f"Args: {name}" for name in takes if name not in explained(said.get("Args", []))]
-    if returns not in (None, "None", "NoReturn", "Never") and not {"Returns", "Yields"} & set(said):
+    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need not be said twice
+    if returns not in (None, "None", "NoReturn", "Never") and not says:
         missing.append("Returns")
     if takes and "Raises" not in said:
         missing.append("Raises")

@@ -22,6 +22,7 @@ import max_weights
 from command_line import run
 from conftest import ROOT
 from max_weights._fingerprint_cache import ContentCache, fingerprint_cache
+from max_weights.errors import ArgumentError
 from max_weights.types import Fingerprint
 
 VECTORS = ROOT / "tests" / "data" / "fingerprint_vectors.json"
@@ -135,11 +136,11 @@ def test_what_differs_is_named_with_its_rows_and_what_it_is_instead() -> None:
     del state["k"]
     other["extra"] = state["v"].astype(np.float64) + 1e-12
     comparison = max_weights.fingerprint(state).compare(max_weights.fingerprint(other))
-    found = {one.name: one for one in comparison.differences}
+    found = {one.name: one for one in comparison.findings}
     assert found["v"].rows == (range(128, 136),)
     assert "128-135" in str(found["v"])
-    assert found["q"].same_as == "k"
-    assert all("only the other side" in found[name].reason for name in ("k", "extra"))
+    assert found["q"].other == "k"
+    assert all("only the other side" in found[name].message for name in ("k", "extra"))
     assert not max_weights.fingerprint({}).compare(max_weights.fingerprint({})).ok, "nothing proves nothing"
     shape = max_weights.fingerprint({"q": state["q"].T.copy()}).compare(max_weights.fingerprint({"q": state["q"]}))
     assert "[16, 512]" in str(shape)
@@ -381,7 +382,7 @@ def test_a_manifest_of_another_model_differs_in_every_tensor(models: Path) -> No
     other = max_weights.fingerprint(max_weights.load_weights(models / "silero_vad_16k.safetensors"))
     comparison = own.compare(other)
     assert not comparison.ok
-    assert len(comparison.differences) == len(own) + len(other)
+    assert len(comparison.findings) == len(own) + len(other)
 
 
 def test_a_file_that_is_truncated_anywhere_is_an_error() -> None:
@@ -425,11 +426,19 @@ def test_a_million_entries_are_read_in_bounded_time(count: int, tmp_path: Path) 
     assert len(Fingerprint.read(path)) == count
 
 
-def test_bad_arguments_are_named() -> None:
+def test_bad_arguments_are_named(tmp_path: Path) -> None:
+    linear_file = tmp_path / "linear.safetensors"
+    save_file({"weight": np.ones((2, 2))}, linear_file)
     with pytest.raises(ValueError, match="1 to 64 blocks, not in 65"):
         max_weights.fingerprint({"x": np.ones(3)}, column_blocks=65)
-    with pytest.raises(ValueError, match="state_dict"):
-        max_weights.fingerprint(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"fingerprint takes a checkpoint, .*or a module, not a Tensor"):
+        max_weights.fingerprint(torch.ones(2))  # type: ignore[arg-type]
+    linear = torch.nn.Linear(2, 2)
+    assert max_weights.fingerprint(linear) == max_weights.fingerprint(linear.state_dict())
+    with pytest.raises(ArgumentError, match="identity is that of a whole checkpoint"):
+        max_weights.fingerprint(linear_file, "weight", identity=True)
+    with pytest.raises(TypeError, match="not with a dict"):
+        max_weights.fingerprint(linear).compare({})  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:

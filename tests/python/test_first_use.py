@@ -109,7 +109,7 @@ def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Pa
 FUNCTIONS = [
     "mw.DType('f16').to_numpy()", "mw.finfo(mw.DType.float16)", "mw.DeviceRef.CPU().to_device()",
     *(f"mw.{name}(mw.load_weights('model.safetensors'))" for name in
-      ("digests", "infos", "lazy_state_dict", "plan", "quantized", "stats", "verify_checksums")),
+      ("fingerprint", "infos", "lazy_state_dict", "plan", "quantized", "stats")),
     "mw.weights_format('model.gguf')",
     "mw.quantize(np.zeros((2, 32), 'f4'), 'q4_0')", "mw.dequantize(np.zeros((2, 18), 'u1'), 'q4_0')",
     "mw.save_file({'a': np.zeros(2)}, 'out.safetensors')", "mw.save_sharded({'a': np.zeros(2)}, 'out')",

@@ -12,7 +12,7 @@ import pytest
 import max_weights
 from max_weights import Buffer
 from max_weights.errors import ArgumentError
-from max_weights.sharding import Segment, Shard, ShardingStrategy, experts, tables
+from max_weights.sharding import Segment, Shard, ShardingStrategy, Table, experts
 from max_weights.sharding._shares import Share
 from test_loading import FILES, raw
 
@@ -229,19 +229,19 @@ def test_stacked_experts_are_split_inside_or_among_ranks(make_file: Any, transpo
     weights = max_weights.load_weights(make_file(dict(zip(names, (gate_up, down), strict=True))))
     axis = 2 if transposed else 1
     for rank in range(4):
-        table = tables.qwen(4, num_heads=4, hidden_size=10)
+        table = Table("qwen", 4, num_heads=4, hidden_size=10)
         loaded = weights.load(shard=Shard(rank, 4, table), framework="numpy")
         halves = np.split(gate_up, 2, axis)
         expected = np.concatenate([np.split(half, 4, axis)[rank] for half in halves], axis)
         np.testing.assert_array_equal(loaded[names[0]], expected)
         np.testing.assert_array_equal(loaded[names[1]], np.split(down, 4, 3 - axis)[rank])
-        whole = tables.qwen(4, num_heads=4, expert_parallel=True)
+        whole = Table("qwen", 4, num_heads=4, expert_parallel=True)
         loaded = weights.load(shard=Shard(rank, 4, whole), framework="numpy")
         np.testing.assert_array_equal(loaded[names[0]], np.array_split(gate_up, 4)[rank])
     with pytest.raises(
         ArgumentError, match=r"'model\.layers\.0\.mlp\.experts\.gate_up_proj'.*give the table hidden_size="
     ):
-        weights.load(shard=Shard(0, 4, tables.qwen(4, num_heads=4)))
+        weights.load(shard=Shard(0, 4, Table("qwen", 4, num_heads=4)))
     with pytest.raises(ArgumentError, match=r"gate_up_proj' holds all experts.*rowwise"):
         weights.load(experts(0, 4))
 
@@ -300,7 +300,7 @@ def test_scales_go_where_their_weights_go(make_file: Any) -> None:
     }
     weights = max_weights.load_weights(make_file(arrays))
     for rank in range(2):
-        loaded = weights.load(shard=Shard(rank, 2, tables.llama(2, num_heads=4)), framework="numpy")
+        loaded = weights.load(shard=Shard(rank, 2, Table("llama", 2, num_heads=4)), framework="numpy")
         for name, axis in (
             ("up_proj.weight_scale_inv", 0),
             ("down_proj.weight_scale_inv", 1),
@@ -313,7 +313,7 @@ def test_scales_go_where_their_weights_go(make_file: Any) -> None:
         assert loaded[layer + "mlp.gate_proj.input_scale"] == 2
     message = r"up_proj\.weight_scale_inv' .* cannot be split as '.*up_proj\.weight' is: .* inside a block of 128"
     with pytest.raises(ArgumentError, match=message):
-        weights.load(layer + "mlp.up_proj", shard=Shard(0, 8, tables.llama(8, num_heads=8)))
+        weights.load(layer + "mlp.up_proj", shard=Shard(0, 8, Table("llama", 8, num_heads=8)))
 
 
 @pytest.mark.parametrize(
@@ -323,9 +323,9 @@ def test_layers_that_are_packed_otherwise_are_refused_by_name(make_file: Any, la
     name = f"model.layers.0.mlp.up_proj.{last}"
     weights = max_weights.load_weights(make_file({name: np.zeros((8,), np.int32)}))
     with pytest.raises(ArgumentError, match=f"'{re.escape(name)}'.* GPTQ, AWQ or bitsandbytes packed") as error:
-        weights.load(shard=Shard(0, 2, tables.llama(2, num_heads=2)))
+        weights.load(shard=Shard(0, 2, Table("llama", 2, num_heads=2)))
     assert error.value.tensor == name
-    own = {name: S.rowwise(2)} | tables.llama(2, num_heads=2)
+    own = {name: S.rowwise(2)} | Table("llama", 2, num_heads=2)
     assert weights.load(shard=Shard(0, 2, own))[name].shape == (4,)
 
 
@@ -335,14 +335,14 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
         "visual.patch.weight": np.zeros((4, 4), np.float32),
     }
     weights = max_weights.load_weights(make_file(arrays))
-    table = tables.llama(2, num_heads=2)
+    table = Table("llama", 2, num_heads=2)
     with pytest.raises(
         ArgumentError, match=r"'visual\.patch\.weight' .* not a name that the table 'llama' has"
     ) as error:
         weights.load(shard=Shard(0, 2, table))
     assert error.value.tensor == "visual.patch.weight"
     own = {"visual": None, "*.up_proj.weight": S.columnwise(2)} | table
-    assert isinstance(own, tables.Table)
+    assert isinstance(own, Table)
     loaded = weights.load(shard=Shard(0, 2, own))
     assert [tensor.shape for tensor in loaded.values()] == [(4, 2), (4, 4)]
     plain = {re.compile(r".*up_proj\.weight"): S.rowwise(2)}  # of one's own mapping, what has no row is whole
@@ -456,7 +456,7 @@ def test_a_configuration_that_does_not_say_enough_is_an_error_by_path(saved: Any
         with pytest.raises(ArgumentError, match=message):
             weights.load(shard=Shard(0, 2, "auto"))
     with pytest.raises(ArgumentError, match="8 heads do not share 3 key and value heads"):
-        tables.llama(2, num_heads=8, num_kv_heads=3)
+        Table("llama", 2, num_heads=8, num_kv_heads=3)
 
 
 @pytest.mark.parametrize("dtype", [None, "float16"])

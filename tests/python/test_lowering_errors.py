@@ -44,7 +44,7 @@ def test_a_run_without_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch)
     def run(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("max_weights.engine._interruptible.Runs.run", run)
+    monkeypatch.setattr("max_weights.engine._runs.Runs.run", run)
     with pytest.raises(MemoryError):
         model.execute(np.ones(2, np.float32))
 

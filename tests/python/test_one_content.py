@@ -139,10 +139,10 @@ def test_digests_and_statistics_are_of_what_was_written(weights: WeightsNode, tm
 
 def test_a_difference_is_that_of_what_was_written(weights: WeightsNode) -> None:
     other = max_weights.load_weights(max_weights.infos(weights)[0].file)
-    assert not max_weights.diff(weights, other).different
+    assert max_weights.diff(weights, other)
     np.asarray(weights.a)[3, 3] = -1
-    assert [weight.name for weight in max_weights.diff(weights, other).changed] == ["a"]
-    assert [weight.name for weight in max_weights.diff(other, weights).changed] == ["a"]
+    assert [weight.name for weight in max_weights.diff(weights, other).findings] == ["a"]
+    assert [weight.name for weight in max_weights.diff(other, weights).findings] == ["a"]
 
 
 def test_another_tree_of_the_file_has_the_content_of_the_file(weights: WeightsNode) -> None:
@@ -178,11 +178,16 @@ def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: 
 
     torch.save({"w": torch.ones(100)}, tmp_path / "model.pt")
     weights = max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")
-    assert max_weights.verify_checksums(weights) == 1
+    assert max_weights.fingerprint(weights, checksums=True).checksums == 1
     np.asarray(weights.w)[:] = 7
     with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
-        max_weights.verify_checksums(weights)
-    assert max_weights.verify_checksums(max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")) == 1
+        max_weights.fingerprint(weights, checksums=True)
+    assert (
+        max_weights.fingerprint(
+            max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt"), checksums=True
+        ).checksums
+        == 1
+    )
 
 
 def test_a_graph_is_saved_with_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:

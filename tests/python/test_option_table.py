@@ -110,7 +110,7 @@ def test_options_of_validation_reach_it(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(max_weights._core, "validate_files", validate_files)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    max_weights.validate(tmp_path, jobs=1, max_memory=1 << 20)
+    max_weights.validate(tmp_path, threads=1, max_memory=1 << 20)
     assert (given[0]["jobs"], given[0]["max_memory"]) == (1, 1 << 20)
     (tmp_path / "model.safetensors").unlink()
     case = Case(tmp_path)

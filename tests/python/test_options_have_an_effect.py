@@ -12,7 +12,7 @@ import pytest
 import max_weights
 from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, FormatError, WeightNotFoundError
-from max_weights.sharding import Shard, ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, Table
 from max_weights.types import ReadOptions
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
@@ -77,7 +77,7 @@ def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: W
 
 def test_a_table_for_many_models_need_not_fit_all_of_one(make_file: Callable[..., Path]) -> None:
     weights = max_weights.load_weights(make_file({"model.layers.0.mlp.up_proj.weight": WHOLE}))
-    (loaded,) = weights.load(shard=Shard(0, 2, tables.llama(2, num_heads=4))).values()
+    (loaded,) = weights.load(shard=Shard(0, 2, Table("llama", 2, num_heads=4))).values()
     assert loaded.shape == (200, 300)
 
 

@@ -12,7 +12,7 @@ from command_line import run as command
 from max_weights import DType, WeightNotFoundError, load_weights, save_gguf
 from max_weights._resharding import reshard
 from max_weights._selection import Pattern, fits, require_effect
-from max_weights.sharding import Shard, tables
+from max_weights.sharding import Shard, Table
 from max_weights.sharding._strategies import ShardingStrategy
 
 Make = Callable[..., Path]
@@ -77,7 +77,7 @@ def test_a_pattern_of_shard_that_matches_nothing_is_an_error_with_near_names(mod
     with pytest.raises(WeightNotFoundError, match=r"shard names 'layer\.\*\.weight'.* did you mean 'layers'"):
         weights.load(shard=Shard(0, 2, {"embed": rows, "layer.*.weight": rows}))
     with pytest.raises(WeightNotFoundError, match="'visual'"):
-        weights.load(shard=Shard(0, 2, {"visual": None} | tables.llama(2, num_heads=4)))
+        weights.load(shard=Shard(0, 2, {"visual": None} | Table("llama", 2, num_heads=4)))
     part = weights.load(shard=Shard(0, 2, {"embed": rows, "layers.*.weight": rows}))
     assert [part[name].shape[0] for name in ("embed.weight", "layers.1.attn.weight", "head.bias")] == [4, 4, 8]
 

@@ -22,7 +22,7 @@ from command_line import COMMAND
 from max_weights import DType, load_weights
 from max_weights._resharding import reshard
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.sharding import Shard, ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, Table
 from test_loading import raw
 
 TINY = {
@@ -213,7 +213,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
     with pytest.raises(ArgumentError, match=r"'model\.embed_tokens\.weight' is cut along several axes"):
         reshard(saved("llama"), out, 2, strategies=strategies)
     with pytest.raises(ArgumentError, match="no rank 2 of 2"):
-        weights.save(out, shard=Shard(2, 2, tables.llama(2, num_heads=8)))
+        weights.save(out, shard=Shard(2, 2, Table("llama", 2, num_heads=8)))
     assert not out.exists()
     (out / "rank-2").mkdir(parents=True)
     with pytest.raises(ArgumentError, match="rank-2 of a checkpoint for more ranks"):

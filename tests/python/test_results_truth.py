@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pkgutil
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -16,11 +17,13 @@ import torch
 from safetensors.numpy import save_file
 
 import max_weights
-from max_weights import fingerprint
+from max_weights import InvalidCheckpointError, fingerprint
+from max_weights.errors import ArgumentError, VerificationError
 from max_weights.nn import LoadReport
 from max_weights.tasks import TasksResult
 from max_weights.torch import VerificationReport, load_into, verify_loaded
-from max_weights.types import FingerprintComparison
+from max_weights.types import Finding, FingerprintComparison, Result
+from test_views import seen
 
 ONE = np.ones((2, 3), dtype="float32")
 TWO = np.full((2, 3), 2, dtype="float32")
@@ -120,7 +123,9 @@ def test_every_result_with_a_verdict_has_both() -> None:
             continue
         for name, kind in inspect.getmembers(module, inspect.isclass):
             if kind.__module__.startswith("max_weights.") and hasattr(kind, "ok") and not _wraps_native(kind):
-                assert "__bool__" in vars(kind), kind
+                if kind is Result:
+                    continue
+                assert issubclass(kind, Result) or "__bool__" in vars(kind), kind
                 found.add(name)
     assert found == set(RESULTS)
 
@@ -144,7 +149,7 @@ def test_a_comparison_says_how_many_differ_and_how_many_one_side_alone_has() -> 
     mixed = fingerprint({"a": ONE, "b": ONE, "c": ONE}).compare(fingerprint({"a": ONE, "b": TWO, "d": ONE}))
     assert str(mixed).splitlines()[0] == "2 tensors were compared, 1 differ; only one side has 2"
     assert str(FingerprintComparison((), 3)) == "3 tensors were compared, 0 differ"
-    report = VerificationReport((), ("a", "b"), 1, 0.0, compared=2)
+    report = VerificationReport((), ("a", "b"), 1, 0.0, 2)
     assert str(report) == "2 parameters and buffers were compared, 0 findings"
 
 
@@ -152,3 +157,112 @@ def test_a_report_of_a_load_that_left_buffers_alone_is_ok() -> None:
     assert LoadReport((), (), non_persistent=("computed",))
     assert not LoadReport(("a",), ())
     assert not LoadReport((), ("a",))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RESULTS if kind != "TasksResult"])
+def test_a_result_says_the_same_as_text_as_json_and_in_a_notebook(kind: str, tmp_path: Path) -> None:
+    good, bad = RESULTS[kind]
+    result = good(tmp_path)
+    assert isinstance(result, Result)
+    assert result.findings == ()
+    assert result.raise_if_not_ok() is result
+    record = json.loads(result.to_json())
+    assert (record["result"], record["ok"], record["findings"]) == (kind, True, [])
+    assert record["summary"] == str(result).splitlines()[0]
+    assert repr(result) == f"<{kind}: ok, {record['summary']}>"
+    assert f"{kind}: ok" in seen(result)
+    for make in bad:
+        result = make(tmp_path)
+        text, page, record = str(result), seen(result), json.loads(result.to_json())
+        assert "\n" not in repr(result)
+        assert repr(result).startswith(f"<{kind}: not ok, {text.splitlines()[0]}")
+        assert f"{kind}: not ok" in page
+        assert record["ok"] is False
+        assert len(record["findings"]) == len(result.findings)
+        for finding, listed in zip(result.findings, record["findings"], strict=True):
+            assert result.by_kind(finding.kind)
+            assert (listed["message"], listed.get("name"), listed["kind"]) == (
+                finding.message,
+                finding.name,
+                finding.kind,
+            )
+            assert str(finding) in text
+            for part in (finding.name, finding.message, finding.place, finding.kind):
+                assert part is None or part in page
+        with pytest.raises((VerificationError, InvalidCheckpointError)) as raised:
+            result.raise_if_not_ok()
+        assert all(str(finding) in str(raised.value) for finding in result.findings)
+        with pytest.raises(ArgumentError, match="not 'nothing'"):
+            result.by_kind("nothing")
+
+
+def test_a_finding_of_a_file_and_of_a_rank_begins_with_it() -> None:
+    assert str(Finding("a\n", "it differs", "rank 1")) == "rank 1: 'a\\n': it differs"
+    file = Finding(
+        None, "it ends early", "a.pt!/data.pkl", "broken", code="MW-1", rule="zip.end", help="fetch it again"
+    )
+    assert str(file) == "a.pt!/data.pkl: it ends early [MW-1 zip.end]"
+
+
+def test_many_findings_are_counted_and_the_first_ones_listed() -> None:
+    comparison = FingerprintComparison(tuple(Finding(f"t{number}", "<no>") for number in range(300)), 300)
+    assert len(repr(comparison)) < 200
+    assert str(comparison).splitlines()[-2:] == ["'t99': <no>", "and 200 more"]
+    with pytest.raises(
+        VerificationError, match=r"(?s)^300 tensors were compared, 300 differ:.*'t19'.*and 280 more$"
+    ) as raised:
+        comparison.raise_if_not_ok()
+    assert raised.value.findings == comparison.findings
+    assert raised.value.tensor == "t0"
+    assert comparison._repr_html_().count("&lt;no&gt;") == 100
+    assert len(json.loads(comparison.to_json())["findings"]) == 300
+
+
+def test_a_validation_counts_notes_if_it_is_asked_to(tmp_path: Path) -> None:
+    path = _path(tmp_path, weight=np.full((2, 3), np.nan, "float32"))
+    report = max_weights.validate(path, level="content")
+    report.raise_if_not_ok("error")
+    with pytest.raises(InvalidCheckpointError, match=r"weight.*MW-VA") as raised:
+        report.raise_if_not_ok("note")
+    assert raised.value.report is report
+    assert "help: " in str(report)
+    with pytest.raises(ArgumentError, match="a severity is"):
+        report.raise_if_not_ok("bogus")  # type: ignore[arg-type]
+
+
+def test_a_difference_keeps_what_was_measured(tmp_path: Path) -> None:
+    one = _path(tmp_path, a=ONE, b=ONE.reshape(6), c=np.arange(5.0), gone=np.ones(7, "float16"))
+    two = tmp_path / "two.safetensors"
+    save_file({"a": TWO, "b": ONE, "d": np.arange(5.0)}, two, metadata={"k": "v"})
+    found = max_weights.diff(one, two)
+    gone, renamed, shape, value, key = found.findings
+    assert (gone.kind, gone.dtypes, gone.shapes) == ("removed", ("float16",), ((7,),))
+    assert gone.message == "only the first has it: float16 [7], 14 bytes"
+    assert (renamed.kind, renamed.name, renamed.other) == ("renamed", "c", "d")
+    assert (shape.kind, shape.shapes) == ("changed", ((6,), (2, 3)))
+    assert value.values is not None
+    assert (value.values["largest"], value.values["at"]) == (1.0, [1.0, 2.0])
+    assert (key.kind, key.name) == ("metadata", "k")
+    assert found.metadata == {"k": (None, "v")}
+    assert json.loads(found.to_json())["findings"][3]["values"]["differing"] == 6
+    assert [finding.kind for finding in max_weights.diff({"a": ONE}, {"a": ONE, "b": TWO}).findings] == ["added"]
+    assert max_weights.diff(_module(), {"weight": ONE}, threads=1)
+
+
+def test_what_has_no_files_is_not_validated(tmp_path: Path) -> None:
+    path = _path(tmp_path, weight=ONE)
+    data = path.read_bytes()
+    source = max_weights.remote.source(lambda ranges: [data[a:b] for a, b in ranges], len(data), name=str(path))
+    weights = max_weights.load_weights(path)
+    closed = max_weights.load_weights(path)
+    closed.close()
+    for given in (str(path), [path], weights, weights.weight, [weights, path]):
+        assert max_weights.validate(given)
+        assert max_weights.assert_checkpoint_ok(given).files
+    for wrong in (source, max_weights.load_weights(source), {"weight": ONE}, _module(), 3, None, b"a"):
+        with pytest.raises(ArgumentError, match="validate examines files, and a "):
+            max_weights.validate(wrong)  # type: ignore[arg-type]
+    with pytest.raises(max_weights.ClosedError):
+        max_weights.validate(closed)
+    with pytest.raises(ArgumentError, match="bench examines files"):
+        max_weights.bench({"weight": ONE})  # type: ignore[arg-type]

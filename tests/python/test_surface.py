@@ -73,9 +73,6 @@ def test_a_tree_where_a_path_is_needed_says_so(path: Path) -> None:
         for verb in (max_weights.load_weights, max_weights.numpy.load_file, max_weights.torch.load_file):
             with pytest.raises(ArgumentError, match=r"these weights are open already: weights\.load"):
                 verb(weights)
-        for verb in (max_weights.validate, max_weights.assert_checkpoint_ok):
-            with pytest.raises(ArgumentError, match=r"validate examines files, .* not a SafetensorWeights"):
-                verb(weights)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_good_file_is_clean(tmp_path: Path) -> None:
     assert (report.ok, report.answer, report.findings) == (True, "clean", ())
     (file,) = report.files
     assert (file.kind, file.bytes, file.depth, file.tensors, file.parameters) == ("safetensors", 96, "structure", 1, 4)
-    assert repr(report) == "<Report: 1 file, 0 findings, clean>"
+    assert repr(report) == "<Report: ok, 1 file, 0 findings: clean>"
 
 
 def test_a_payload_is_malicious_wherever_it_lies_and_hides_nothing_else(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_payload_is_malicious_wherever_it_lies_and_hides_nothing_else(tmp_path
         zipped.writestr("inner/hook.pkl", payload)
     (tmp_path / "optimizer.pt").write_bytes(archive.getvalue())
     (tmp_path / "empty.bin").write_bytes(b"")
-    report = validate(tmp_path, select="security")
+    report = validate(tmp_path, rules="security")
     answers = {Path(file.path).name: file.answer for file in report.files}
     assert answers == {
         "empty.bin": "broken",
@@ -56,7 +56,7 @@ def test_a_payload_is_malicious_wherever_it_lies_and_hides_nothing_else(tmp_path
         "training_args.bin": "malicious",
     }
     assert report.answer == "malicious"
-    calls = [finding for finding in report.findings if finding.answer == "malicious"]
+    calls = [finding for finding in report.findings if finding.kind == "malicious"]
     assert any("system('true')" in (finding.evidence or "") for finding in calls)
     assert {finding.member for finding in calls} >= {"inner/hook.pkl", None}
 
@@ -88,10 +88,10 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"did you mean .*model\.safetensors"):
         validate(tmp_path / "modell.safetensors")
     with pytest.raises(ValueError, match="there is no rule 'MW-XX'"):
-        validate(path, select=["MW-XX"])
+        validate(path, rules=["MW-XX"])
     with pytest.raises(ValueError, match="level must be"):
         validate(path, level="deep")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs a path"):
+    with pytest.raises(ValueError, match="needs a checkpoint"):
         validate()
 
 
@@ -100,7 +100,7 @@ def test_a_link_that_leads_nowhere_is_a_finding_beside_the_others(tmp_path: Path
     (tmp_path / "weights.bin").symlink_to(tmp_path / "gone")
     report = validate(tmp_path)
     (finding,) = report.at_least("warning")
-    assert (finding.rule, finding.answer, Path(finding.path).name) == ("file.unreadable", "broken", "weights.bin")
+    assert (finding.rule, finding.kind, Path(str(finding.path)).name) == ("file.unreadable", "broken", "weights.bin")
     assert [file.depth for file in report.files] == ["structure", "not_looked_at"]
 
 
@@ -152,14 +152,15 @@ def test_diff_of_trees_and_paths(tmp_path: Path) -> None:
     assert not found
     assert not found.ok
     assert found.same == 1
-    assert [weight.name for weight in found.removed] == ["gone"]
-    assert [(weight.name, weight.new_name) for weight in found.renamed] == [("old", "new")]
-    (changed,) = found.changed
+    assert [weight.name for weight in found.by_kind("removed")] == ["gone"]
+    assert [(weight.name, weight.other) for weight in found.by_kind("renamed")] == [("old", "new")]
+    (changed,) = found.by_kind("changed")
     assert changed.values is not None
-    assert (changed.name, changed.values.differing, changed.values.largest, changed.values.index) == ("w", 1, 0.5, (3,))
-    assert changed.values.at == (3.0, 3.5)
+    assert (changed.name, changed.message) == ("w", "1 of 6 values differ, by 0.5 at most")
+    assert (changed.values["differing"], changed.values["largest"], changed.values["index"]) == (1, 0.5, [3])
+    assert changed.values["at"] == [3.0, 3.5]
     close = max_weights.diff(a, b, atol=0.5)
-    assert (close.changed, close.close) == ((), 1)
+    assert (close.by_kind("changed"), close.close) == ((), 1)
     assert max_weights.diff(a, a)
     assert ">gone</td>" in found._repr_html_()
 

@@ -143,6 +143,8 @@ def test_every_door_says_the_same_verdict(tmp_path: Path, name: str) -> None:
         assert (record["summary"]["answers"]["malicious"], record["summary"]["answers"]["clean"]) in [(1, 0), (1, 1)]
     if not case.settings:
         arguments: dict[str, Any] = dict(option.lstrip("-").split("=") for option in case.options)
+        if "select" in arguments:
+            arguments["rules"] = arguments.pop("select")
         report = max_weights.validate(folder, level="content", **arguments)
         assert (report.answer, report.ok, bool(report)) == (case.verdict, not fails, not fails)
         assert [file.answer for file in report.files] == [file["answer"] for file in record["files"]]

@@ -16,6 +16,7 @@ import max_weights
 from max_weights import DType, WeightNotFoundError, load_weights
 from max_weights.errors import ArgumentError
 from max_weights.torch import VerificationReport, load_into, verify_loaded
+from max_weights.types import Finding
 
 pytest_plugins = ("pytester",)
 
@@ -68,7 +69,7 @@ def test_a_head_that_is_tied_by_mistake_is_a_finding(source: Source, order: str,
     wrong = "head.weight" if order == "embed first" else "embed.weight"
     assert not report.ok
     assert [finding.name for finding in report.findings] == [wrong]
-    assert [finding.weight for finding in report.findings] == [wrong]
+    assert [finding.other for finding in report.findings] == [wrong]
 
 
 @every_source
@@ -114,9 +115,9 @@ def test_a_weight_that_no_parameter_holds_is_unused_and_not_ok(source: Source, t
     path = _saved({**module.state_dict(), "extra.weight": torch.ones(2)}, tmp_path)
     report = verify_loaded(module, source(path))
     assert not report.ok
-    assert not report.findings
+    assert not report.by_kind("differs", "unfilled", "not compared")
     assert report.unused == ("extra.weight",)
-    assert "weight 'extra.weight': no parameter or buffer holds it" in str(report)
+    assert "'extra.weight': no parameter or buffer holds this weight" in str(report)
     assert "extra.weight" in repr(report)
 
 
@@ -150,7 +151,7 @@ def test_a_model_with_some_of_its_layers_is_not_ok(tmp_path: Path) -> None:
     load_into(module, tmp_path, strict=False)
     report = verify_loaded(module, tmp_path)
     assert not report.ok
-    assert not report.findings
+    assert {finding.kind for finding in report.findings} == {"unused"}
     assert {name.split(".")[2] for name in report.unused} == {"2", "3", "4", "5"}
     assert verify_loaded(module, tmp_path, ignore=re.compile(r"encoder\.layer\.[2-5]\..*")).ok
 
@@ -206,7 +207,7 @@ def test_weights_that_a_rename_leaves_out_are_not_unused(source: Source, tmp_pat
     for table in ({"a.weight": "weight", "a.bias": "bias"}, {"a.*": "*"}):
         report = verify_loaded(module, source(path), rename=table)
         assert report.unused == ("b.bias",)
-        assert not report.findings
+        assert len(report.findings) == 1
     with pytest.raises(WeightNotFoundError):
         verify_loaded(module, source(path), rename={"c.weight": "weight"})
 
@@ -224,10 +225,15 @@ def test_what_is_no_checkpoint_is_an_error_that_says_what_is(tmp_path: Path) -> 
         assert verify_loaded(module, given)
     with pytest.raises(FileNotFoundError):
         verify_loaded(module, tmp_path / "b.safetensors")
-    with pytest.raises(TypeError, match=r"not a OrderedDict; of tensors in memory give max_weights\.fingerprint"):
-        verify_loaded(module, module.state_dict())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a path, a tree of weights, or a Fingerprint, not a Linear"):
-        verify_loaded(module, module)  # type: ignore[arg-type]
+    other = torch.nn.Linear(4, 3)
+    for tensors in (module, module.state_dict()):
+        assert verify_loaded(module, tensors)
+        assert len(verify_loaded(other, tensors).by_kind("differs")) == 2
+    for wrong in (3, None, b"a.safetensors", [], [3]):
+        with pytest.raises(ArgumentError, match=r"verify_loaded takes a checkpoint, .*, not "):
+            verify_loaded(module, wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"compares a torch\.nn\.Module, not a "):
+        verify_loaded(path, path)  # type: ignore[arg-type]
 
 
 # Dtypes, values, shapes
@@ -258,7 +264,7 @@ def test_parameters_of_every_dtype_are_ok_and_what_differs_is_reported(
     raw[2, 3 * dtype.itemsize] ^= 1
     report = verify_loaded(module, source(path))
     assert [finding.name for finding in report.findings] == ["a"], report
-    assert report.findings[0].compared
+    assert report.findings[0].kind == "differs"
     raw[:] = 0
     assert not verify_loaded(module, source(path)).ok
 
@@ -366,7 +372,7 @@ def test_what_cannot_be_compared_is_a_finding_that_ignore_excuses(source: Source
     module = _buffers(a=torch.ones(1).expand(3), b=torch.ones(3), c=torch.ones(2, dtype=torch.complex128))
     module.d = torch.nn.UninitializedParameter()
     report = verify_loaded(module, source(path))
-    assert {finding.name: finding.compared for finding in report.findings} == {"a": False, "c": False, "d": False}
+    assert {finding.name: finding.kind for finding in report.findings} == dict.fromkeys("acd", "not compared")
     assert not report.unused
     assert verify_loaded(module, source(path), ignore=["a", "c", "d"]).ok
 
@@ -392,12 +398,12 @@ def test_a_failing_assert_of_a_report_says_what_is_wrong(pytester: pytest.Pytest
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     (line,) = [line for line in result.outlines if line.startswith("E       AssertionError: assert <")]
-    assert "not ok, 2 parameters and buffers were compared, 1 finding, 1 unused weight;" in line
+    assert "not ok, 2 parameters and buffers were compared, 2 findings (1 differs, 1 unused);" in line
     assert "'weight': 3 of 3 rows differ" in line
 
 
 def test_a_report_quotes_the_first_of_many_findings() -> None:
-    report = VerificationReport((), (), 0, 0.0, tuple(f"w{number}" for number in range(1000)), (), 1)
+    report = VerificationReport(tuple(Finding(f"w{n}", "no", kind="unused") for n in range(1000)), (), 0, 0.0, 1)
     assert not report
     assert len(repr(report)) < 250
-    assert "and 980 more weights that nothing holds" in str(report)
+    assert str(report).endswith("and 900 more")

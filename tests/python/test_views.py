@@ -144,8 +144,8 @@ def test_modules_and_their_loading_are_tables() -> None:
     assert "Model 2 modules, 6 parameters" in view
     assert "0/1" in view
     report = model.load_state_dict({"down": np.zeros(2)}, strict=False)
-    about = "LoadReport 0 loaded, 1 missing, 1 unexpected"
-    for text in (about, "missing 1 name", "up.weight", "unexpected 1 name", "down"):
+    about = "LoadReport: not ok 0 loaded, 1 missing, 1 unexpected"
+    for text in (about, "missingup.weight", "unexpecteddown"):
         assert text in seen(report)
 
 
@@ -186,5 +186,5 @@ def test_bins_are_a_number_that_can_be(path: Path, bins: int, message: str) -> N
 
 def test_files_that_are_safe_but_for_notes_are_shown_as_clean(path: Path) -> None:
     report = max_weights.validate(path)
-    assert seen(report).startswith("clean 1 file, ")
+    assert seen(report).startswith("Report: ok 1 file, 0 findings: clean")
     assert path.name in seen(report)

@@ -184,9 +184,9 @@ def test_a_shard_gives_its_part_of_the_loaded_weight() -> None:
 
 
 def test_a_weight_goes_back_to_its_snapshot(weight: Weight) -> None:
-    before = weight.snapshot()
+    before = weight._snapshot()
     weight.name, weight.dtype, weight.shape, weight.device, weight.align = "v", "uint8", [6], DeviceRef.GPU(1), 32
     weight.load(np.zeros(6, np.uint8), "all.v")
-    weight.restore(before)
+    weight._restore(before)
     assert repr(weight) == "Weight(w, DType.float32, [Dim(6), Dim(4)], cpu:0)"
     assert (weight.align, weight.value, weight.local_name) == (None, None, "w")

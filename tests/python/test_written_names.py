@@ -24,7 +24,7 @@ from max_weights import (
     save_gguf,
     save_sharded,
 )
-from max_weights.sharding import _tables as tables
+from max_weights.sharding import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 TENSORS = {"a": np.ones((4, 32), np.float32)}
@@ -95,7 +95,7 @@ def test_a_number_of_threads_or_jobs_that_there_is_not_is_refused_by_its_name(on
         ("threads", lambda: max_weights.plan(weights, threads=value)),  # type: ignore[arg-type]
         ("threads", lambda: list(weights.stream(threads=value))),  # type: ignore[arg-type]
         ("threads", lambda: max_weights.fingerprint(weights, threads=value)),  # type: ignore[arg-type]
-        ("jobs", lambda: max_weights.validate(one, jobs=value)),  # type: ignore[arg-type]
+        ("threads", lambda: max_weights.validate(one, threads=value)),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=re.escape(f"{option}={value!r}: it must be a whole number of 1 at least")):
             call()
@@ -172,7 +172,7 @@ def test_reshard_takes_the_model_of_a_training_as_its_page_says(training: Path, 
     for name, tensor in whole.items():
         parts = [rank[name].numpy() for rank in ranks]
         assert np.array_equal(parts[0] if tensor.ndim == 1 else np.concatenate(parts), tensor), name
-    strategies = tables.llama(2, num_heads=4, num_kv_heads=2)
+    strategies = Table("llama", 2, num_heads=4, num_kv_heads=2)
     plan = reshard(
         training, tmp_path / "own", world_size=2, select="model.*", rename={"model.": ""}, strategies=strategies
     )

@@ -1,5 +1,5 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.driver` of MAX."""
 
 from max_weights._buffer import Buffer, Buffer as Tensor, DLPackArray
@@ -10,7 +10,7 @@ from max_weights._devices import (
 )
 
 __all__ = [
-    "Accelerator", "Buffer", "CPU", "DLPackArray", "Device", "DeviceSpec", "Tensor", "__version__", "accelerator_api",
+    "CPU", "Accelerator", "Buffer", "DLPackArray", "Device", "DeviceSpec", "Tensor", "__version__", "accelerator_api",
     "accelerator_count", "devices_exist", "is_virtual_device_mode", "load_devices", "scan_available_devices",
     "virtual_devices",
 ]

@@ -4,8 +4,7 @@ It needs the extra `max-weights[graph]`; ONNX Runtime is imported when a graph i
 """
 
 from max_weights._unsupported import unsupported_names as _unsupported_names
-from max_weights.engine._model import Model, TensorSpec
-from max_weights.engine._session import InferenceSession
+from max_weights.engine._model import InferenceSession, Model, TensorSpec
 
 _ADVICE = "graphs are not compiled ahead of time here; InferenceSession().load(graph) makes them ready to run"
 

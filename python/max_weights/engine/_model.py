@@ -1,22 +1,22 @@
-"""`Model`: a graph that is ready to run."""
+"""`Model`: a graph that is ready to run; `InferenceSession` prepares it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 from max_weights._buffer import Buffer
+from max_weights._core import WeightsNode
 from max_weights._devices import CPU, Device
 from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
-from max_weights.engine._checks import Sizes
-from max_weights.engine._interruptible import Runs
-from max_weights.engine._tensors import from_value, to_value
-from max_weights.errors import GraphError
+from max_weights.engine._runs import Runs, Sizes, from_value, to_value
+from max_weights.errors import ArgumentError, GraphError, UnsupportedError
+from max_weights.graph._graph import Graph
 from max_weights.graph._lowering.model import lower
-from max_weights.graph._lowering.packed import ELEMENTS, repack
+from max_weights.graph._lowering.products import ELEMENTS, repack
 from max_weights.graph._lowering.values import contiguous, values_of
 from max_weights.graph._type import BufferType, TensorType
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from max_weights._core import WeightsNode
     from max_weights.graph._graph import Graph
 
-__all__ = ["Model", "TensorSpec"]
+__all__ = ["InferenceSession", "Memory", "Model", "TensorSpec"]
+
 
 _NODE = re.compile(r"#\d+")  # the text before it differs in functions
 
@@ -110,7 +111,7 @@ class Model:
         They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
         decoded, or laid out anew, and in how many bytes.
         """
-        from max_weights.graph._lowering.notes import cost_notes
+        from max_weights.graph._lowering.model import cost_notes
 
         return cost_notes(self._lowered, self._weights, self._part_sizes)
 
@@ -143,8 +144,12 @@ class Model:
             GraphError: another number of inputs, an input of another dtype or shape, a size that contradicts the graph,
                 or an operation that fails (a ValueError).
             FileChangedError: a file with weights was truncated.
+            KeyboardInterrupt: Ctrl-C was pressed; it interrupts the run after the current operation.
 
-        Ctrl-C interrupts it after the current operation.
+        Example:
+            >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+            >>> engine.InferenceSession().load(double).execute(np.ones((2, 3), "f4"))[0].shape
+            (2, 3)
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
@@ -227,3 +232,86 @@ def _memory_to_store(argument: object, what: str) -> Buffer:
 
 def _specs(what: str, types: Sequence[TensorType | BufferType]) -> list[TensorSpec]:
     return [TensorSpec(kind.dtype, kind.shape, f"{what}{index}") for index, kind in enumerate(types)]
+
+
+Memory: TypeAlias = Literal["shared", "fast"]
+"""What happens to the weights: they stay where they are, or are laid out anew for speed."""
+
+
+class InferenceSession:
+    """Prepares graphs for running, on the CPU, with ONNX Runtime.
+
+    Args:
+        num_threads: The number of threads of a run; all cores by default.
+        devices: The CPU, as in MAX; others are refused.
+        custom_extensions: Kernels of MAX; refused.
+
+    Raises:
+        UnsupportedError: a device other than the CPU, or custom extensions.
+    """
+
+    def __init__(
+        self, num_threads: int | None = None, devices: Iterable[Device] = (), *, custom_extensions: object = None
+    ) -> None:
+        self._devices = list(devices) or [CPU()]
+        for device in self._devices:
+            if not device.is_host:
+                raise UnsupportedError(f"graphs run on the CPU in this version, not on {device}")
+        _no_extensions(custom_extensions)
+        if num_threads is not None and num_threads < 1:
+            raise ArgumentError(f"num_threads must be 1 or more, not {num_threads}")
+        self._threads = num_threads
+
+    @property
+    def devices(self) -> list[Device]:
+        """The CPU."""
+        return list(self._devices)
+
+    def load(
+        self,
+        model: Graph,
+        *,
+        weights_registry: Mapping[str, object] | WeightsNode | None = None,
+        memory: Memory = "shared",
+        custom_extensions: object = None,
+    ) -> Model:
+        """Prepare a graph for running.
+
+        Args:
+            model: A graph with outputs.
+            weights_registry: The value of each weight of the graph, by name: arrays, `Buffer`, `WeightData`, tensors.
+                Or the weights of a checkpoint, or of a node in it, with names from there on. By default, the values
+                that `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
+            memory: "shared" leaves weights where they are, for example as pages of a mapped file, which are read when
+                they are first needed. "fast" makes ONNX Runtime lay out matrices anew, which takes their memory a
+                second time.
+            custom_extensions: Refused.
+
+        Returns:
+            The model.
+
+        Raises:
+            GraphError: a weight has no value, or one of another dtype or shape; or ONNX Runtime refuses an operation (a
+                ValueError).
+            UnsupportedError: an operation or a dtype that cannot be run.
+            ImportError: ONNX Runtime is not installed.
+
+        Example:
+            >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+            >>> engine.InferenceSession().load(double).output_metadata[0].name
+            'output0'
+        """
+        if not isinstance(model, Graph):
+            raise TypeError(f"load: takes a Graph, not {type(model).__name__}")
+        if memory not in ("shared", "fast"):
+            raise ArgumentError(f"memory must be 'shared' or 'fast', not {memory!r}")
+        _no_extensions(custom_extensions)
+        return Model(model, weights_registry, memory == "fast", self._threads)
+
+    def __repr__(self) -> str:
+        return f"InferenceSession(devices={self._devices})"
+
+
+def _no_extensions(custom_extensions: object) -> None:
+    if custom_extensions:
+        raise UnsupportedError("custom extensions are kernels for MAX's compiler, which is not here")

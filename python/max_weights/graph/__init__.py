@@ -12,29 +12,10 @@ from max_weights.graph._weight import Weight
 from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
-    "AlgebraicDim",
-    "BufferType",
-    "BufferValue",
-    "DeviceKind",
-    "DeviceRef",
-    "Dim",
-    "DimLike",
-    "Graph",
-    "Segment",
-    "Shape",
-    "ShapeLike",
-    "ShardingStrategy",
-    "StaticDim",
-    "SymbolicDim",
-    "TensorType",
-    "TensorValue",
-    "TensorValueLike",
-    "Type",
-    "Value",
-    "Weight",
-    "onnx",
-    "ops",
-]
+    "AlgebraicDim", "BufferType", "BufferValue", "DeviceKind", "DeviceRef", "Dim", "DimLike", "Graph", "Segment",
+    "Shape", "ShapeLike", "ShardingStrategy", "StaticDim", "SymbolicDim", "TensorType", "TensorValue",
+    "TensorValueLike", "Type", "Value", "Weight", "onnx", "ops",
+]  # fmt: skip
 
 __getattr__ = _unsupported_names(
     __name__,

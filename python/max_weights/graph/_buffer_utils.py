@@ -25,6 +25,11 @@ def cast_dlpack_to(
 
     Raises:
         DeviceError: the device is not the host.
+
+    Example:
+        >>> from max_weights.graph._buffer_utils import cast_dlpack_to
+        >>> cast_dlpack_to(np.ones(2, "f4"), DType.float32, DType.int8, max_weights.driver.CPU()).dtype
+        int8
     """
     del session
     buffer = Buffer.from_dlpack(raw_tensor)
@@ -34,11 +39,39 @@ def cast_dlpack_to(
 
 
 def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: object = None) -> Buffer:
-    """Return a tensor in another dtype; the same object if it has that dtype. `session` is not needed here."""
+    """Return a tensor in another dtype; the same object if it has that dtype.
+
+    Args:
+        tensor: The tensor.
+        new_dtype: The other dtype.
+        session: Not needed here.
+
+    Raises:
+        UnsupportedError: there is no conversion between the two (a NotImplementedError).
+
+    Example:
+        >>> from max_weights.graph._buffer_utils import cast_tensor_to
+        >>> cast_tensor_to(max_weights.Buffer.of(np.ones(2, "f4")), DType.int8).dtype
+        int8
+    """
     del session
     return tensor if tensor.dtype == new_dtype else tensor.astype(new_dtype)
 
 
 def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session: object = None) -> list[Buffer]:
-    """Return several tensors in another dtype; an empty list for `None`. `session` is not needed here."""
+    """Return several tensors in another dtype; an empty list for `None`.
+
+    Args:
+        tensors: The tensors.
+        new_dtype: The other dtype.
+        session: Not needed here.
+
+    Raises:
+        UnsupportedError: there is no conversion between the two (a NotImplementedError).
+
+    Example:
+        >>> from max_weights.graph._buffer_utils import cast_tensors_to
+        >>> cast_tensors_to(None, DType.int8)
+        []
+    """
     return [cast_tensor_to(tensor, new_dtype, session) for tensor in tensors or ()]

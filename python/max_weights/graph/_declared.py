@@ -10,7 +10,7 @@ from max_weights._devices import DeviceRef
 from max_weights._fork_lock import ForkLock
 from max_weights._shape import listed
 from max_weights.errors import WeightNotFoundError
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._weight import Weight
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ class Declarations:
         return self._below.get(name, {})
 
     def add(self, weight: Weight) -> None:
-        """Declare a weight.
-
-        Raises:
-            GraphError: there already is one with its name (a ValueError).
-        """
+        """Declare a weight."""
         name, parts = weight.name, weight.name.split(".")
         with _adding:
             if name in self.at_and_below(name):

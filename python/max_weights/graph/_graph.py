@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from max_weights._core import printable, shown
 from max_weights._fork_lock import ForkLock
 from max_weights.errors import UnsupportedError
-from max_weights.graph._call_site import caller_location, graph_error
 from max_weights.graph._declared import Declarations, DeclaredWeights
 from max_weights.graph._listing import listing
-from max_weights.graph._stack import current, enter, leave
+from max_weights.graph._stack import caller_location, current, enter, graph_error, leave
 from max_weights.graph._type import BufferType, TensorType, input_type_error
 from max_weights.graph._value import BufferValue, Node, TensorValue
 from max_weights.graph._weight import Weight
@@ -122,10 +121,7 @@ class Graph:
         return self
 
     def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         leave(self)
 
@@ -147,9 +143,9 @@ class Graph:
     @property
     def symbols(self) -> set[str]:
         """The names of the symbols in the shapes of all values so far."""
-        return set(self.taken_symbols())
+        return set(self._taken_symbols())
 
-    def taken_symbols(self) -> set[str]:
+    def _taken_symbols(self) -> set[str]:
         """Return the same as one set that grows with the graph: whoever adds a name takes it from then on."""
         end = len(self._nodes)
         new, self._counted = self._nodes[self._counted : end], end
@@ -168,13 +164,25 @@ class Graph:
         return own
 
     def output(self, *values: TensorValue) -> None:
-        """Declare the results of the graph, once; nothing can be recorded after that."""
+        """Declare the results of the graph, once; nothing can be recorded after that.
+
+        Args:
+            *values: The results: values of this graph.
+
+        Raises:
+            GraphError: it has its outputs already (a ValueError).
+            TypeError: a result is no value of a graph.
+
+        Example:
+            >>> with Graph("double", input_types=[x.type]) as double:
+            ...     double.output(double.inputs[0] * 2.0)
+        """
         if self._outputs is not None:
             raise graph_error("output", f"graph {self.name!r} has its outputs already")
         for value in values:
             if not isinstance(value, TensorValue):
                 raise TypeError(f"output: a {type(value).__name__} is not a value of a graph; see ops.constant")
-        self._outputs = tuple(self.own("output", value) for value in values)
+        self._outputs = tuple(self._own("output", value) for value in values)
 
     @property
     def results(self) -> Sequence[TensorValue]:
@@ -212,6 +220,16 @@ class Graph:
             inputs: Values of this graph.
             types: The type of each result.
             attributes: Everything else that decides the result.
+
+        Returns:
+            The operation, whose `outputs` are its results.
+
+        Raises:
+            GraphError: the graph has its outputs already (a ValueError).
+
+        Example:
+            >>> graph.record("sqrt", [x], [x.type], {}).op
+            'sqrt'
         """
         if self._outputs is not None:
             raise graph_error(op, f"graph {self.name!r} has its outputs already, so nothing can be added to it")
@@ -219,7 +237,7 @@ class Graph:
         self._nodes.append(node)
         return node
 
-    def own(self, op: str, value: TensorValue) -> TensorValue:
+    def _own(self, op: str, value: TensorValue) -> TensorValue:
         """Return a value as one of this graph: itself, or that of a weight, which joins.
 
         Args:
@@ -244,8 +262,15 @@ class Graph:
 
         From then on, the weight's dtype, shape and device are fixed.
 
+        Args:
+            weight: The weight.
+
         Raises:
             GraphError: another weight of this name is in the graph (a ValueError).
+
+        Example:
+            >>> graph.add_weight(Weight("up", DType.float32, [4, 3], CPU)).shape
+            [Dim(4), Dim(3)]
         """
         if not isinstance(weight, Weight):
             raise TypeError(f"add_weight: takes a Weight, not {type(weight).__name__}")
@@ -271,7 +296,7 @@ class Graph:
             self._by_name[weight.name] = weight
             return value
 
-    def weight_of_call(self, subgraph: Graph, weight: Weight, prefix: str) -> TensorValue:
+    def _weight_of_call(self, subgraph: Graph, weight: Weight, prefix: str) -> TensorValue:
         """Return the value in this graph of a weight of a subgraph that is called with a prefix.
 
         Raises:
@@ -291,7 +316,7 @@ class Graph:
             )
         return self.add_weight(joined)
 
-    def adopt(self, weights: Mapping[str, Weight]) -> None:
+    def _adopt(self, weights: Mapping[str, Weight]) -> None:
         """Replace the weights that calls of subgraphs named by a model's weights, by name, which have values."""
         for name in list(self._of_calls):
             weight = weights.get(name)
@@ -317,9 +342,13 @@ class Graph:
         return tuple(self._by_weight.values())
 
     def weights(self) -> DeclaredWeights:
-        """A tree of names whose `allocate` creates new weights, from `dtype` and `shape`.
+        """Return a tree of names whose `allocate` creates new weights, from `dtype` and `shape`.
 
         They join the graph when they are first used, or by `add_weight`.
+
+        Example:
+            >>> graph.weights().up.weight.allocate(DType.float32, [4, 3])
+            Weight(up.weight, DType.float32, [Dim(4), Dim(3)], cpu:0)
         """
         return DeclaredWeights(self._declarations, "")
 
@@ -344,8 +373,15 @@ class Graph:
             weight_prefix: The prefix of the names of weights that differ in each call.
             **kwargs: As in `Graph`.
 
+        Returns:
+            The subgraph.
+
         Raises:
             GraphError: this graph already has a subgraph of that name (a ValueError).
+
+        Example:
+            >>> graph.add_subgraph("double", lambda x: x * 2.0, [x.type]).name
+            'double'
         """
         if name in self._subgraphs:
             raise graph_error("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")

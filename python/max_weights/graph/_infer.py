@@ -15,21 +15,11 @@ from typing import SupportsIndex
 from max_weights._dim import Dim, DimLike, StaticDim, factors_of, to_dim
 from max_weights._shape import Shape, listed
 from max_weights.errors import GraphIndexError
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 
 
 def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> int:
-    """Return an axis counted from the front.
-
-    Args:
-        op: The operation, for the message.
-        axis: The axis; negative ones count from the back.
-        rank: The number of axes to choose from; one more than the shape has if a new axis is created.
-        shape: The shape, for the message.
-
-    Raises:
-        GraphIndexError: there is no such axis (an IndexError and a ValueError).
-    """
+    """Return an axis counted from the front; `rank` is one more than the shape has if a new axis is created."""
     number = operator.index(axis)
     if not -rank <= number < rank:
         choices = f"{-rank} to {rank - 1}" if rank else "none"

@@ -9,18 +9,14 @@ from __future__ import annotations
 import math
 
 from max_weights._dtype import DType, finfo
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 
 # Floats that other dtypes widen to, with the bits of their significands: they hold integers of that many bits exactly.
 _SIGNIFICAND = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}
 
 
 def promote(op: str, left: DType, right: DType) -> DType:
-    """Return the dtype that holds both, if one of the two does.
-
-    Raises:
-        GraphError: neither does; the message names both.
-    """
+    """Return the dtype that holds both, if one of the two does."""
     if left is right:
         return left
     for wide, narrow in ((left, right), (right, left)):
@@ -34,22 +30,14 @@ def promote(op: str, left: DType, right: DType) -> DType:
 
 
 def same_dtype(op: str, left: DType, right: DType) -> DType:
-    """Return the dtype of both, for operations that convert nothing.
-
-    Raises:
-        GraphError: they differ; the message names both.
-    """
+    """Return the dtype of both, for operations that convert nothing."""
     if left is not right:
         raise graph_error(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
     return left
 
 
 def quotient(op: str, left: DType, right: DType) -> DType:
-    """Return the dtype in which two tensors are divided; float64 for any integers.
-
-    Raises:
-        GraphError: neither dtype holds the other; the message names both.
-    """
+    """Return the dtype in which two tensors are divided; float64 for any integers."""
     return DType.float64 if left.is_integral() and right.is_integral() else promote(op, left, right)
 
 
@@ -71,11 +59,7 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int | float:
-    """Return a scalar as an element of this dtype.
-
-    Raises:
-        GraphError: the dtype has no such value: a fraction for integers, or a number out of range.
-    """
+    """Return a scalar as an element of this dtype."""
     if dtype is DType.bool:
         if not isinstance(value, bool):
             raise graph_error(

@@ -70,13 +70,28 @@ class _TypeOfElements(Type):
 
         Raises:
             ValueError: a dimension is symbolic.
+
+        Example:
+            >>> x.type.num_elements()
+            6
         """
         if not self.shape.is_static:
             raise ValueError(f"the shape {listed(self.shape)} is symbolic, so the number of elements is unknown")
         return math.prod(self.shape.static_dims)
 
     def cast(self, dtype: DTypeLike) -> Self:
-        """Return the same type with another dtype."""
+        """Return the same type with another dtype.
+
+        Args:
+            dtype: The other dtype, or its name.
+
+        Raises:
+            ValueError: there is no such dtype.
+
+        Example:
+            >>> x.type.cast(DType.int8).dtype
+            int8
+        """
         return replace(self, dtype=DType(dtype))
 
 
@@ -90,7 +105,12 @@ class TensorType(_TypeOfElements):
     """
 
     def as_buffer(self) -> BufferType:
-        """Return the type of a buffer that holds such a tensor."""
+        """Return the type of a buffer that holds such a tensor.
+
+        Example:
+            >>> x.type.as_buffer()
+            BufferType(dtype=float32, shape=[Dim(2), Dim(3)], device=cpu:0)
+        """
         return BufferType(self.dtype, self.shape, self.device)
 
 
@@ -101,7 +121,12 @@ class BufferType(_TypeOfElements):
     """
 
     def as_tensor(self) -> TensorType:
-        """Return the type of the tensor that such a buffer holds."""
+        """Return the type of the tensor that such a buffer holds.
+
+        Example:
+            >>> BufferType(DType.float32, [2], CPU).as_tensor()
+            TensorType(dtype=float32, shape=[Dim(2)], device=cpu:0)
+        """
         return TensorType(self.dtype, self.shape, self.device)
 
 

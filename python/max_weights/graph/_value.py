@@ -76,7 +76,7 @@ class Recorder(Protocol):
     name: str
     """The name."""
 
-    def own(self, op: str, value: TensorValue) -> TensorValue:
+    def _own(self, op: str, value: TensorValue) -> TensorValue:
         """Return a value as one of this graph, or refuse it."""
         ...
 
@@ -99,6 +99,35 @@ class Value:
     """Anything that flows through a graph: a `TensorValue`, or a `BufferValue`."""
 
     __slots__ = ("__weakref__",)
+
+    if TYPE_CHECKING:
+
+        @property
+        def type(self) -> TensorType | BufferType:
+            """Dtype, shape and device together."""
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape; a new list at each access."""
+        return self.type.shape
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device on which the tensor will be computed, or of the memory."""
+        return self.type.device
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(dtype={self.dtype!r}, shape={self.shape}, device={self.device})"
 
 
 class TensorValue(Value):
@@ -155,26 +184,6 @@ class TensorValue(Value):
     def buffer(self) -> BufferValue:
         """TypeError: a tensor is no memory that a graph changes."""
         raise TypeError("a TensorValue is not a buffer: give the input a BufferType")
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._type.dtype
-
-    @property
-    def shape(self) -> Shape:
-        """The shape; a new list at each access."""
-        return self._type.shape
-
-    @property
-    def device(self) -> DeviceRef:
-        """The device on which the tensor will be computed."""
-        return self._type.device
-
-    @property
-    def rank(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
 
     @property
     def T(self) -> TensorValue:
@@ -283,9 +292,6 @@ class TensorValue(Value):
     __gt__: Operator
     __ge__: Operator
 
-    def __repr__(self) -> str:
-        return f"TensorValue(dtype={self.dtype!r}, shape={self.shape}, device={self.device})"
-
     def __iter__(self) -> NoReturn:
         self._value()
         raise TypeError(
@@ -332,26 +338,6 @@ class BufferValue(Value):
         return self._contents.type.as_buffer()
 
     @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._contents.dtype
-
-    @property
-    def shape(self) -> Shape:
-        """The shape; a new list at each access."""
-        return self._contents.shape
-
-    @property
-    def device(self) -> DeviceRef:
-        """The device of the memory."""
-        return self._contents.device
-
-    @property
-    def rank(self) -> int:
-        """The number of dimensions."""
-        return self._contents.rank
-
-    @property
     def buffer(self) -> BufferValue:
         """The value itself."""
         return self
@@ -371,9 +357,6 @@ class BufferValue(Value):
 
         def print(self, label: str = "debug_buffer") -> None:
             """Print the elements when the graph is run."""
-
-    def __repr__(self) -> str:
-        return f"BufferValue(dtype={self.dtype!r}, shape={self.shape}, device={self.device})"
 
     def __iter__(self) -> NoReturn:
         raise TypeError("a BufferValue cannot be iterated: load it first, `buffer[...]`")

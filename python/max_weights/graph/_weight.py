@@ -13,46 +13,19 @@ from max_weights._dtype import DType, DTypeLike
 from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import FixedShape, Shape
 from max_weights.errors import NoGraphError
-from max_weights.graph._call_site import caller_location
-from max_weights.graph._stack import current_or_none
+from max_weights.graph._stack import caller_location, current_or_none
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue
 from max_weights.sharding._data import readable, require_fit, take
-from max_weights.sharding._functions import (
-    axiswise_sharding_strategy,
-    col_sharding_strategy,
-    expert_parallel_sharding_strategy,
-    gate_up_sharding_strategy,
-    head_aware_col_sharding_strategy,
-    replicate_sharding_strategy,
-    row_sharding_strategy,
-    segmented_sharding_strategy,
-    stacked_qkv_sharding_strategy,
-    tensor_parallel_sharding_strategy,
-)
 from max_weights.sharding._pieces import Pieces
-from max_weights.sharding._strategies import Segment, ShardingStrategy
+from max_weights.sharding._strategies import ShardingStrategy
 
 if TYPE_CHECKING:
     from typing import Self
 
     from max_weights._buffer import DLPackArray
 
-__all__ = [
-    "Segment",
-    "ShardingStrategy",
-    "Weight",
-    "axiswise_sharding_strategy",
-    "col_sharding_strategy",
-    "expert_parallel_sharding_strategy",
-    "gate_up_sharding_strategy",
-    "head_aware_col_sharding_strategy",
-    "replicate_sharding_strategy",
-    "row_sharding_strategy",
-    "segmented_sharding_strategy",
-    "stacked_qkv_sharding_strategy",
-    "tensor_parallel_sharding_strategy",
-]
+__all__ = ["Weight", "WeightShard"]
 
 
 class Weight(TensorValue):
@@ -201,6 +174,12 @@ class Weight(TensorValue):
 
         Raises:
             ValueError: nothing has been loaded yet.
+
+        Example:
+            >>> weight = Weight("up", DType.float32, [2], CPU)
+            >>> weight.load(np.ones(2, "f4"))
+            >>> weight.data()
+            array([1., 1.], dtype=float32)
         """
         value = self.value
         if value is None:
@@ -225,16 +204,22 @@ class Weight(TensorValue):
         Args:
             value: What the weight holds from now on; `None` to unload it.
             name: The full name in the model; `local_name` stays.
+
+        Raises:
+            ValueError: it is a shard, whose value is a part of the whole weight's.
+
+        Example:
+            >>> Weight("up", DType.float32, [2], CPU).load(np.ones(2, "f4"), "layers.0.up")
         """
         self._loaded = value
         if name is not None:
             self._name = name
 
-    def snapshot(self) -> dict[str, object]:
+    def _snapshot(self) -> dict[str, object]:
         """Return the current state of the weight, for `restore`."""
         return self.__dict__.copy()
 
-    def restore(self, snapshot: dict[str, object]) -> None:
+    def _restore(self, snapshot: dict[str, object]) -> None:
         """Restore the state of a `snapshot`, for several weights that change together or not at all."""
         self.__dict__ = snapshot.copy()
 
@@ -245,10 +230,18 @@ class Weight(TensorValue):
         weight, whose dtype, encoding and shape may still change. `shard.data()` is its part of the value that was
         loaded into this weight, `shard.data_of(value)` that of any other.
 
+        Args:
+            devices: One device for each shard.
+
         Raises:
             ValueError: there is no strategy, it is for another number of devices, it does not fit the shape, or this is
                 a shard already.
             NotImplementedError: a strategy that modules interpret.
+
+        Example:
+            >>> up = Weight("up", DType.float32, [4, 3], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
+            >>> up.shard([CPU, CPU])[1].shape
+            [Dim(2), Dim(3)]
         """
         strategy, devices = self.sharding_strategy, list(devices)
         if strategy is None:
@@ -264,9 +257,19 @@ class Weight(TensorValue):
         return [WeightShard(self, index, device) for index, device in enumerate(devices)]
 
     def data_of(self, value: object) -> Any:
-        """Return the part of `value` that belongs to this weight.
+        """Return the part of `value` that belongs to this weight: for a whole weight, the value itself.
 
-        For a shard, these are its pieces, see `WeightShard.data_of`; for a whole weight, the value itself.
+        For a shard, these are its pieces, see `WeightShard.data_of`.
+
+        Args:
+            value: A value of the whole weight.
+
+        Raises:
+            ValueError: for a shard, the value has another shape or encoding than the whole weight.
+
+        Example:
+            >>> Weight("up", DType.float32, [2], CPU).data_of(np.ones(2, "f4"))
+            array([1., 1.], dtype=float32)
         """
         return value
 
@@ -304,7 +307,7 @@ class Weight(TensorValue):
             )
             error.tensor, error.location = self.name, location
             raise error
-        return graph.own("Weight", self)
+        return graph._own("Weight", self)
 
     def _join(self, graph: str) -> None:
         """Record that the graph of this name relies on the type from now on."""

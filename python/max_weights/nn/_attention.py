@@ -18,12 +18,12 @@ from max_weights._dtype import DType
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue
 from max_weights.graph.ops._operands import operand
 from max_weights.nn._linear import Linear
+from max_weights.nn._module import ShardableLayer
 from max_weights.nn._norm import RMSNorm
-from max_weights.nn._shardable import ShardableLayer
 from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from max_weights.graph._value import TensorValueLike
     from max_weights.nn._rotary_embedding import RotaryEmbedding
 
-__all__ = [
-    "Attention",
-    "MHAMaskVariant",
-    "MultiheadAttention",
-    "num_heads_for_device",
-    "scaled_dot_product_attention",
-]
+__all__ = ["Attention", "MHAMaskVariant", "MultiheadAttention", "num_heads_for_device", "scaled_dot_product_attention"]
 
 
 class MHAMaskVariant(Enum):
@@ -53,8 +47,18 @@ class MHAMaskVariant(Enum):
 def num_heads_for_device(*, num_heads: int, device_idx: int, num_devices: int) -> int:
     """Return how many of the heads a device has: the first ones have one more if they cannot be split evenly.
 
+    Args:
+        num_heads: The heads of all devices.
+        device_idx: The number of the device.
+        num_devices: The number of devices.
+
     Raises:
         ArgumentError: there is no such device (a ValueError).
+
+    Example:
+        >>> from max_weights.nn._attention import num_heads_for_device
+        >>> num_heads_for_device(num_heads=10, device_idx=0, num_devices=4)
+        3
     """
     if not 0 <= device_idx < num_devices:
         raise ArgumentError(f"there is no device {device_idx} of {num_devices}")
@@ -84,6 +88,14 @@ def scaled_dot_product_attention(
 
     Returns:
         `[..., heads, positions, value_dim]`.
+
+    Raises:
+        GraphError: shapes that do not fit, or a number of heads that is not known (a ValueError).
+
+    Example:
+        >>> query = key = value = x.reshape([1, 2, 3])
+        >>> nn.scaled_dot_product_attention(query, key, value).shape
+        [Dim(1), Dim(2), Dim(3)]
     """
     op = "scaled_dot_product_attention"
     q, k, v = operand(op, query), operand(op, key), operand(op, value)
@@ -233,11 +245,7 @@ class Attention(ShardableLayer):
             self.sharding_strategy = sharding_strategy
 
     def __call__(
-        self,
-        x: TensorValueLike,
-        mask: TensorValueLike | None = None,
-        *,
-        mask_variant: MHAMaskVariant | None = None,
+        self, x: TensorValueLike, mask: TensorValueLike | None = None, *, mask_variant: MHAMaskVariant | None = None
     ) -> TensorValue:
         """Return the output of the layer.
 

@@ -31,6 +31,16 @@ def add_layer_hook(fn: LayerHook) -> None:
         fn: Called as `fn(layer, args, kwargs, outputs)`. Parameters that can be given by position are in `args`,
             however they were given; `kwargs` has the rest. If it returns a value other than `None`, that replaces the
             outputs, also for later hooks.
+
+    Raises:
+        TypeError: `fn` cannot be called.
+
+    Example:
+        >>> nn.add_layer_hook(lambda layer, args, kwargs, outputs: print(type(layer).__name__))
+        >>> nn.Identity()(1)
+        Identity
+        1
+        >>> nn.clear_hooks()
     """
     global _hooks
     if not callable(fn):
@@ -47,7 +57,11 @@ def remove_layer_hook(fn: LayerHook) -> None:
 
 
 def clear_hooks() -> None:
-    """Remove all hooks."""
+    """Remove all hooks.
+
+    Example:
+        >>> nn.clear_hooks()
+    """
     global _hooks
     with _lock:
         _hooks = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from max_weights._devices import DeviceRef
@@ -12,12 +12,11 @@ from max_weights.graph._type import ConvInputLayout, FilterLayout
 from max_weights.graph._value import TensorValue
 from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._module import ShardableLayer
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights.graph._value import TensorValueLike
-    from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["Conv1D", "Conv2d"]
 
@@ -71,11 +70,6 @@ class _Convolution(ShardableLayer):
         bias = None if self.bias is None else self.bias.to(value.device)
         filter = filter.to(value.device)
         return ops.conv2d(value, filter, stride, dilation, padding, self.num_groups, bias, *layouts)
-
-    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
-        if not strategy.is_replicate:
-            raise self._refuse(strategy, "replicate")
-        return {"filter": strategy, "bias": strategy}
 
 
 class Conv2d(_Convolution):

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from max_weights._dtype import DType
     from max_weights._load_report import LoadReport
     from max_weights._weights import Weights, WeightsAdapter
-    from max_weights.engine._model import Model
-    from max_weights.engine._session import InferenceSession, Memory
+    from max_weights.engine._model import InferenceSession, Memory, Model
     from max_weights.graph._graph import Graph
     from max_weights.graph._type import TensorType
     from max_weights.nn._running import InputTypes
@@ -57,6 +56,10 @@ class LayerV2(ModuleNode):
 
         The order is breadth first, and each module comes once, by its first path. The prefix is the path with a dot at
         the end (`layers.0.`), and is empty for this module itself.
+
+        Example:
+            >>> [prefix for prefix, _ in nn.Sequential(nn.Identity()).named_modules()]
+            ['', '0.']
         """
         walk = Walk(self)
         return zip([f"{path}." if path else "" for path in walk.paths], walk.modules, strict=True)
@@ -71,6 +74,10 @@ class LayerV2(ModuleNode):
         Raises:
             KeyError: there is no such module; the message suggests up to three similar names.
             TypeError: `module` is not a module.
+
+        Example:
+            >>> layers = nn.Sequential(nn.Identity())
+            >>> layers.replace_module("0", nn.Linear(3, 4, DType.float32, CPU))
         """
         if not isinstance(module, ModuleNode):
             raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
@@ -88,6 +95,13 @@ class LayerV2(ModuleNode):
         Args:
             name: The attribute. Its previous value is replaced; weights in other attributes stay, whatever their names.
             weight: The weight.
+
+        Raises:
+            TypeError: `weight` is not a Weight.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> nn.Identity().set_shared_weight("weight", layer.weight)
         """
         if not isinstance(weight, Weight):
             raise TypeError(f"a shared weight must be a Weight, not a {type(weight).__name__}")
@@ -101,6 +115,11 @@ class LayerV2(ModuleNode):
 
         Raises:
             ValueError: two different weights have the same full name.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.raw_state_dict()
+            {'weight': Weight(weight, DType.float32, [Dim(4), Dim(3)], cpu:0)}
         """
         return NamedWeights(self).weights
 
@@ -115,6 +134,11 @@ class LayerV2(ModuleNode):
         Raises:
             ValueError: a weight has no value, and `auto_initialize` is false or its shape is symbolic; or two different
                 weights have the same full name.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.state_dict()["weight"].shape
+            (4, 3)
         """
         return state_dict(self, auto_initialize)
 
@@ -130,11 +154,25 @@ class LayerV2(ModuleNode):
         """Give every weight its value, converted to the weight's dtype: all of them, or none.
 
         Data in a mapped file is converted when it is first used, everything else now. Packed weights are not converted.
-        A warning in the log names what was converted. The arguments are those of `Module.load_state_dict`.
+        A warning in the log names what was converted.
+
+        Args:
+            state_dict: As for `Module`.
+            override_quantization_encoding: As for `Module`.
+            weight_alignment: As for `Module`.
+            strict: As for `Module`; unknown names are ignored.
+            copy_if_misaligned: As for `Module`.
+
+        Returns:
+            A report, unless `strict`.
 
         Raises:
             ValueError: a weight is missing in `state_dict` (unless `strict` is false), or a value does not fit, such as
                 fractions for a weight of integers.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.load_state_dict({"weight": np.ones((4, 3), "f4")})
         """
         conversions = Conversions()
         report = load(
@@ -178,24 +216,35 @@ class LayerV2(ModuleNode):
             override_quantization_encoding: Use the encodings of the file if they differ from those declared; the files
                 of llama.cpp mix several.
 
+        Returns:
+            What was loaded, and what was missing or unexpected.
+
         Raises:
             MissingFileError: there is no such path.
             ValueError: the file is damaged, or does not fit the model.
+
+        Example:
+            >>> layer = nn.Linear(8, 16, DType.float32, CPU, name="lm_head")
+            >>> report = layer.load("model.safetensors", strict=False)
         """
         return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
     def to(self, *devices: DeviceRef | str, sharding_strategy: ShardingStrategy | None = None) -> None:
         """Set the device of every weight below, and how it is split.
 
-        Args:
-            devices: One device, or several that the weights are split over; `device` of each weight is the first.
-            sharding_strategy: How the weights are split; needed for several devices.
-
         A module that is attached later, to this one or to one below, gets the same placement, unless it was given one
         itself.
 
+        Args:
+            *devices: One device, or several that the weights are split over; `device` of each weight is the first.
+            sharding_strategy: How the weights are split; needed for several devices.
+
         Raises:
             ValueError: no device, several without a strategy, or another number than the strategy's.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.to("gpu:0")
         """
         place(self, devices, sharding_strategy)
 
@@ -230,9 +279,17 @@ class LayerV2(ModuleNode):
                 complete once `state_dict` or `load_state_dict` of the whole model has been called.
             inputs: The name of `input_types` in newer versions of MAX.
 
+        Returns:
+            The subgraph.
+
         Raises:
             TypeError: `input_types` and `inputs` are both given, or neither is.
             GraphError: there is no current graph, or it already has a subgraph of this name (a ValueError).
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> ops.call(layer.build_subgraph("up", [x.type]), x)[0].shape
+            [Dim(2), Dim(4)]
         """
         alternatives = [types for types in (input_types, inputs) if types is not None]
         if len(alternatives) != 1:
@@ -245,6 +302,14 @@ class LayerV2(ModuleNode):
         Args:
             *input_types: The type of each argument.
             name: The name of the graph; default: that of the class.
+
+        Raises:
+            GraphError: an operation of the module does not fit its operands (a ValueError).
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.trace(x.type).output_types
+            [TensorType(dtype=float32, shape=[Dim(2), Dim(4)], device=cpu:0)]
         """
         return trace(self, input_types, name)
 
@@ -265,9 +330,17 @@ class LayerV2(ModuleNode):
             name: The name of the graph; default: that of the class.
             memory: See `InferenceSession.load`.
 
+        Returns:
+            The model.
+
         Raises:
             GraphError: a weight has no value, or an operation cannot be run (a ValueError).
             ImportError: ONNX Runtime is not installed.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.compile(x.type).execute(np.ones((2, 3), "f4"))[0].shape
+            (2, 4)
         """
         values = self.state_dict() if weights is None else weights  # which gives the weights their full names
         return compile_module(self, input_types, session, values, name, memory)
@@ -287,5 +360,14 @@ class LayerV2(ModuleNode):
         Args:
             depth: Show modules of at most this many components; default: all. Deeper ones count in those above.
             file: Where to print; default: standard output.
+
+        Raises:
+            ValueError: `depth` is not 0 or more.
+
+        Example:
+            >>> layer = nn.Linear(3, 4, DType.float32, CPU)
+            >>> layer.summary()
+            module  type    parameters   MB  dtype    device  loaded
+            (all)   Linear          12  0.0  float32  cpu:0      0/1
         """
         print_summary(self, depth, file)

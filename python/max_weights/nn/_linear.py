@@ -1,33 +1,108 @@
-"""`Linear`, a product with a matrix, and `MLP`, the gated block of three linear layers in Llama models."""
+"""The layers `Linear`, `MLP`, `Embedding` and `Identity`, and functions of one tensor that layers are built with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from max_weights._core import shown
 from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
-from max_weights.graph._value import TensorValue
+from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.nn._activation import activation_function_from_name, clamp
-from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._module import Module, ShardableLayer
 from max_weights.sharding._strategies import ShardingStrategy
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights._quantization import QuantizationEncoding
-    from max_weights.graph._value import TensorValueLike
+    from max_weights.graph._value import TensorValue
+    from max_weights.sharding._strategies import ShardingStrategy
 
-__all__ = ["MLP", "Linear", "require_no_quant_config"]
+__all__ = [
+    "MLP",
+    "Activation",
+    "Embedding",
+    "Identity",
+    "Linear",
+    "activation_function_from_name",
+    "clamp",
+    "require_no_quant_config",
+]
+
+
+Activation: TypeAlias = "Callable[[TensorValue], TensorValue]"
+
+_BY_NAME: dict[str, Activation] = {
+    "silu": ops.silu,
+    "gelu": ops.gelu,
+    "gelu_tanh": partial(ops.gelu, approximate="tanh"),
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "sigmoid": ops.sigmoid,
+}
+
+
+def activation_function_from_name(name: str) -> Activation:
+    """Return the function named `silu`, `gelu`, `gelu_tanh`, `relu`, `tanh` or `sigmoid`.
+
+    Args:
+        name: The name.
+
+    Raises:
+        ArgumentError: there is no such function (a ValueError).
+
+    Example:
+        >>> nn.activation_function_from_name("silu")(x).shape
+        [Dim(2), Dim(3)]
+    """
+    function = _BY_NAME.get(name)
+    if function is None:
+        raise ArgumentError(f"there is no activation function '{shown(str(name))}'; there are {', '.join(_BY_NAME)}")
+    return function
+
+
+def clamp(x: TensorValue, min: float | None = None, max: float | None = None) -> TensorValue:
+    """Limit each element to at least `min` and at most `max`; `None` for no limit.
+
+    Args:
+        x: A tensor of numbers.
+        min: The least value.
+        max: The largest value.
+
+    Returns:
+        A tensor of the same type.
+
+    Raises:
+        GraphError: a limit does not fit the dtype (a ValueError).
+
+    Example:
+        >>> nn.clamp(x, 0.0, 1.0).shape
+        [Dim(2), Dim(3)]
+    """
+    if min is not None:
+        x = ops.max(x, min)
+    if max is not None:
+        x = ops.min(x, max)
+    return x
 
 
 def require_no_quant_config(layer: str, quant_config: object) -> None:
     """Refuse a `QuantConfig` of MAX.
 
+    Args:
+        layer: The name of the layer, for the message.
+        quant_config: None.
+
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: it is not None.
+
+    Example:
+        >>> from max_weights.nn._linear import require_no_quant_config
+        >>> require_no_quant_config("Linear", None)
     """
     if quant_config is not None:
         raise UnsupportedError(
@@ -207,3 +282,63 @@ class MLP(ShardableLayer):
         else:
             raise self._refuse(strategy, "tensor_parallel and replicate")
         return {"gate_proj": rows, "up_proj": rows, "down_proj": columns}
+
+
+class Embedding(ShardableLayer):
+    """A table of rows that are looked up by index: `[...]` becomes `[..., hidden_dim]`.
+
+    With `columnwise`, the shards have some of the columns, and their outputs are joined along the last axis. A table
+    that is split by rows needs the collectives of MAX's `VocabParallelEmbedding`, which are not part of this package.
+
+    Args:
+        vocab_size: The number of rows.
+        hidden_dim: The size of a row.
+        dtype: The dtype of the table.
+        device: The device of the table.
+        quantization_encoding: How the elements of the table are packed; see `ops.dequantize`.
+        name: The name of the weight; default: `weight`.
+    """
+
+    weight: Weight
+    """`[vocab_size, hidden_dim]`."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_dim: int,
+        dtype: DTypeLike,
+        device: DeviceRef | str,
+        quantization_encoding: QuantizationEncoding | str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.device = DeviceRef.from_device(device)
+        self.weight = Weight(name or "weight", dtype, (vocab_size, hidden_dim), self.device, quantization_encoding)
+
+    def __call__(self, indices: TensorValueLike) -> TensorValue:
+        """Return the rows at these indices.
+
+        Args:
+            indices: Integers of any shape, 0 to `vocab_size - 1`.
+
+        Returns:
+            `[..., hidden_dim]`, on the device of the table; float32 if the table is packed.
+        """
+        numbers = operand(type(self).__name__, indices).to(self.weight.device)
+        rows, encoding = ops.gather(self.weight, numbers, axis=0), self.weight.quantization_encoding
+        return rows if encoding is None else ops.dequantize(encoding, rows)
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        if not strategy.is_replicate and strategy.sharded_axis not in (1, -1):
+            raise self._refuse(strategy, "columnwise and replicate")
+        return {"weight": strategy}
+
+
+_Value = TypeVar("_Value")
+
+
+class Identity(Module):
+    """A placeholder for a layer that a model may do without."""
+
+    def __call__(self, x: _Value) -> _Value:
+        """Return the value itself."""
+        return x

@@ -111,14 +111,14 @@ def restore_on_error(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = 
     """
     loaded, changed = list(loaded), list(changed)
     values, names = [weight.value for weight in loaded], [weight.name for weight in loaded]
-    snapshots = [weight.snapshot() for weight in changed]
+    snapshots = [weight._snapshot() for weight in changed]
     try:
         yield
     except BaseException:
         for weight, value, name in zip(loaded, values, names, strict=True):
             weight.load(value, name)
         for weight, snapshot in zip(changed, snapshots, strict=True):
-            weight.restore(snapshot)
+            weight._restore(snapshot)
         raise
 
 

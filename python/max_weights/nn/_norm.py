@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from max_weights._devices import DeviceRef
@@ -12,18 +12,27 @@ from max_weights.graph import ops
 from max_weights.graph._value import TensorValue
 from max_weights.graph._weight import Weight
 from max_weights.graph.ops._operands import operand
-from max_weights.nn._module import Module
-from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._module import Module, ShardableLayer
 
 if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights.graph._value import TensorValueLike
-    from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["ConstantLayerNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 
 _CPU = DeviceRef.CPU()
+
+
+def _layer_norm(value: TensorValue, weight: Weight | None, bias: Weight | None, dim: int, eps: float) -> TensorValue:
+    wide = DType.float64 if value.dtype is DType.float64 else DType.float32
+    scale, shift = (
+        ops.constant(number, wide, value.device).broadcast_to([dim])
+        if part is None
+        else part.to(value.device).cast(wide)
+        for part, number in ((weight, 1.0), (bias, 0.0))
+    )
+    return ops.layer_norm(value.cast(wide), scale, shift, eps).cast(value.dtype)
 
 
 class LayerNorm(ShardableLayer):
@@ -45,12 +54,7 @@ class LayerNorm(ShardableLayer):
     """`[dims]`; `None` without `use_bias`."""
 
     def __init__(
-        self,
-        dims: int,
-        devices: Iterable[DeviceRef | str],
-        dtype: DTypeLike,
-        eps: float = 1e-5,
-        use_bias: bool = True,
+        self, dims: int, devices: Iterable[DeviceRef | str], dtype: DTypeLike, eps: float = 1e-5, use_bias: bool = True
     ) -> None:
         self.devices = [DeviceRef.from_device(device) for device in devices]
         self.weight = Weight("weight", dtype, (dims,), self.devices[0])
@@ -68,19 +72,7 @@ class LayerNorm(ShardableLayer):
         Returns:
             A tensor of the same shape, dtype and device.
         """
-        value = operand(type(self).__name__, input)
-        wide = DType.float64 if value.dtype is DType.float64 else DType.float32
-        scale = self.weight.to(value.device).cast(wide)
-        if self.bias is None:
-            shift = ops.constant(0.0, wide, value.device).broadcast_to([self.dim])
-        else:
-            shift = self.bias.to(value.device).cast(wide)
-        return ops.layer_norm(value.cast(wide), scale, shift, self.eps).cast(value.dtype)
-
-    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
-        if not strategy.is_replicate:
-            raise self._refuse(strategy, "replicate")
-        return {"weight": strategy, "bias": strategy}
+        return _layer_norm(operand(type(self).__name__, input), self.weight, self.bias, self.dim, self.eps)
 
 
 class ConstantLayerNorm(Module):
@@ -110,10 +102,7 @@ class ConstantLayerNorm(Module):
         Returns:
             A tensor of the same shape, dtype and device.
         """
-        value = operand(type(self).__name__, input)
-        wide = DType.float64 if value.dtype is DType.float64 else DType.float32
-        one, zero = (ops.constant(number, wide, value.device).broadcast_to([self.dim]) for number in (1.0, 0.0))
-        return ops.layer_norm(value.cast(wide), one, zero, self.eps).cast(value.dtype)
+        return _layer_norm(operand(type(self).__name__, input), None, None, self.dim, self.eps)
 
 
 class RMSNorm(ShardableLayer):
@@ -161,11 +150,6 @@ class RMSNorm(ShardableLayer):
         weight = self.weight.cast(value.dtype).to(value.device)
         return ops.rms_norm(value, weight, self.eps, self.weight_offset, self.multiply_before_cast)
 
-    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
-        if not strategy.is_replicate:
-            raise self._refuse(strategy, "replicate")
-        return {"weight": strategy}
-
 
 class GroupNorm(Module):
     """Group normalisation, `(x - mean) / sqrt(variance + eps) * weight + bias`, over groups of channels.
@@ -186,12 +170,7 @@ class GroupNorm(Module):
     """As for `weight`."""
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: DeviceRef | str = _CPU,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: DeviceRef | str = _CPU
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"{num_channels} channels cannot be split into {num_groups} groups of the same size")

@@ -39,13 +39,38 @@ class PrintHook:
         add_layer_hook(self)
 
     def name_layers(self, model: ModuleNode) -> None:
-        """Name a model and all layers below it by their paths: `model`, `model.layers.0`."""
+        """Name a model and all layers below it by their paths: `model`, `model.layers.0`.
+
+        Args:
+            model: The model.
+
+        Raises:
+            TypeError: it is no module.
+
+        Example:
+            >>> hook = nn.PrintHook()
+            >>> hook.name_layers(nn.Sequential(nn.Identity()))
+            >>> hook.remove()
+        """
         tree = Walk(model)
         for path, layer in zip(tree.paths, tree.modules, strict=True):
             self.add_layer(layer, f"model.{path}" if path else "model")
 
     def add_layer(self, layer: Layer, name: str) -> None:
-        """Name one layer."""
+        """Name one layer.
+
+        Args:
+            layer: The layer.
+            name: What its tensors are printed as.
+
+        Raises:
+            TypeError: an argument is missing.
+
+        Example:
+            >>> hook = nn.PrintHook()
+            >>> hook.add_layer(nn.Identity(), "same")
+            >>> hook.remove()
+        """
         self._names[id(layer)] = layer, name
 
     def __call__(self, layer: Layer, args: tuple[object, ...], kwargs: dict[str, object], outputs: object) -> None:
@@ -70,7 +95,24 @@ class PrintHook:
         return self._names[id(layer)][1]
 
     def print_value(self, name: str, value: object) -> bool:
-        """Print a value under a label; return False if it is not a tensor of a graph."""
+        """Print a value under a label; return False if it is not a tensor of a graph.
+
+        Args:
+            name: The label.
+            value: A tensor of a graph; anything else is passed over.
+
+        Returns:
+            Whether it is a tensor of a graph.
+
+        Raises:
+            GraphError: there is no graph (a ValueError).
+
+        Example:
+            >>> hook = nn.PrintHook()
+            >>> hook.print_value("x", x)
+            True
+            >>> hook.remove()
+        """
         if not isinstance(value, TensorValue):
             return False
         value.print(name)
@@ -78,14 +120,31 @@ class PrintHook:
         return True
 
     def step(self) -> None:
-        """Restart the count from zero, as for the next graph."""
+        """Restart the count from zero, as for the next graph.
+
+        Example:
+            >>> hook = nn.PrintHook()
+            >>> hook.step()
+            >>> hook.remove()
+        """
         self._step += 1
         self.labels.clear()
 
     def summarize(self) -> None:
-        """Print the number of tensors."""
+        """Print the number of tensors.
+
+        Example:
+            >>> hook = nn.PrintHook()
+            >>> hook.summarize()
+            Printed 0 tensors for step 0.
+            >>> hook.remove()
+        """
         print(f"Printed {len(self.labels)} tensors for step {self._step}.")
 
     def remove(self) -> None:
-        """Stop printing."""
+        """Stop printing.
+
+        Example:
+            >>> nn.PrintHook().remove()
+        """
         remove_layer_hook(self)

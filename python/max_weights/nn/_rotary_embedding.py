@@ -85,7 +85,13 @@ class RotaryEmbedding(Module):
         return ops.outer(positions, _once(self, ("frequencies",), self._compute_inv_freqs))
 
     def freqs_cis_base(self) -> TensorValue:
-        """Cosines and sines of all positions, in the current graph: `[2 * max_seq_len, head_dim / 2, 2]`, float32."""
+        """Return cosines and sines of all positions, in this graph: `[2 * max_seq_len, head_dim / 2, 2]`, float32.
+
+        Example:
+            >>> rope = nn.RotaryEmbedding(8, 2, 10000.0, 16)
+            >>> rope.freqs_cis_base().shape
+            [Dim(32), Dim(2), Dim(2)]
+        """
         if self._freqs_cis is None:
             return _once(self, ("table",), self._table)
         if isinstance(self._freqs_cis, TensorValue):
@@ -103,7 +109,19 @@ class RotaryEmbedding(Module):
         return table if table.rank == 2 else table.flatten(1)
 
     def compute_scale(self, user_scale: float | None = None) -> float:
-        """Return the factor of the products of queries and keys: `user_scale`, or else `1 / sqrt(head_dim)`."""
+        """Return the factor of the products of queries and keys: `user_scale`, or else `1 / sqrt(head_dim)`.
+
+        Args:
+            user_scale: Returned as it is, if it is given.
+
+        Raises:
+            ZeroDivisionError: `head_dim` is 0.
+
+        Example:
+            >>> rope = nn.RotaryEmbedding(8, 2, 10000.0, 16)
+            >>> rope.compute_scale()
+            0.5
+        """
         return math.sqrt(1.0 / self.head_dim) if user_scale is None else user_scale
 
     def __call__(self, x: TensorValueLike, start_pos: Dim | None = None, seq_len: Dim | None = None) -> TensorValue:

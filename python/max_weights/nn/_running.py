@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from max_weights._core import shown
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._type import BufferType, TensorType, Type, input_type_error
 from max_weights.graph._value import BufferValue, TensorValue, Value
 from max_weights.graph._weight import WeightShard
 from max_weights.nn._named_weights import NamedWeights
 
 if TYPE_CHECKING:
-    from max_weights.engine._model import Model
-    from max_weights.engine._session import InferenceSession, Memory
+    from max_weights.engine._model import InferenceSession, Memory, Model
     from max_weights.nn._walk import ModuleNode
 
 InputTypes: TypeAlias = "Sequence[Type | Value | InputTypes]"
@@ -62,7 +60,7 @@ def _own_names(module: ModuleNode, graph: Graph) -> list[str]:
 def trace(module: ModuleNode, input_types: Sequence[TensorType | BufferType], name: str | None) -> Graph:
     """Trace a call; see `Module.trace`."""
     graph = Graph(type(module).__name__ if name is None else name, module, input_types)
-    graph.adopt(NamedWeights(module).weights)
+    graph._adopt(NamedWeights(module).weights)
     return graph
 
 
@@ -75,7 +73,7 @@ def compile_module(
     memory: Memory,
 ) -> Model:
     """Compile a module; see `Module.compile`."""
-    from max_weights.engine._session import InferenceSession
+    from max_weights.engine._model import InferenceSession
 
     graph = trace(module, input_types, name)
     return (session or InferenceSession()).load(graph, weights_registry=weights, memory=memory)

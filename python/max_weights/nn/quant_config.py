@@ -1,5 +1,5 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.nn.quant_config` of MAX."""
 
 from max_weights.nn._unsupported_layers import unsupported_layers as _unsupported

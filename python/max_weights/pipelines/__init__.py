@@ -1,3 +1,3 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.pipelines` of MAX."""

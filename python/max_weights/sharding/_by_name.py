@@ -13,10 +13,10 @@ from max_weights._selection import Pattern, fits, require_effect
 from max_weights._shape import listed
 from max_weights.errors import ArgumentError
 from max_weights.sharding import _companions as companions
-from max_weights.sharding import _tables as tables
 from max_weights.sharding._model_config import model_config
 from max_weights.sharding._pieces import Pieces, static
 from max_weights.sharding._strategies import ShardingStrategy
+from max_weights.sharding._tables import Table, named
 
 __all__ = ["Cut", "Shard", "Strategies", "parts_of_rank", "shape_of"]
 
@@ -35,7 +35,7 @@ class Shard(NamedTuple):
     """How many ranks there are."""
     strategies: Strategies
     """How weights are split among them: a ShardingStrategy, a mapping of names and patterns to them (None, and what is
-    not named: the whole weight), a function of the name, or the name of a table of `max_weights.sharding.tables`.
+    not named: the whole weight), a function of the name, or the name of a `Table`.
     """
 
 
@@ -58,12 +58,12 @@ def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard)
     """
     rank, world, strategies = _checked(shard)
     if isinstance(strategies, str):
-        strategies = tables.named(strategies, world, *model_config(node))
-    ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, tables.Table) else None)
+        strategies = named(strategies, world, *model_config(node))
+    ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, Table) else None)
     # Only in a mapping can a weight be left out, or follow another.
     every = {info.name: info for info in infos(node)} if isinstance(strategies, Mapping) else {}
-    own = strategies.own if isinstance(strategies, tables.Table) else strategies  # a table is for many models
-    if isinstance(own, Mapping) and not (isinstance(strategies, tables.Table) and not own):
+    own = strategies.own if isinstance(strategies, Table) else strategies  # a table is for many models
+    if isinstance(own, Mapping) and not (isinstance(strategies, Table) and not own):
         require_effect("shard", own, every, lambda: [info.name for info in infos(node._root)])
     return [_part(ranks.pieces(info, every), info) for info in chosen]
 
@@ -98,7 +98,7 @@ class _Rank:
     rank: int
     world: int
     lookup: _Lookup
-    table: tables.Table | None
+    table: Table | None
 
     def pieces(self, info: WeightInfo, every: Mapping[str, WeightInfo]) -> Pieces | None:
         """Return the pieces of a weight, `None` for all of it; `every` has more weights than are loaded."""
@@ -133,14 +133,14 @@ class _Rank:
             _refuse(info, f"cannot be split: {error}", error if strategy.is_custom else None)
         return None if pieces.is_complete else pieces
 
-    def unknown(self, info: WeightInfo, table: tables.Table) -> NoReturn:
+    def unknown(self, info: WeightInfo, table: Table) -> NoReturn:
         if companions.is_of_packed_layer(info.name):
             why = "belongs to a layer that GPTQ, AWQ or bitsandbytes packed, which the table does not split"
         else:
             is_gguf = info.name.startswith(("token_embd.", "blk."))
             hint = "; rename='hf' gives those of Hugging Face" if is_gguf else ""
-            why = f"is not a name that the table '{shown(table.title)}' has{hint}"
-        own = f"{{'{shown(info.name)}': None}} | max_weights.sharding.tables.{table.title}(...)"
+            why = f"is not a name that the table '{shown(table.name)}' has{hint}"
+        own = f"{{'{shown(info.name)}': None}} | max_weights.sharding.Table({table.name!r}, ...)"
         _refuse(info, f"{why}. Your own rows come first, with None for the whole weight on each rank: {own}")
 
 

@@ -73,8 +73,8 @@ def require_fit(weight: _Declared, value: Any) -> None:
 def take(value: Any, pieces: Pieces, name: str) -> Any:
     """Return the pieces of a readable value, as the same kind of object; `name` is the name of the part, if any."""
     if not isinstance(value, WeightData):
-        return _cut(pieces.of_shape(Shape(value.shape).static_dims), value)
-    pieces = pieces.of_shape(value.shape.static_dims)
+        return _cut(pieces._of_shape(Shape(value.shape).static_dims), value)
+    pieces = pieces._of_shape(value.shape.static_dims)
     return dataclasses.replace(value, data=_cut(pieces, value.data), name=name, shape=pieces.shape)
 
 
@@ -149,6 +149,6 @@ def _cut_packed(pieces: Pieces, buffer: Buffer) -> Buffer:
                 f"{unit} bytes; split another axis, or into shards of whole bytes"
             )
     last = len(buffer.shape) - 1
-    scaled = pieces.scaled(last, row // elements * unit, elements, unit)
+    scaled = pieces._scaled(last, row // elements * unit, elements, unit)
     part = _cut_buffer(scaled, buffer.view(DType.uint8, [*buffer.shape[:-1], row // elements * unit]))
     return part.view(buffer.dtype, [*part.shape[:-1], part.shape[-1] // unit * elements])

@@ -21,15 +21,11 @@ class Experts:
     """The selection that `experts` returns, for `select=`."""
 
     rank: int
-    world: int
+    world_size: int
     only: bool = False
 
     def among(self, names: list[str]) -> list[str]:
-        """Return the names of the rank's experts and, unless `only`, of all weights that belong to no expert.
-
-        Raises:
-            ArgumentError: experts without a number, or with numbers other than 0, 1, 2, and so on (a ValueError).
-        """
+        """Return the names of the rank's experts and, unless `only`, of all weights that belong to no expert."""
         matches = {name: match for name in names if (match := _EXPERT.fullmatch(name))}
         numbers: dict[str, set[int]] = {}
         for match in matches.values():
@@ -43,13 +39,13 @@ class Experts:
         if stacked := next((name for name in names if name not in matches and _STACKED.fullmatch(name)), None):
             raise _error(
                 stacked,
-                "holds all experts of its layer; split it along axis 0, by ShardingStrategy.rowwise(world) in shard=",
+                "holds all experts of its layer; split it along axis 0: ShardingStrategy.rowwise(world_size) in shard=",
             )
         if not matches:
             raise ArgumentError(
                 "none of these weights belongs to an expert: their names do not have '.experts.' and a number"
             )
-        mine = {layer: range(*even(len(have), self.world, self.rank)) for layer, have in numbers.items()}
+        mine = {layer: range(*even(len(have), self.world_size, self.rank)) for layer, have in numbers.items()}
         return [
             name
             for name in names
@@ -57,23 +53,30 @@ class Experts:
         ]
 
 
-def experts(rank: int, world: int, *, only: bool = False) -> Experts:
-    """Select the experts of one rank, for `select=`: `weights.load(select=experts(rank, world))`.
+def experts(rank: int, world_size: int, *, only: bool = False) -> Experts:
+    """Select the experts of one rank, for `select=`: `weights.load(select=experts(rank, world_size))`.
 
     Each layer's experts are divided in order. If they do not divide evenly, the first ranks have one more: of 60
     experts on 8 ranks, the first four have 8 and the others 7. Weights that belong to no expert are selected as well.
 
     Args:
         rank: The number of the rank, from 0.
-        world: The number of ranks.
+        world_size: The number of ranks.
         only: Select experts only.
 
+    Returns:
+        The selection. Loading with it is an error if no weight belongs to an expert.
+
     Raises:
-        ArgumentError: there is no such rank (a ValueError).
+        ArgumentError: There is no such rank (a ValueError).
+
+    Example:
+        >>> max_weights.sharding.experts(1, 2).among(["norm", "mlp.experts.0.up", "mlp.experts.1.up"])
+        ['norm', 'mlp.experts.1.up']
     """
-    if not 0 <= rank < world:
-        raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0")
-    return Experts(rank, world, only)
+    if not 0 <= rank < world_size:
+        raise ArgumentError(f"there is no rank {rank} of {world_size}; ranks are counted from 0")
+    return Experts(rank, world_size, only)
 
 
 def _error(name: str, why: str) -> ArgumentError:

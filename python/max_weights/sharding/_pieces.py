@@ -48,12 +48,42 @@ class Pieces:
 
     @classmethod
     def complete(cls, whole: Sequence[Size]) -> Pieces:
-        """Return the whole tensor as one box."""
+        """Make the whole tensor one box.
+
+        Args:
+            whole: Its shape.
+
+        Returns:
+            The box.
+
+        Raises:
+            TypeError: `whole` is no sequence.
+
+        Example:
+            >>> max_weights.sharding.Pieces.complete([2, 3]).boxes
+            (((0, 2), (0, 3)),)
+        """
         return cls(whole, [tuple((0, size) for size in whole)])
 
     @classmethod
     def along(cls, axis: int, whole: Sequence[Size], ranges: Sequence[Range]) -> Pieces:
-        """Return ranges of one axis, joined along it; the other axes are whole."""
+        """Take ranges of one axis, joined along it; the other axes are whole.
+
+        Args:
+            axis: The axis, from 0.
+            whole: The shape of the tensor.
+            ranges: Start and stop of each range.
+
+        Returns:
+            A box for each range, of which adjacent ones are joined.
+
+        Raises:
+            TypeError: `whole` is no sequence.
+
+        Example:
+            >>> max_weights.sharding.Pieces.along(0, [6, 2], [(0, 1), (4, 6)]).shape
+            [Dim(3), Dim(2)]
+        """
         rest = tuple((0, size) for size in whole)
         return cls(whole, [(*rest[:axis], part, *rest[axis + 1 :]) for part in ranges], axis)
 
@@ -95,7 +125,7 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def of_shape(self, shape: Sequence[int]) -> Pieces:
+    def _of_shape(self, shape: Sequence[int]) -> Pieces:
         """Return the same boxes for a tensor whose sizes are all known, which replace the symbolic ones."""
         boxes = [
             tuple(
@@ -105,15 +135,8 @@ class Pieces:
         ]
         return Pieces(shape, boxes, self.axis)
 
-    def scaled(self, axis: int, whole: int, units: int, unit: int) -> Pieces:
-        """Return the same boxes in other units, such as bytes of blocks instead of elements.
-
-        Args:
-            axis: The axis that is counted in other units.
-            whole: Its size in the new units.
-            units: How many of the old units are `unit` of the new ones; every range must begin and end at a multiple.
-            unit: See `units`.
-        """
+    def _scaled(self, axis: int, whole: int, units: int, unit: int) -> Pieces:
+        """Return the same boxes with an axis in other units, of size `whole`: `units` old ones are `unit` new ones."""
 
         def scale(box: Box) -> Box:
             start, stop = box[axis]

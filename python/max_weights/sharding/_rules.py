@@ -145,16 +145,60 @@ class Segment:
 
     @classmethod
     def even(cls, size: int) -> Segment:
-        """Return a segment of `size` that is split evenly."""
+        """Make a segment that is split evenly.
+
+        Args:
+            size: Its length.
+
+        Returns:
+            The segment.
+
+        Raises:
+            ValueError: The size is negative.
+
+        Example:
+            >>> max_weights.sharding.Segment.even(6)
+            Segment(size=6, num_heads=None)
+        """
         return cls(size)
 
     @classmethod
     def head_aware(cls, num_heads: int, head_dim: int) -> Segment:
-        """Return a segment of `num_heads * head_dim` that is split between heads."""
+        """Make a segment of `num_heads * head_dim` that is split between heads.
+
+        Args:
+            num_heads: The number of heads.
+            head_dim: The length of a head.
+
+        Returns:
+            The segment.
+
+        Raises:
+            ValueError: A number is not positive.
+
+        Example:
+            >>> max_weights.sharding.Segment.head_aware(2, 3)
+            Segment(size=6, num_heads=2)
+        """
         return cls(count(num_heads, "num_heads") * count(head_dim, "head_dim"), num_heads)
 
     def shard_range(self, i: int, num_devices: int) -> tuple[int, int]:
-        """Return the part of shard `i`, counted from the beginning of the segment."""
+        """Return the part of a shard, counted from the beginning of the segment.
+
+        Args:
+            i: The number of the shard, from 0.
+            num_devices: The number of shards.
+
+        Returns:
+            Start and stop.
+
+        Raises:
+            ZeroDivisionError: `num_devices` is 0.
+
+        Example:
+            >>> max_weights.sharding.Segment.head_aware(2, 3).shard_range(1, 2)
+            (3, 6)
+        """
         if self.num_heads is None:
             return even(self.size, num_devices, i)
         start, stop = even(self.num_heads, num_devices, i)

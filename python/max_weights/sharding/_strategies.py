@@ -77,6 +77,17 @@ class Split:
         return {**axis, **({} if self.rule is None else vars(self.rule))}
 
 
+class _IsKind(property):
+    """Whether a strategy is of a kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(lambda strategy: strategy.kind == kind, doc=f"Whether it is of the kind `{kind}`.")
+
+    if TYPE_CHECKING:
+
+        def __get__(self, strategy: Any, owner: type | None = None) -> bool: ...  # type: ignore[override]
+
+
 ROWWISE: Split = Split("rowwise", 0, Evenly())
 COLUMNWISE: Split = Split("columnwise", 1, Evenly())
 REPLICATE: Split = Split("replicate")
@@ -110,22 +121,79 @@ class ShardingStrategy:
 
     @classmethod
     def rowwise(cls, num_devices: int) -> ShardingStrategy:
-        """Split axis 0 into ranges."""
+        """Split axis 0 into ranges.
+
+        Args:
+            num_devices: The number of shards.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.rowwise(2).pieces([5, 3], 0).boxes
+            (((0, 3), (0, 3)),)
+        """
         return cls(num_devices, ROWWISE)
 
     @classmethod
     def columnwise(cls, num_devices: int) -> ShardingStrategy:
-        """Split axis 1 into ranges."""
+        """Split axis 1 into ranges.
+
+        Args:
+            num_devices: The number of shards.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.columnwise(2).pieces([5, 4], 1).boxes
+            (((0, 5), (2, 4)),)
+        """
         return cls(num_devices, COLUMNWISE)
 
     @classmethod
     def axiswise(cls, axis: int, num_devices: int) -> ShardingStrategy:
-        """Split any axis into ranges; a negative axis counts from the last."""
+        """Split any axis into ranges.
+
+        Args:
+            axis: The axis; a negative one counts from the last.
+            num_devices: The number of shards.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.axiswise(-1, 2).pieces([5, 4], 1).slices
+            ((slice(0, 5, None), slice(2, 4, None)),)
+        """
         return cls(num_devices, Split("axiswise", operator.index(axis), Evenly()))
 
     @classmethod
     def replicate(cls, num_devices: int) -> ShardingStrategy:
-        """Keep the whole weight on each device."""
+        """Keep the whole weight on each device.
+
+        Args:
+            num_devices: The number of shards.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.replicate(2).pieces([5, 4], 1).is_complete
+            True
+        """
         return cls(num_devices, REPLICATE)
 
     @classmethod
@@ -140,33 +208,119 @@ class ShardingStrategy:
             head_dim: The number of rows of a head.
             num_kv_heads: The number of key heads, and of value heads, if queries share them; by default, as many as
                 query heads. Queries that share a head go to the device that has it.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: A number is not positive, or heads do not share key and value heads evenly.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.stacked_qkv(2, 2, 1).pieces([6], 0).slices
+            ((slice(0, 1, None),), (slice(2, 3, None),), (slice(4, 5, None),))
         """
         rule = StackedQKV(num_heads, head_dim, num_heads if num_kv_heads is None else num_kv_heads)
         return cls(num_devices, Split("stacked_qkv", 0, rule))
 
     @classmethod
     def head_aware_columnwise(cls, num_devices: int, num_heads: int, head_dim: int) -> ShardingStrategy:
-        """Split axis 1 between heads; its size is that of the heads, a half of it (FP4) or three quarters (MXFP6)."""
+        """Split axis 1 between heads; its size is that of the heads, a half of it (FP4) or three quarters (MXFP6).
+
+        Args:
+            num_devices: The number of shards.
+            num_heads: The number of heads.
+            head_dim: The number of columns of a head.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: A number is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.head_aware_columnwise(2, 4, 3).pieces([2, 12], 1).slices
+            ((slice(0, 2, None), slice(6, 12, None)),)
+        """
         return cls(num_devices, Split("head_aware_columnwise", 1, Heads(num_heads, head_dim)))
 
     @classmethod
     def gate_up(cls, num_devices: int, axis: int = 2) -> ShardingStrategy:
-        """Split gate and up, the two halves of an axis, each evenly."""
+        """Split gate and up, the two halves of an axis, each evenly.
+
+        Args:
+            num_devices: The number of shards.
+            axis: The axis; a negative one counts from the last.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.gate_up(2, axis=0).pieces([8], 1).slices
+            ((slice(2, 4, None),), (slice(6, 8, None),))
+        """
         return cls(num_devices, Split("gate_up", operator.index(axis), GateUp()))
 
     @classmethod
     def segmented(cls, num_devices: int, axis: int, segments: Iterable[Segment]) -> ShardingStrategy:
-        """Split parts of an axis, each on its own; their sum is the size of the axis, or twice that (FP4)."""
+        """Split parts of an axis, each on its own; their sum is the size of the axis, or twice that (FP4).
+
+        Args:
+            num_devices: The number of shards.
+            axis: The axis; a negative one counts from the last.
+            segments: The parts, in order.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: A size is not positive, or there is no segment.
+
+        Example:
+            >>> parts = [max_weights.sharding.Segment.even(4), max_weights.sharding.Segment.even(2)]
+            >>> max_weights.sharding.ShardingStrategy.segmented(2, 0, parts).pieces([6], 0).slices
+            ((slice(0, 2, None),), (slice(4, 5, None),))
+        """
         return cls(num_devices, Split("segmented", operator.index(axis), Segmented(segments)))
 
     @classmethod
     def tensor_parallel(cls, num_devices: int) -> ShardingStrategy:
-        """Return a marker: a module decides how each of its weights is split."""
+        """Return a marker: a module decides how each of its weights is split.
+
+        Args:
+            num_devices: The number of shards.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.tensor_parallel(2).is_tensor_parallel
+            True
+        """
         return cls(num_devices, TENSOR_PARALLEL)
 
     @classmethod
     def expert_parallel(cls, num_devices: int) -> ShardingStrategy:
-        """Return a marker: a module gives each device some of its experts."""
+        """Return a marker: a module gives each device some of its experts.
+
+        Args:
+            num_devices: The number of shards.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: `num_devices` is not positive.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.expert_parallel(2).is_expert_parallel
+            True
+        """
         return cls(num_devices, EXPERT_PARALLEL)
 
     @property
@@ -179,60 +333,17 @@ class ShardingStrategy:
         """The axis that is split, as it was given; `None` for `replicate`, the markers, and functions of your own."""
         return self.shard.axis if isinstance(self.shard, Split) else None
 
-    @property
-    def is_rowwise(self) -> bool:
-        """Whether `rowwise` created it."""
-        return self.kind == "rowwise"
-
-    @property
-    def is_colwise(self) -> bool:
-        """Whether `columnwise` created it."""
-        return self.kind == "columnwise"
-
-    @property
-    def is_axiswise(self) -> bool:
-        """Whether `axiswise` created it."""
-        return self.kind == "axiswise"
-
-    @property
-    def is_replicate(self) -> bool:
-        """Whether `replicate` created it."""
-        return self.kind == "replicate"
-
-    @property
-    def is_stacked_qkv(self) -> bool:
-        """Whether `stacked_qkv` created it."""
-        return self.kind == "stacked_qkv"
-
-    @property
-    def is_head_aware_colwise(self) -> bool:
-        """Whether `head_aware_columnwise` created it."""
-        return self.kind == "head_aware_columnwise"
-
-    @property
-    def is_gate_up(self) -> bool:
-        """Whether `gate_up` created it."""
-        return self.kind == "gate_up"
-
-    @property
-    def is_segmented(self) -> bool:
-        """Whether `segmented` created it."""
-        return self.kind == "segmented"
-
-    @property
-    def is_tensor_parallel(self) -> bool:
-        """Whether `tensor_parallel` created it."""
-        return self.kind == "tensor_parallel"
-
-    @property
-    def is_expert_parallel(self) -> bool:
-        """Whether `expert_parallel` created it."""
-        return self.kind == "expert_parallel"
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether it was created from a function of your own."""
-        return self.kind == "custom"
+    is_rowwise = _IsKind("rowwise")
+    is_colwise = _IsKind("columnwise")
+    is_axiswise = _IsKind("axiswise")
+    is_replicate = _IsKind("replicate")
+    is_stacked_qkv = _IsKind("stacked_qkv")
+    is_head_aware_colwise = _IsKind("head_aware_columnwise")
+    is_gate_up = _IsKind("gate_up")
+    is_segmented = _IsKind("segmented")
+    is_tensor_parallel = _IsKind("tensor_parallel")
+    is_expert_parallel = _IsKind("expert_parallel")
+    is_custom = _IsKind("custom")
 
     def pieces(self, weight_or_shape: object, index: int) -> Pieces:
         """Return the ranges of shard `index`.
@@ -242,11 +353,18 @@ class ShardingStrategy:
                 are not split may be symbolic. The shape of quantized weights counts bytes, and is split between blocks.
             index: The number of the shard, from 0.
 
+        Returns:
+            The boxes that make up the shard.
+
         Raises:
-            IndexError: there is no such shard.
-            ValueError: the strategy does not fit the shape, the axis is symbolic, or a shard would begin inside a block
+            IndexError: There is no such shard.
+            ValueError: The strategy does not fit the shape, the axis is symbolic, or a shard would begin inside a block
                 of a quantized weight.
             NotImplementedError: `tensor_parallel` and `expert_parallel`, which modules interpret.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.rowwise(2).pieces([5, 3], 0).boxes
+            (((0, 3), (0, 3)),)
         """
         if self.is_tensor_parallel or self.is_expert_parallel:
             raise NotImplementedError(
@@ -292,8 +410,12 @@ class ShardingStrategy:
             The same kind of object; a `WeightData` for a weight of a checkpoint, a `Buffer` for other DLPack tensors.
 
         Raises:
-            IndexError, ValueError, NotImplementedError: as for `pieces`.
-            FileChangedError: the file of a mapped value was truncated.
+            IndexError, ValueError, NotImplementedError: As for `pieces`.
+            FileChangedError: The file of a mapped value was truncated.
+
+        Example:
+            >>> max_weights.sharding.ShardingStrategy.rowwise(2).take(np.arange(5), 1)
+            array([3, 4])
         """
         value = readable(value)
         name = f"{value.name}[{index}]" if isinstance(value, WeightData) else ""
@@ -314,7 +436,7 @@ class ShardingStrategy:
                         f"{elements} elements in {size} bytes, and a row has {blocks} blocks; split another axis, or "
                         "into shards of whole blocks"
                     )
-        return pieces.scaled(len(whole) - 1, row, elements, size)
+        return pieces._scaled(len(whole) - 1, row, elements, size)
 
     def _split(self, whole: tuple[Size, ...], index: int) -> Pieces:
         if isinstance(self.shard, Split):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from max_weights._checkpoints import opened
 from max_weights._core import WeightsNode, fingerprint_of, shown, weights_are_held
 from max_weights._dtype import DType
 from max_weights._fingerprint import of_tensor, on_host
@@ -19,8 +20,8 @@ from max_weights._fingerprint_record import Fingerprint, said_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights._result import Finding
+from max_weights._threads import threads_of_call
 from max_weights._typing import known
-from max_weights._weights import load_weights
 from max_weights.errors import ArgumentError
 from max_weights.torch._slots import Slot, all_slots, declared_ties, is_distributed, local
 from max_weights.torch._verification_report import Outcome, VerificationReport, of_all_ranks
@@ -38,10 +39,12 @@ from max_weights.torch._verification_values import (
 from max_weights.torch._weight_rows import RowIndex, Sums, row_sums
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from max_weights._checkpoints import Checkpoint, Tensors
     from max_weights._core import Buffer, WeightInfo
     from max_weights._load_request import Rename
     from max_weights._selection import Pattern
-    from max_weights._weights import CheckpointPath
 
 __all__ = ["VerificationReport", "verify_loaded", "verify_some"]
 
@@ -51,11 +54,12 @@ _READ_AT_A_TIME = 256 << 20
 
 def verify_loaded(
     module: nn.Module,
-    weights: WeightsNode | Fingerprint | CheckpointPath | Iterable[CheckpointPath],
+    checkpoint: Checkpoint | Tensors | Fingerprint,
     *,
     rename: Rename | str | None = None,
     ignore: Pattern | Collection[Pattern] | None = None,
-    group: Any = None,
+    group: ProcessGroup | None = None,
+    threads: int | None = None,
 ) -> VerificationReport:
     """Compare the parameters and saved buffers of a module with a checkpoint, by fingerprints.
 
@@ -70,30 +74,30 @@ def verify_loaded(
 
     Args:
         module: The module, after loading; its tensors may be on any device.
-        weights: The checkpoint, or what `load_weights` opens; or its fingerprint, where the files are not at hand: then
-            a parameter has to be of a dtype that holds the values exactly, and what differs is listed by blocks of
-            rows.
+        checkpoint: A tree, anything that `load_weights` opens, {name: tensor}, or another module; or a `Fingerprint`,
+            where the files are not at hand: then a parameter has to be of a dtype that holds the values exactly, and
+            what differs is listed by blocks of rows.
         rename: As of `load_into`: a function, a mapping, or the name of a layout, such as "transformers5" or "vllm",
             whose parameters are fused and stacked.
         ignore: Names and patterns, as of `load`, of weights that nothing holds, by their renamed names, and of
             parameters that nothing fills or that cannot be compared. A parameter that differs is never excused.
         group: A process group of torch.distributed: each rank verifies its own module, of distributed tensors its own
             part, and all ranks return the findings of all. A weight that any rank holds is used.
+        threads: How many; `None` for as many as there are cores.
 
     Returns:
-        What was found; true if everything is equal: `assert verify_loaded(module, path)`.
+        What was found; true if everything is equal.
 
     Raises:
-        ArgumentError: `module` has tensors on the meta device, or a pattern of `ignore` excuses nothing (a ValueError).
-        TypeError: `module` is no module, or `weights` is no checkpoint.
+        ArgumentError: `module` has tensors on the meta device, or a pattern of `ignore` excuses nothing, or
+            `checkpoint` is none (a ValueError).
+        TypeError: `module` is no module.
         FileChangedError: a file was changed meanwhile.
         RankError: with `group`, on all ranks, what went wrong on one of them.
 
     Example:
-        ```py
-        report = verify_loaded(model, "model.safetensors", ignore=["pooler.*"])
-        assert report, str(report)
-        ```
+        >>> report = max_weights.torch.load_into(model, "model.safetensors")
+        >>> assert max_weights.torch.verify_loaded(model, "model.safetensors")
     """
     began = time.perf_counter()
     outcome: Outcome | None = None
@@ -101,7 +105,7 @@ def verify_loaded(
     own: tuple[str, ...] = ()
     size = 0
     try:
-        verification = _verified(module, weights, rename)
+        verification = _verified(module, checkpoint, rename, threads)
         outcome, size = verification.outcome, verification.bytes
         own = tuple(outcome.verified)
     except Exception as failed:
@@ -127,19 +131,17 @@ def verify_some(
     return outcome.reported(None, tuple(outcome.verified), verification.bytes, time.perf_counter() - began)
 
 
-def _verified(module: object, weights: Any, rename: Rename | str | None) -> _Verification:
+def _verified(
+    module: object, checkpoint: Checkpoint | Tensors | Fingerprint, rename: Rename | str | None, threads: int | None
+) -> _Verification:
     """Verify the module of this process."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"verify_loaded compares a torch.nn.Module, not a {type(module).__name__}")
     with ExitStack() as stack:
-        if not isinstance(weights, WeightsNode | Fingerprint):
-            if isinstance(weights, Mapping | nn.Module):
-                raise TypeError(
-                    "verify_loaded compares with a checkpoint: a path, a tree of weights, or a Fingerprint, not a "
-                    f"{type(weights).__name__}; of tensors in memory give max_weights.fingerprint(tensors)"
-                )
-            weights = stack.enter_context(load_weights(weights))
-        verification = _Verification(module, weights, rename)
+        if not isinstance(checkpoint, Fingerprint):
+            checkpoint = stack.enter_context(opened(checkpoint, "verify_loaded", tensors=True))
+        stack.enter_context(threads_of_call(threads))
+        verification = _Verification(module, checkpoint, rename)
         verification.run()
     return verification
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from max_weights._typing import known
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from max_weights._ranks.failure import Failure
     from max_weights._selection import Pattern
 
@@ -29,6 +32,8 @@ class VerificationReport(Result):
     weight fills), "unused" (a weight, by its renamed name, that no parameter or buffer holds, with `group` of no rank).
     `other` is the name of the weight that a parameter should be. With `group` the findings are those of all ranks.
     """
+
+    _KINDS = ("differs", "not compared", "unfilled", "unused")
 
     findings: tuple[Finding, ...]
     verified: tuple[str, ...]
@@ -55,10 +60,9 @@ class VerificationReport(Result):
         return tuple(dict.fromkeys(known(finding.name) for finding in self.by_kind("unfilled")))
 
     def _summary(self) -> str:
-        unused = len(self.by_kind("unused"))
-        found = count(len(self.findings) - unused, "finding")
-        summary = f"{self.compared} parameters and buffers were compared, {found}"
-        return summary + (f", {count(unused, 'unused weight')}" if unused else "")
+        kinds = Counter(finding.kind for finding in self.findings)
+        summary = f"{self.compared} parameters and buffers were compared, {count(len(self.findings), 'finding')}"
+        return summary + (f" ({', '.join(f'{number:,} {kind}' for kind, number in kinds.items())})" if kinds else "")
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Outcome:
         return excused
 
 
-def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: Any) -> Outcome:
+def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: ProcessGroup) -> Outcome:
     """Return what all ranks of a group found, or raise the error that one of them had.
 
     Raises:

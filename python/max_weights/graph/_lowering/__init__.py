@@ -6,14 +6,4 @@ imported when a graph is lowered.
 """
 
 # Each of these enters its functions in the table.
-from max_weights.graph._lowering import (  # noqa: F401
-    arithmetic,
-    joining,
-    linear,
-    packed,
-    positions,
-    reductions,
-    shaping,
-    subgraphs,
-    windows,
-)
+from max_weights.graph._lowering import arithmetic, products, reductions, shaping, subgraphs  # noqa: F401

@@ -19,33 +19,48 @@ if TYPE_CHECKING:
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph._value import Node, TensorValue
 
-_SAME = {
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "neg": "Neg",
-    "abs": "Abs",
-    "sqrt": "Sqrt",
-    "exp": "Exp",
-    "log": "Log",
-    "sin": "Sin",
-    "cos": "Cos",
-    "tanh": "Tanh",
-    "erf": "Erf",
-    "floor": "Floor",
-    "ceil": "Ceil",
-    "round": "Round",
-    "acos": "Acos",
-    "sigmoid": "Sigmoid",
-    "maximum": "Max",
-    "minimum": "Min",
+# Operations that ONNX has as they are: the operator, and the attributes that both have.
+_SAME: dict[str, tuple[str, ...]] = {
+    **{op: (op.title(),) for op in ("sub", "mul", "div", "neg", "abs", "sqrt", "exp", "log", "sin", "cos", "tanh")},
+    **{op: (op.title(),) for op in ("erf", "floor", "ceil", "round", "acos", "sigmoid")},
+    "maximum": ("Max",),
+    "minimum": ("Min",),
+    "logical_and": ("And",),
+    "logical_or": ("Or",),
+    "logical_xor": ("Xor",),
+    "logical_not": ("Not",),
+    "concat": ("Concat", "axis"),
+    "softmax": ("Softmax", "axis"),
+    "logsoftmax": ("LogSoftmax", "axis"),
+}
+# The same, with bool as the result.
+_QUESTIONS = {
+    "equal": "Equal",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "is_nan": "IsNaN",
+    "is_inf": "IsInf",
 }
 
 
 @register_lowering(*_SAME)
 def lower_same_operator(scope: Scope, node: Node) -> ir.Value:
-    """Lower operations that ONNX has as they are."""
-    return scope.compute(_SAME[node.op], scope.inputs(node), node.outputs[0].dtype)
+    operator, *names = _SAME[node.op]
+    attributes = {name: node.attributes[name] for name in names}
+    return scope.compute(operator, scope.inputs(node), node.outputs[0].dtype, **attributes)
+
+
+@register_lowering(*_QUESTIONS)
+def lower_question(scope: Scope, node: Node) -> ir.Value:
+    return scope.compute(_QUESTIONS[node.op], scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
+
+
+@register_lowering("not_equal")
+def lower_not_equal(scope: Scope, node: Node) -> ir.Value:
+    equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
+    return scope.add("Not", [equal])
 
 
 @register_lowering("relu")
@@ -86,20 +101,12 @@ def constant_of(value: TensorValue) -> np.ndarray | None:
 
 @register_lowering("mod", "floordiv")
 def lower_division(scope: Scope, node: Node) -> ir.Value:
-    """Lower division and remainder by the rules of Python."""
     dtype = node.outputs[0].dtype
     wide = wider(dtype)
     left, right = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
     divisor = constant_of(node.inputs[1])
     safe = divisor is not None and not ((divisor == 0) | (divisor == -1)).any()
     return scope.cast((remainder if node.op == "mod" else quotient)(scope, left, right, wide, safe=safe), wide, dtype)
-
-
-@register_lowering("is_nan", "is_inf")
-def lower_question(scope: Scope, node: Node) -> ir.Value:
-    """Lower tests of elements for NaN and infinity."""
-    operator = "IsNaN" if node.op == "is_nan" else "IsInf"
-    return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
 
 
 @register_lowering("rsqrt", "silu", "gelu", "atanh")
@@ -120,7 +127,7 @@ def lower_composed(scope: Scope, node: Node) -> ir.Value:
 
 
 def _atanh(scope: Scope, x: ir.Value, dtype: DType) -> ir.Value:
-    """Lower the operation; the operator supports float32."""
+    """Lower the operation, whose operator supports float32 alone."""
     if dtype is DType.float32:
         return scope.add("Atanh", [x])
     one = scope.constant(1, dtype)
@@ -150,47 +157,16 @@ def _gelu(scope: Scope, x: ir.Value, dtype: DType, approximate: str) -> ir.Value
 
 @register_lowering("cast")
 def lower_cast(scope: Scope, node: Node) -> ir.Value:
-    """Lower a conversion."""
     return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
 
 
-@register_lowering("transfer_to", "buffer_store")
-def lower_transfer_to(scope: Scope, node: Node) -> ir.Value:
-    """Lower what passes a tensor on: there is one device, and what is stored is a result of the graph."""
+@register_lowering("transfer_to", "buffer_store", "rebind")
+def lower_the_same(scope: Scope, node: Node) -> ir.Value:
+    """Pass a tensor on: there is one device, what is stored is a result, and names are checked before a run."""
     return scope.inputs(node)[0]
-
-
-_COMPARISONS = {
-    "equal": "Equal",
-    "less": "Less",
-    "less_equal": "LessOrEqual",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-}
-_LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not"}
-
-
-@register_lowering(*_COMPARISONS)
-def lower_compare(scope: Scope, node: Node) -> ir.Value:
-    """Lower a comparison."""
-    return scope.compute(_COMPARISONS[node.op], scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
-
-
-@register_lowering("not_equal")
-def lower_not_equal(scope: Scope, node: Node) -> ir.Value:
-    """Lower inequality, the opposite of Equal."""
-    equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
-    return scope.add("Not", [equal])
-
-
-@register_lowering(*_LOGIC)
-def lower_logic(scope: Scope, node: Node) -> ir.Value:
-    """Lower operations on bool."""
-    return scope.add(_LOGIC[node.op], scope.inputs(node))
 
 
 @register_lowering("where")
 def lower_where(scope: Scope, node: Node) -> ir.Value:
-    """Lower the choice between two tensors."""
     condition, left, right = scope.inputs(node)
     return choose(scope, condition, left, right, node.outputs[0].dtype)

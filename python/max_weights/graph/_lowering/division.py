@@ -27,15 +27,7 @@ def choose(writer: Writer, condition: ir.Value, left: ir.Value, right: ir.Value,
 
 
 def quotient(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, safe: bool) -> ir.Value:
-    """Write `left // right`.
-
-    Args:
-        writer: The writer to write to.
-        left: Numbers.
-        right: Numbers of the same dtype.
-        dtype: Integers, float32 or float64.
-        safe: Whether it is known that no divisor is 0 or -1.
-    """
+    """Write `left // right`; `safe` if it is known that no divisor is 0 or -1."""
     if dtype.is_float():
         return _of_floats(writer, left, right, dtype)
     divisor = right if safe else _safe(writer, right, dtype)

@@ -1,18 +1,21 @@
-"""`lower`: a graph as an ONNX model."""
+"""`lower`: a graph as an ONNX model, and what it costs in addition to its weights and operations, in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
+from max_weights._core import shown
 from max_weights._dim import Dim, StaticDim, SymbolicDim
 from max_weights._dtype import DType
 from max_weights._typing import known
 from max_weights.errors import GraphError
-from max_weights.graph._lowering.packed import ELEMENTS, repack
-from max_weights.graph._lowering.scope import Repacked, Scope
+from max_weights.graph._lowering.dtypes import ONNX_TYPES
+from max_weights.graph._lowering.products import ELEMENTS, repack
+from max_weights.graph._lowering.scope import DOMAIN, Repacked, Scope
 from max_weights.graph._lowering.table import lower_nodes
 from max_weights.graph._lowering.writer import Shared, name_of, onnx_type
 
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from max_weights.graph._value import Node
     from max_weights.graph._weight import Weight
 
-__all__ = ["LoweredModel", "lower"]
+
+__all__ = ["LoweredModel", "cost_notes", "lower"]
 
 _IR_VERSION = 11
 
@@ -50,11 +54,7 @@ class LoweredModel:
     """Whether weights are initializers."""
 
     def repack_weights(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
-        """Return what replaces weights in packed blocks, by name, and add it to the model.
-
-        Args:
-            values: The values of the weights by name.
-        """
+        """Return what replaces weights in packed blocks, by name, and add it to the model."""
         buffers: dict[str, Buffer] = {}
         for (source, encoding, part), value in self.repacked.items():
             if source not in self.inputs:
@@ -86,18 +86,7 @@ class LoweredModel:
 
 
 def lower(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool) -> LoweredModel:
-    """Return a graph as an ONNX model.
-
-    Args:
-        graph: A graph with outputs.
-        shapes: The shapes of weights whose types have symbols.
-        initializers: Whether weights are initializers whose data is elsewhere; otherwise they are inputs.
-
-    Raises:
-        GraphError: the graph has no outputs (a ValueError).
-        UnsupportedError: an operation or a dtype that cannot be run; the message names it, and the line of the user's
-            code.
-    """
+    """Return a graph as an ONNX model."""
     import onnx_ir as ir
 
     shared = Shared(graph.parameters)
@@ -166,3 +155,56 @@ def _add_weight(graph: ir.Graph, value: ir.Value, initializer: bool) -> None:
     dtype, shape = known(value.dtype), known(value.shape)
     value.const_value = ir.ExternalTensor("weights", None, None, dtype, shape=shape, name=name_of(value))
     graph.register_initializer(value)
+
+
+_DTYPES = {number: dtype for dtype, number in ONNX_TYPES.items()}
+_SAME_BYTES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+
+
+def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapping[str, int]) -> list[str]:
+    """Return the sentences, one for each weight and conversion."""
+    sentences = []
+    for name, encoding in lowered.decoded_inputs.values():
+        sentences.append(f"{name} of {encoding} is decoded to float32 in each run")
+    repacked: Counter[tuple[str, str, bool]] = Counter()
+    for key, value in lowered.repacked.items():
+        if key.source not in lowered.inputs:
+            repacked[key.source, key.encoding, key.part == ELEMENTS] += sizes[name_of(value)]
+    for (name, encoding, decoded), size in repacked.items():
+        how = "decoded to float32" if decoded else "rearranged for products of blocks"
+        sentences.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
+    when = "when the model is loaded" if lowered.initializers else "in each run"
+    graph = lowered.model.graph
+    names = ((value, name_of(value)) for value in [*graph.inputs, *graph.initializers.values()])
+    known: dict[ir.Value | None, str] = {value: name for value, name in names if name in weights}
+    for name, op, dtype in dict.fromkeys(_moved(graph, known, lowered.model.functions)):
+        weight = weights[name]
+        if dtype is None:
+            what, size = f"of {weight.dtype!r} is transposed", weight.nbytes
+        else:
+            what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
+        sentences.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
+    return sentences
+
+
+def _moved(
+    nodes: Iterable[ir.Node],
+    weights: Mapping[ir.Value | None, str],
+    functions: Mapping[tuple[str, str, str], ir.Function],
+) -> Iterator[tuple[str, str, DType | None]]:
+    """Return the weights that are converted (to which dtype) or transposed (None), and by which operation."""
+    known = dict(weights)
+    for node in nodes:
+        if node.domain == DOMAIN:
+            function = functions[node.op_identifier()]
+            arguments = zip(function.inputs, node.inputs, strict=True)
+            yield from _moved(function, {inner: known[x] for inner, x in arguments if x in known}, functions)
+        elif node.inputs and node.inputs[0] in known:
+            weight, op = known[node.inputs[0]], str(node.name).partition("#")[0]
+            if node.op_type in _SAME_BYTES:
+                known[node.outputs[0]] = weight
+            elif node.op_type == "Cast":
+                yield weight, op, _DTYPES[node.attributes["to"].as_int()]
+            elif node.op_type == "Transpose":
+                known[node.outputs[0]] = weight
+                yield weight, op, None

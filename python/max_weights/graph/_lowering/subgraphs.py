@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from max_weights.errors import UnsupportedError
-from max_weights.graph._lowering.packed import ELEMENTS, write_elements
+from max_weights.graph._lowering.products import ELEMENTS, write_elements
 from max_weights.graph._lowering.scope import DOMAIN, Scope
 from max_weights.graph._lowering.table import lower_nodes, register_lowering
 from max_weights.graph._lowering.writer import Function, Parameter, Shared
@@ -66,7 +66,6 @@ def _arguments(scope: Scope, node: Node, function: Function) -> Iterator[ir.Valu
 
 @register_lowering("call")
 def lower_call(scope: Scope, node: Node) -> Sequence[ir.Value]:
-    """Write a call of the function with the arguments of this call."""
     function = _function(scope.shared, node.attributes["graph"])
     arguments = list(_arguments(scope, node, function))
     return scope.add_several(function.function.name, arguments, len(node.outputs), domain=DOMAIN)

@@ -39,11 +39,7 @@ def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
 
 
 def lower_nodes(scope: Scope, graph: Graph) -> None:
-    """Write all operations of a graph, whose inputs and weights are bound in the scope.
-
-    Raises:
-        UnsupportedError: an operation for which ONNX has no equivalent.
-    """
+    """Write all operations of a graph, whose inputs and weights are bound in the scope."""
     scope.count_uses(graph)
     for node in graph.nodes:
         if node.op in ("input", "weight"):

@@ -18,15 +18,7 @@ __all__ = ["contiguous", "values_of"]
 
 
 def contiguous(tensor: object, what: str) -> Buffer:
-    """Return a tensor of any library as a contiguous `Buffer` of host memory, over the same memory if possible.
-
-    Args:
-        tensor: A `Buffer`, an array, anything that supports DLPack, a `WeightData`, a number.
-        what: The name of the tensor, for messages.
-
-    Raises:
-        TypeError: it is not a tensor.
-    """
+    """Return a tensor of any library as a contiguous `Buffer` of host memory, over the same memory if possible."""
     if isinstance(tensor, bool | int | float | list):
         import numpy as np
 
@@ -39,16 +31,7 @@ def contiguous(tensor: object, what: str) -> Buffer:
 
 
 def values_of(graph: Graph, registry: Mapping[str, object] | WeightsNode | None) -> dict[str, Buffer]:
-    """Return the value of each weight of a graph, by name.
-
-    Args:
-        graph: The graph.
-        registry: Values by name, or the weights of a checkpoint; by default, those that `load_state_dict` gave the
-            weights.
-
-    Raises:
-        GraphError: a weight has no value, or one of another dtype or shape (a ValueError).
-    """
+    """Return the value of each weight of a graph, by name."""
     if isinstance(registry, WeightsNode):
         start = len(registry.name) + 1 if registry.name else 0
         registry = {name[start:]: node for name, node in registry.items()}

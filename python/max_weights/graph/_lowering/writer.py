@@ -67,11 +67,7 @@ def name_of(value: ir.Value) -> str:
 
 
 def onnx_type(dtype: DType, where: str) -> ir.DataType:
-    """Return a dtype of ONNX.
-
-    Raises:
-        UnsupportedError: ONNX Runtime does not support it; the message says `where` it is.
-    """
+    """Return a dtype of ONNX."""
     import onnx_ir as ir
 
     number = ONNX_TYPES.get(dtype)
@@ -132,16 +128,7 @@ class Writer:
         result_dtype: DType | None = None,
         **attributes: Attribute,
     ) -> ir.Value:
-        """Write a node whose operands are all of one dtype, converted if there is no kernel for that.
-
-        Args:
-            operator: The ONNX operator.
-            inputs: The operands.
-            dtype: Their dtype.
-            extra_inputs: Further operands, of dtypes of their own.
-            result_dtype: The dtype of the result; default: that of the operands.
-            **attributes: The attributes of the node.
-        """
+        """Write a node whose `inputs` are of one dtype, converted if there is no kernel for it."""
         wide = computed_as(operator, dtype)
         operands = [*(self.cast(x, dtype, wide) for x in inputs), *extra_inputs]
         result = self.add(operator, operands, domain="", **attributes)

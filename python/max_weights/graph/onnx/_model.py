@@ -39,6 +39,11 @@ def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None)
         GraphError: a weight has no value, or one that does not fit (a ValueError).
         ValueError: the weights have more than 2 GiB; see `save`.
         UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
+
+    Example:
+        >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+        >>> [node.op_type for node in onnx.to_model(double).graph.node]
+        ['Constant', 'Mul', 'Identity']
     """
     import onnx_ir as ir
 
@@ -80,6 +85,10 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
         GraphError: a weight has no value, or one that does not fit (a ValueError).
         ValueError: a weight is in the file that would be written.
         UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
+
+    Example:
+        >>> double = Graph("double", lambda x: x * 2.0, [x.type])
+        >>> onnx.save(double, "double.onnx")
     """
     import onnx_ir as ir
 

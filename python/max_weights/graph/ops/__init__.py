@@ -1,122 +1,39 @@
 """The operations of a graph: each takes values, records itself in the current graph, and returns its results."""
 
+# isort: off
 from max_weights._unsupported import unsupported_names as _unsupported_names
 from max_weights.graph.ops import _complex as complex
 from max_weights.graph.ops import _elementwise as elementwise
 from max_weights.graph.ops import _reduction as reduction
 from max_weights.graph.ops._complex import as_interleaved_complex
 from max_weights.graph.ops._creation import constant, hann_window, range, shape_to_tensor
-from max_weights.graph.ops._effects import (
-    buffer_load,
-    buffer_store,
-    buffer_store_slice,
-    call,
-    print,
-    transfer_to,
-)
+from max_weights.graph.ops._effects import buffer_load, buffer_store, buffer_store_slice, call, print, transfer_to
 from max_weights.graph.ops._elementwise import (
-    abs,
-    acos,
-    add,
-    atanh,
-    cast,
-    ceil,
-    cos,
-    div,
-    equal,
-    erf,
-    exp,
-    floor,
-    floor_div,
-    floordiv,
-    gelu,
-    greater,
-    greater_equal,
-    is_inf,
-    is_nan,
-    less,
-    less_equal,
-    log,
-    log1p,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    mod,
-    mul,
-    neg,
-    negate,
-    not_equal,
-    pow,
-    relu,
-    round,
-    rsqrt,
-    sigmoid,
-    silu,
-    sin,
-    sqrt,
-    sub,
-    tanh,
-    trunc,
-    where,
-)
+    abs, acos, add, atanh, cast, ceil, cos, div, equal, erf, exp, floor, floor_div, floordiv, gelu, greater,
+    greater_equal, is_inf, is_nan, less, less_equal, log, log1p, logical_and, logical_not, logical_or, logical_xor,
+    mod, mul, neg, negate, not_equal, pow, relu, round, rsqrt, sigmoid, silu, sin, sqrt, sub, tanh, trunc, where,
+)  # fmt: skip
 from max_weights.graph.ops._images import (
-    InterpolationMode,
-    non_maximum_suppression,
-    resize,
-    resize_bicubic,
-    resize_linear,
-    resize_nearest,
-)
+    InterpolationMode, non_maximum_suppression, resize, resize_bicubic, resize_linear, resize_nearest,
+)  # fmt: skip
 from max_weights.graph.ops._indexing import gather, slice_tensor
 from max_weights.graph.ops._linear import (
-    band_part,
-    dequantize,
-    group_norm,
-    layer_norm,
-    logsoftmax,
-    matmul,
-    outer,
-    qmatmul,
-    rms_norm,
-    softmax,
-)
+    band_part, dequantize, group_norm, layer_norm, logsoftmax, matmul, outer, qmatmul, rms_norm, softmax,
+)  # fmt: skip
 from max_weights.graph.ops._methods import bind_methods as _bind_methods
 from max_weights.graph.ops._reduction import argmax, argmin, cumsum, mean, prod, sum
 from max_weights.graph.ops._scattering import (
-    gather_nd,
-    masked_scatter,
-    nonzero,
-    scatter,
-    scatter_add,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_nd,
-    scatter_nd_add,
-    scatter_nd_max,
-    scatter_nd_min,
-    scatter_nd_mul,
-)
+    gather_nd, masked_scatter, nonzero, scatter, scatter_add, scatter_max, scatter_min, scatter_mul, scatter_nd,
+    scatter_nd_add, scatter_nd_max, scatter_nd_min, scatter_nd_mul,
+)  # fmt: skip
 from max_weights.graph.ops._selecting import argsort, bottom_k, max, min, top_k
 from max_weights.graph.ops._shaping import (
-    broadcast_to,
-    chunk,
-    concat,
-    flatten,
-    pad,
-    permute,
-    rebind,
-    repeat_interleave,
-    reshape,
-    split,
-    squeeze,
-    stack,
-    tile,
-    transpose,
-    unsqueeze,
-)
+    broadcast_to, chunk, concat, flatten, pad, permute, rebind, repeat_interleave, reshape, split, squeeze, stack,
+    tile, transpose, unsqueeze,
+)  # fmt: skip
+from max_weights.graph.ops._texts import complete as _complete
 from max_weights.graph.ops._windows import avg_pool2d, conv2d, fold, max_pool2d
+# isort: on
 
 __all__ = [
     "InterpolationMode", "abs", "acos", "add", "argmax", "argmin", "argsort", "as_interleaved_complex", "atanh",
@@ -136,6 +53,7 @@ __all__ = [
 ]  # fmt: skip
 
 _bind_methods()
+_complete([*(globals()[name] for name in __all__), reduction.max, reduction.min])
 
 _ONE_DEVICE = (
     "it moves tensors between devices of one model, but graphs here run on one device. Shards and their data are "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import max_weights.graph._infer as infer
 from max_weights._dim import to_dim
 from max_weights._shape import listed
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import like, operand, operands, record
 from max_weights.graph.ops._shaping import stack

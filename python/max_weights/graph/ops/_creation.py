@@ -10,7 +10,7 @@ from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, DimLike, StaticDim, to_dim
 from max_weights._dtype import DType, DTypeLike
 from max_weights._shape import Shape, ShapeLike
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import CPU, array, converted, is_array, is_scalar, operand, record, scalar

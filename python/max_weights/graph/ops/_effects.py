@@ -10,9 +10,8 @@ import max_weights.graph._infer as infer
 from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, SymbolicDim
 from max_weights._shape import Shape, listed
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._type import BufferType, TensorType
 from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import range as positions
@@ -80,7 +79,7 @@ def call(graph: Graph, *args: Argument | Sequence[Argument], prefix: str = "") -
         TensorType(value.dtype, [dim.substitute(dims) for dim in value.shape], value.device)
         for value in (*outputs, *stored.values())
     ]
-    weights = [caller.weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
+    weights = [caller._weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
     attributes = {"graph": graph, "prefix": prefix, "dims": dims}
     results = caller.record("call", [*values, *weights], result_types, attributes).outputs
     for index, contents in zip(stored, results[len(outputs) :], strict=True):
@@ -105,7 +104,7 @@ def _fit(
         raise graph_error(
             "call", f"input {index} of graph {graph.name!r} is {kind}, found a {type(argument).__name__}: {advice}"
         )
-    value = caller.own("call", argument._contents) if isinstance(argument, BufferValue) else operand("call", argument)
+    value = caller._own("call", argument._contents) if isinstance(argument, BufferValue) else operand("call", argument)
     fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
     if fits:
         for size, dim in zip(value.shape, kind.shape, strict=True):
@@ -121,7 +120,7 @@ def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
     """Record the names in this call of the symbols of the outputs that the subgraph creates itself."""
     own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
     if own:
-        names = caller.taken_symbols()
+        names = caller._taken_symbols()
         dims |= {name: infer.new_symbol(name, names) for name in dict.fromkeys(own)}
 
 
@@ -178,7 +177,7 @@ def _contents(op: str, buffer: BufferValue) -> TensorValue:
     """Return what a buffer of the current graph holds."""
     if not isinstance(buffer, BufferValue):
         raise TypeError(f"{op}: takes a BufferValue, an input whose type is a BufferType, not {type(buffer).__name__}")
-    return current(op).own(op, buffer._contents)
+    return current(op)._own(op, buffer._contents)
 
 
 def _store(op: str, buffer: BufferValue, value: TensorValue) -> None:

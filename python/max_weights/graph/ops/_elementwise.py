@@ -7,8 +7,8 @@ from typing import Protocol
 
 import max_weights.graph._infer as infer
 from max_weights._dtype import DType, DTypeLike
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import quotient
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import (
     converted,

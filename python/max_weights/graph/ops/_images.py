@@ -8,7 +8,7 @@ import max_weights.graph._infer as infer
 from max_weights._dim import DimLike
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike, listed
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import (
     CPU,

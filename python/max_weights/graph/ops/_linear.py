@@ -8,7 +8,7 @@ from max_weights._dtype import DType
 from max_weights._quantization import QuantizationConfig, QuantizationEncoding
 from max_weights._shape import Shape, listed
 from max_weights.errors import UnsupportedError
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import constant, range
 from max_weights.graph.ops._elementwise import logical_and, rsqrt, where
@@ -93,10 +93,7 @@ _NAMES = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 
 
 def qmatmul(
-    encoding: QuantizationEncoding | str,
-    config: QuantizationConfig | None,
-    lhs: TensorValueLike,
-    *rhs: TensorValueLike,
+    encoding: QuantizationEncoding | str, config: QuantizationConfig | None, lhs: TensorValueLike, *rhs: TensorValueLike
 ) -> TensorValue:
     """Compute `lhs @ m.T`, where `m` is a matrix of floats in packed blocks.
 

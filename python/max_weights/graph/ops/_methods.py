@@ -44,12 +44,7 @@ _OPERATORS: dict[str, _Operation] = {
     "or": elementwise.logical_or,
     "xor": elementwise.logical_xor,
 }
-_ALONE = {
-    "neg": elementwise.neg,
-    "abs": elementwise.abs,
-    "round": elementwise.round,
-    "invert": elementwise.logical_not,
-}
+_ALONE = {"neg": elementwise.neg, "abs": elementwise.abs, "round": elementwise.round, "invert": elementwise.logical_not}
 _COMPARISONS: dict[str, _Operation] = {
     "lt": elementwise.less,
     "le": elementwise.less_equal,
@@ -85,20 +80,65 @@ class _Methods(TensorValue):
         return tensor
 
     def broadcast_to(self, shape: ShapeLike) -> TensorValue:
-        """Repeat the tensor to a shape; see `ops.broadcast_to`."""
+        """Return the tensor repeated to a shape; see `ops.broadcast_to`.
+
+        Args:
+            shape: The sizes.
+
+        Raises:
+            GraphError: the tensor cannot be repeated to it (a ValueError).
+
+        Example:
+            >>> x.broadcast_to([4, 2, 3]).shape
+            [Dim(4), Dim(2), Dim(3)]
+        """
         return shaping.broadcast_to(self, shape)
 
     def transpose(self, dim_1: int, dim_2: int) -> TensorValue:
-        """Swap two axes."""
+        """Return the tensor with two axes swapped.
+
+        Args:
+            dim_1: The first axis.
+            dim_2: The second axis.
+
+        Raises:
+            GraphIndexError: there is no such axis (an IndexError and a ValueError).
+
+        Example:
+            >>> x.transpose(0, 1).shape
+            [Dim(3), Dim(2)]
+        """
         return shaping.transpose(self, dim_1, dim_2)
 
     def var(self, axis: int = -1) -> TensorValue:
-        """Return the mean square distance from the mean along an axis, which stays with size 1."""
+        """Return the mean square distance from the mean along an axis, which stays with size 1.
+
+        Args:
+            axis: The axis.
+
+        Raises:
+            GraphError: there is no such axis, or the elements are no numbers (a ValueError).
+
+        Example:
+            >>> x.var().shape
+            [Dim(2), Dim(1)]
+        """
         centered = self - self.mean(axis)
         return (centered * centered).mean(axis)
 
     def stdev(self, axis: int = -1) -> TensorValue:
-        """Return the square root of `var`, for floats."""
+        """Return the square root of `var`, for floats.
+
+        Args:
+            axis: The axis.
+
+        Raises:
+            GraphError: there is no such axis, or the elements are no floats (a ValueError).
+
+        Example:
+            >>> x.stdev(axis=0).shape
+            [Dim(1), Dim(3)]
+        """
         return elementwise.sqrt(self.var(axis))
 
     def _part(self, pieces: Pieces) -> TensorValue | Pieces:
@@ -149,7 +189,18 @@ class _BufferMethods(BufferValue):
         effects.buffer_store_slice(self, value, index)
 
     def print(self, label: str = "debug_buffer") -> None:
-        """Print the elements when the graph is run."""
+        """Print the elements when the graph is run.
+
+        Args:
+            label: The text in front.
+
+        Raises:
+            GraphError: there is no graph (a ValueError).
+
+        Example:
+            >>> memory = BufferType(DType.float32, [2], CPU)
+            >>> printing = Graph("g", lambda buffer: buffer.print("memory"), [memory])
+        """
         effects.print(effects.buffer_load(self), label)
 
 

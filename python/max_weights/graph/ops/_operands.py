@@ -10,9 +10,8 @@ from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, StaticDim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import fit_scalar, promote
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue, TensorValueLike
 
@@ -59,15 +58,10 @@ def like(value: TensorValue, shape: ShapeLike | None = None, dtype: DType | None
 
 
 def operand(op: str, value: TensorValueLike) -> TensorValue:
-    """Return a value of the current graph.
-
-    Raises:
-        TypeError: the argument does not stand for a tensor by itself, as a number, which has no dtype.
-        GraphError: there is no graph, or the value is another graph's (a ValueError).
-    """
+    """Return a value of the current graph."""
     if isinstance(value, TensorValue):
         value = value._value()
-        return current(op).own(op, value)
+        return current(op)._own(op, value)
     if isinstance(value, Dim):
         return scalar(op, value, DType.int64, CPU)
     if isinstance(value, Shape):
@@ -111,11 +105,7 @@ def _number(op: str, value: Any) -> bool | int | float:
 
 
 def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> TensorValue:
-    """Return a constant with the elements of an array, which are copied.
-
-    Raises:
-        GraphError: the elements are not numbers, or the dtype cannot hold them (a ValueError).
-    """
+    """Return a constant with the elements of an array, which are copied."""
     import numpy as np
 
     if not value.dtype.isnative:
@@ -147,15 +137,6 @@ def operands(
     """Return values of one dtype and one device.
 
     Numbers and dimensions take both from the tensors, arrays take the device.
-
-    Args:
-        op: The operation, for messages.
-        *values: The operands, with at least one tensor.
-        common: The function that gives the dtype of two.
-
-    Raises:
-        TypeError: a value is not a tensor, or none is.
-        GraphError: dtypes without a common one, two devices, or a number that does not fit (a ValueError).
     """
     tensors = [
         operand(op, value)

@@ -8,8 +8,7 @@ import max_weights.graph.ops._reduction as reduction
 from max_weights._dim import Dim, DimLike, StaticDim, to_dim
 from max_weights._dtype import DType
 from max_weights._shape import listed
-from max_weights.graph._call_site import graph_error
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import converted, like, operand
 

@@ -10,9 +10,8 @@ import max_weights.graph._infer as infer
 from max_weights._dim import DimLike, StaticDim, to_dim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, ShapeLike, listed
-from max_weights.graph._call_site import graph_error
 from max_weights.graph._promote import same_dtype
-from max_weights.graph._stack import current
+from max_weights.graph._stack import current, graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops import _reduction as reduction
 from max_weights.graph.ops._creation import range as numbers

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import max_weights.graph._infer as infer
 from max_weights._dim import Dim, DimLike, StaticDim, to_dim
 from max_weights._shape import Shape, listed
-from max_weights.graph._call_site import graph_error
+from max_weights.graph._stack import graph_error
 from max_weights.graph._type import ConvInputLayout, FilterLayout
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import constant

@@ -1,5 +1,5 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.graph.weights` of MAX."""
 
 from max_weights._weight_data import WeightData
@@ -10,7 +10,7 @@ from max_weights._weights import (
 from max_weights._unsupported import unsupported_names as _unsupported
 
 __all__ = [
-    "GGUFWeights", "PytorchWeights", "RESERVED", "SafetensorWeights", "WeightData", "Weights", "WeightsAdapter",
+    "RESERVED", "GGUFWeights", "PytorchWeights", "SafetensorWeights", "WeightData", "Weights", "WeightsAdapter",
     "WeightsFormat", "load_weights", "weights_format",
 ]
 

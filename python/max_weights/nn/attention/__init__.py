@@ -1,5 +1,5 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.nn.attention` of MAX."""
 
 from max_weights.nn._attention import (

@@ -1,7 +1,7 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.nn.activation` of MAX."""
 
-from max_weights.nn._activation import Activation, activation_function_from_name, clamp
+from max_weights.nn._linear import Activation, activation_function_from_name, clamp
 
 __all__ = ["Activation", "activation_function_from_name", "clamp"]

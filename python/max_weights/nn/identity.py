@@ -1,7 +1,7 @@
 # fmt: off
-# ruff: noqa: I001, RUF022, RUF100
+# ruff: noqa: I001, RUF100
 """The dotted path `max.nn.identity` of MAX."""
 
-from max_weights.nn._identity import Identity
+from max_weights.nn._linear import Identity
 
 __all__ = ["Identity"]

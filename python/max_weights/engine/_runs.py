@@ -1,20 +1,30 @@
-"""`Sizes`: what a graph assumes about sizes that are known when it is run."""
+"""What a run needs: the conditions on sizes, tensors of ONNX Runtime, and an end by Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeAlias
 
 import max_weights.graph._infer as infer
+from max_weights._buffer import Buffer
 from max_weights._dim import Dim, StaticDim, SymbolicDim
+from max_weights._dtype import DType
 from max_weights._shape import listed
-from max_weights.errors import GraphError
+from max_weights.errors import ArgumentError, GraphError
+from max_weights.graph._lowering.dtypes import ONNX_TYPES
 
 if TYPE_CHECKING:
+    import onnxruntime
+
+    from max_weights._buffer import DLPackArray
     from max_weights.graph._graph import Graph
     from max_weights.graph._value import Node
 
-__all__ = ["Sizes"]
+__all__ = ["Runs", "Sizes", "from_value", "to_value"]
 
 
 _Constraint: TypeAlias = "tuple[Node, Dim, Dim, bool, str]"
@@ -39,11 +49,7 @@ class Sizes:
         self._constraints = list(_constraints(graph, {}, graph.symbols))
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Check the shapes of the inputs of a run.
-
-        Raises:
-            GraphError: two sizes contradict each other; the message names both (a ValueError).
-        """
+        """Check the shapes of the inputs of a run."""
         asked = tuple(map(tuple, shapes))
         if asked == self._checked:
             return
@@ -111,3 +117,84 @@ def _constraints(graph: Graph, names: Mapping[str, Dim], names_in_use: set[str])
             # A symbol that a subgraph creates itself, and does not return, is a different one in each call.
             inside |= {name: infer.new_symbol(name, names_in_use) for name in sorted(called.own_symbols - dims.keys())}
             yield from _constraints(called, inside, names_in_use)
+
+
+def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
+    """Return a contiguous `Buffer` of host memory as a tensor of ONNX Runtime, which keeps it alive."""
+    from onnxruntime import OrtValue
+
+    number = ONNX_TYPES.get(buffer.dtype)
+    if number is None:
+        raise ArgumentError(f"ONNX Runtime does not support tensors of {buffer.dtype!r}")
+    if buffer.dtype is DType.bfloat16 or buffer.dtype.is_float8():
+        bits = buffer.view(DType.uint16 if buffer.dtype is DType.bfloat16 else DType.uint8)
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(bits.to_numpy(), number)
+    return OrtValue.ortvalue_from_numpy(buffer.to_numpy())
+
+
+def from_value(value: DLPackArray) -> Buffer:
+    """Return a result of a run as a `Buffer` over the same memory."""
+    return Buffer.from_dlpack(value)
+
+
+_QUICK = 0.05
+"""Runs of up to this many seconds need not be interrupted."""
+
+
+class Runs:
+    """The runs of one session.
+
+    Python handles Ctrl-C only in the main thread, and only after a call into ONNX Runtime returns. So a call from the
+    main thread is made in another thread, while the main thread waits where it can be interrupted. This is not done for
+    inputs that are no larger than those of a quick run, because the other thread would take a part of that time.
+
+    Args:
+        session: The session of ONNX Runtime.
+        results: The names of the results that are wanted.
+        bound: The values that are given in each run, by name.
+    """
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, results: Sequence[str], bound: Mapping[str, onnxruntime.OrtValue]
+    ) -> None:
+        self._session, self._results, self._kept = session, results, bound
+        self._bound = {name: value._ortvalue for name, value in bound.items()}
+        self._quick = -1
+        self._process = -1
+
+    def run(self, feeds: Mapping[str, onnxruntime.OrtValue], size: int) -> list[DLPackArray]:
+        """Return the results, in order, as tensors that support DLPack."""
+        if size <= self._quick or threading.current_thread() is not threading.main_thread():
+            return self._run(feeds)
+        began = time.monotonic()
+        results = self._interruptible(feeds)
+        if time.monotonic() - began < _QUICK:
+            self._quick = max(self._quick, size)
+        return results
+
+    def _run(
+        self, feeds: Mapping[str, onnxruntime.OrtValue], options: onnxruntime.RunOptions | None = None
+    ) -> list[DLPackArray]:
+        # `InferenceSession.run_with_ort_values` takes a quarter of a millisecond more for 100 weights.
+        values = self._bound | {name: value._ortvalue for name, value in feeds.items()}
+        results = self._session._sess.run_with_ort_values(values, self._results, options)
+        return [results[index] for index in range(len(self._results))]  # iterating over them takes 30 µs
+
+    def _interruptible(self, feeds: Mapping[str, onnxruntime.OrtValue]) -> list[DLPackArray]:
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        run = self._thread().submit(self._run, feeds, options)
+        try:
+            return run.result()
+        except BaseException:
+            options.terminate = True
+            wait([run])
+            raise
+
+    def _thread(self) -> ThreadPoolExecutor:
+        """The other thread, which is kept, as ONNX Runtime has memory for each thread. A forked child has lost it."""
+        process = os.getpid()
+        if self._process != process:
+            self._process, self._executor = process, ThreadPoolExecutor(1, "max_weights run")
+        return self._executor
