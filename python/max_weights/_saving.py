@@ -16,6 +16,7 @@ from max_weights._core import RangeSource, shown
 from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
+from max_weights._remote import Remote
 from max_weights._renaming import renamed
 from max_weights._saved_paths import folder_path, form_of, paths_of, safetensors_path
 from max_weights._saved_tensors import (
@@ -42,11 +43,10 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from max_weights._checkpoints import Checkpoint, Tensors
-    from max_weights._core import WeightsNode
+    from max_weights._core import RemoteStore, WeightsNode
     from max_weights._dtype import DType
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
-    from max_weights._remote import Remote
     from max_weights._saved_paths import Form
     from max_weights._selection import Select
     from max_weights.sharding._by_name import Shard
@@ -129,8 +129,13 @@ class _Options:
 
     def native(self) -> dict[str, Any]:
         """Return those that compiled code takes of every format."""
-        store = None if self.remote is None else self.remote._store
-        return {"sync": self.sync, "verify": self.read_back, "store": store, "if_exists": self.if_exists}
+        return {"sync": self.sync, "verify": self.read_back, "store": self.store(), "if_exists": self.if_exists}
+
+    def store(self) -> RemoteStore | None:
+        """Return where URLs are written to."""
+        if self.remote is not None and not isinstance(self.remote, Remote):
+            raise TypeError(f"remote must be a max_weights.Remote, not {type(self.remote).__name__}")
+        return None if self.remote is None else self.remote._store
 
 
 _OF_TREES = ("dtype", "rename", "select", "shard")
@@ -341,7 +346,7 @@ def _save(
     if not by_ranks:
         refuse_group_options(verb, rank_timeout=options.rank_timeout)
         if not is_tree and options.given(_OF_TREES):  # their memory is converted and written in parts, too
-            with opened(tensors, verb, tensors=True) as tree:
+            with opened(prepared(tensors, metadata, "copy", "copy")[0], verb, tensors=True) as tree:
                 return _save(verb, form, tree, path, metadata, options)
     with threads_of_call(options.threads):
         if by_ranks:
@@ -414,8 +419,7 @@ def _save_by_ranks(
         f"a tree of weights is saved by one process: call {verb} without group",
     )
     most = bytes_of("5GB" if options.max_shard_size is None else options.max_shard_size)
-    store = None if options.remote is None else options.remote._store
-    files = Files(folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, store)
+    files = Files(folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, options.store())
 
     def items() -> list[tuple[str, object]]:
         named = items_of(tensors)
