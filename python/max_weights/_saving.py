@@ -16,7 +16,7 @@ from max_weights._core import RangeSource, shown
 from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
-from max_weights._remote import Remote
+from max_weights._remote import store_of
 from max_weights._renaming import renamed
 from max_weights._saved_paths import folder_path, form_of, paths_of, safetensors_path
 from max_weights._saved_tensors import (
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from max_weights._checkpoints import Checkpoint, Tensors
-    from max_weights._core import RemoteStore, WeightsNode
+    from max_weights._core import WeightsNode
     from max_weights._dtype import DType
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
+    from max_weights._remote import Remote
     from max_weights._saved_paths import Form
     from max_weights._selection import Select
     from max_weights.sharding._by_name import Shard
@@ -115,11 +116,11 @@ class _Options:
 
     def given(self, names: Iterable[str]) -> list[str]:
         """Return which of these are set."""
-        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return [
             name
             for name in names
-            if (values[name][0] is not None if values[name][1] is None else values[name][0] != values[name][1])
+            if (value := getattr(self, name)) is not (default := getattr(_Options, name))
+            and (default is None or value != default)
         ]
 
     def refuse(self, verb: str, names: Iterable[str], why: str) -> None:
@@ -129,13 +130,8 @@ class _Options:
 
     def native(self) -> dict[str, Any]:
         """Return those that compiled code takes of every format."""
-        return {"sync": self.sync, "verify": self.read_back, "store": self.store(), "if_exists": self.if_exists}
-
-    def store(self) -> RemoteStore | None:
-        """Return where URLs are written to."""
-        if self.remote is not None and not isinstance(self.remote, Remote):
-            raise TypeError(f"remote must be a max_weights.Remote, not {type(self.remote).__name__}")
-        return None if self.remote is None else self.remote._store
+        store = store_of(self.remote)
+        return {"sync": self.sync, "verify": self.read_back, "store": store, "if_exists": self.if_exists}
 
 
 _OF_TREES = ("dtype", "rename", "select", "shard")
@@ -419,7 +415,9 @@ def _save_by_ranks(
         f"a tree of weights is saved by one process: call {verb} without group",
     )
     most = bytes_of("5GB" if options.max_shard_size is None else options.max_shard_size)
-    files = Files(folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, options.store())
+    files = Files(
+        folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, store_of(options.remote)
+    )
 
     def items() -> list[tuple[str, object]]:
         named = items_of(tensors)
