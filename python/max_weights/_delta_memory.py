@@ -140,9 +140,7 @@ class Applying:
 
     def _apply(self, tensors: Sequence[tuple[str, Any]], progress: Progress | None = None) -> Counts:
         tied = self._tensors.may_be_tied
-        done = apply_deltas_to(
-            self._paths, tensors, self._log, others=self._names, may_be_tied=tied, progress=progress
-        )
+        done = apply_deltas_to(self._paths, tensors, self._log, others=self._names, may_be_tied=tied, progress=progress)
         self.counts = tuple(map(sum, zip(self.counts, done, strict=True)))  # type: ignore[assignment]
         return done
 
