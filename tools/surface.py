@@ -107,10 +107,9 @@ _MARK = "# Written by tools/surface.py from the imports above: run it after each
 
 def file_of(path: str) -> Path:
     """Return the file of a dotted path of MAX."""
-    below = any(other.startswith(f"{path}.") for other in PATHS)
     place = PACKAGE.joinpath(*path.split("."))
-    moved = path.startswith(("graph.", "nn.")) and place.with_name(f"_{place.name}.py").exists()
-    return place / "__init__.py" if below or moved else place.with_suffix(".py")
+    below = any(other.startswith(f"{path}.") for other in PATHS)
+    return place / "__init__.py" if below else place.with_suffix(".py")
 
 
 def all_of(module: str) -> list[str]:
