@@ -15,11 +15,8 @@ __all__ = [
     "DeviceError",
     "FileChangedError",
     "FormatError",
-    "GraphError",
-    "GraphIndexError",
     "InternalError",
     "MissingFileError",
-    "NoGraphError",
     "RankError",
     "UnsupportedError",
     "VerificationError",
@@ -109,20 +106,3 @@ class VerificationError(WeightsError, ValueError):
 
     findings: tuple["Finding", ...] = ()
     """What is wrong: each a `max_weights.types.Finding`."""
-
-
-class GraphError(WeightsError, ValueError):
-    """An operation of a graph has operands that do not fit, or has no graph to go to."""
-
-    op: str | None = None
-    """The name of the operation."""
-    location: str | None = None
-    """The line of the user's code, as `file:line`."""
-
-
-class GraphIndexError(GraphError, IndexError):
-    """A shape does not have this axis, or this position on an axis."""
-
-
-class NoGraphError(GraphError, LookupError):
-    """There is no graph for an operation to go to."""

@@ -17,8 +17,8 @@ from max_weights import Buffer, load_weights
 from max_weights.driver import CPU, Device
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession, Model, TensorSpec
-from max_weights.errors import ClosedError, GraphError, UnsupportedError
-from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
+from max_weights.errors import ClosedError, UnsupportedError
+from max_weights.graph import DeviceRef, Graph, GraphError, TensorType, TensorValue, Weight, ops
 from max_weights.nn import LayerList, Module
 
 HOST = DeviceRef.CPU()

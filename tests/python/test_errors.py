@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from max_weights import errors
+from max_weights import errors, graph
 
 BUILT_IN = {
     errors.WeightNotFoundError: KeyError,
@@ -21,14 +21,15 @@ BUILT_IN = {
     errors.InternalError: RuntimeError,
     errors.RankError: RuntimeError,
     errors.VerificationError: ValueError,
-    errors.GraphError: ValueError,
-    errors.GraphIndexError: IndexError,
-    errors.NoGraphError: LookupError,
+    graph.GraphError: ValueError,
+    graph.GraphIndexError: IndexError,
+    graph.NoGraphError: LookupError,
 }
 
 
 def test_the_table_of_this_test_is_complete() -> None:
     classes = {getattr(errors, name) for name in errors.__all__}
+    classes |= {graph.GraphError, graph.GraphIndexError, graph.NoGraphError}
     assert classes == {errors.WeightsError, *BUILT_IN}
 
 

@@ -7,8 +7,7 @@ import torch
 from max_weights import Buffer
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
-from max_weights.errors import GraphError
-from max_weights.graph import BufferType, BufferValue, Graph, TensorType, TensorValue, Weight, ops
+from max_weights.graph import BufferType, BufferValue, Graph, GraphError, TensorType, TensorValue, Weight, ops
 from max_weights.nn import Module
 
 CACHE = BufferType("float32", [4, 3], "cpu")

@@ -15,8 +15,7 @@ from safetensors.numpy import save_file
 
 from max_weights import load_weights
 from max_weights.dtype import DType
-from max_weights.errors import GraphError
-from max_weights.graph import Graph, Weight
+from max_weights.graph import Graph, GraphError, Weight
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph.onnx import save, to_model
 from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace

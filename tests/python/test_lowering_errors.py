@@ -7,8 +7,8 @@ import pytest
 
 from graphs import CPU, recorded
 from max_weights.engine import InferenceSession
-from max_weights.errors import GraphError, UnsupportedError
-from max_weights.graph import Graph, TensorType, TensorValue, Weight, ops
+from max_weights.errors import UnsupportedError
+from max_weights.graph import Graph, GraphError, TensorType, TensorValue, Weight, ops
 
 X = TensorType("float32", ["n", 4], CPU)
 PLACES = TensorType("int64", ["k"], CPU)

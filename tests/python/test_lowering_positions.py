@@ -11,8 +11,7 @@ import torch
 
 from graphs import EVERY, FLOATS, INTEGERS, STEP, Array, close, counted, run
 from max_weights.dtype import DType
-from max_weights.errors import GraphError
-from max_weights.graph import ops
+from max_weights.graph import GraphError, ops
 
 NUMBERS = (*INTEGERS, *FLOATS)
 

@@ -15,8 +15,7 @@ from graphs import CPU, EVERY, FLOATS, INTEGERS, STEP, Array, close, counted, ru
 from max_weights._dim import Dim
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
-from max_weights.errors import GraphError
-from max_weights.graph import Graph, TensorType, TensorValue, onnx, ops
+from max_weights.graph import Graph, GraphError, TensorType, TensorValue, onnx, ops
 
 SYMBOLS = [("n", "m")]
 

@@ -13,8 +13,7 @@ import pytest
 
 from max_weights.driver import Buffer
 from max_weights.dtype import DType
-from max_weights.errors import GraphError
-from max_weights.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, Weight, ops
+from max_weights.graph import DeviceRef, Dim, Graph, GraphError, TensorType, TensorValue, Weight, ops
 
 CPU, GPU = DeviceRef.CPU(), DeviceRef.GPU(0)
 NUMBERS = [dtype for dtype in DType if dtype.is_integral() or dtype.is_float()]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from max_weights.dtype import DType
-from max_weights.errors import GraphError
-from max_weights.graph import DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, ops
+from max_weights.graph import DeviceRef, Dim, Graph, GraphError, Shape, TensorType, TensorValue, ops
 
 CPU = DeviceRef.CPU()
 N = Dim("n")

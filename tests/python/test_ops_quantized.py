@@ -10,8 +10,8 @@ import pytest
 
 from max_weights._quantization import QuantizationEncoding, quantize
 from max_weights.dtype import DType
-from max_weights.errors import GraphError, UnsupportedError
-from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
+from max_weights.errors import UnsupportedError
+from max_weights.graph import DeviceRef, Graph, GraphError, TensorType, TensorValue, Weight, ops
 
 CPU = DeviceRef.CPU()
 Q4_K = QuantizationEncoding.Q4_K

@@ -12,8 +12,7 @@ import torch
 
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
-from max_weights.errors import GraphError
-from max_weights.graph import DeviceRef, Graph, TensorType, ops
+from max_weights.graph import DeviceRef, Graph, GraphError, TensorType, ops
 
 CPU = DeviceRef.CPU()
 RANDOM = np.random.default_rng(0)

@@ -16,8 +16,19 @@ import pytest
 
 from conftest import ROOT
 from max_weights.dtype import DType
-from max_weights.errors import GraphError
-from max_weights.graph import BufferType, DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, Type, Value, ops
+from max_weights.graph import (
+    BufferType,
+    DeviceRef,
+    Dim,
+    Graph,
+    GraphError,
+    Shape,
+    TensorType,
+    TensorValue,
+    Type,
+    Value,
+    ops,
+)
 
 CPU = DeviceRef.CPU()
 

@@ -13,7 +13,8 @@ from max_weights._devices import CPU, Device
 from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
 from max_weights.engine._runs import Runs, Sizes, from_value, to_value
-from max_weights.errors import ArgumentError, GraphError, UnsupportedError
+from max_weights.errors import ArgumentError, UnsupportedError
+from max_weights.graph._errors import GraphError
 from max_weights.graph._graph import Graph
 from max_weights.graph._lowering.model import lower
 from max_weights.graph._lowering.products import ELEMENTS, repack

@@ -14,7 +14,8 @@ from max_weights._buffer import Buffer
 from max_weights._dim import Dim, StaticDim, SymbolicDim
 from max_weights._dtype import DType
 from max_weights._shape import listed
-from max_weights.errors import ArgumentError, GraphError
+from max_weights.errors import ArgumentError
+from max_weights.graph._errors import GraphError
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from max_weights._dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights._shape import Shape, ShapeLike
 from max_weights._unsupported import unsupported_names as _unsupported_names
 from max_weights.graph import onnx, ops
+from max_weights.graph._errors import GraphError, GraphIndexError, NoGraphError
 from max_weights.graph._graph import Graph
 from max_weights.graph._type import BufferType, TensorType, Type
 from max_weights.graph._value import BufferValue, TensorValue, TensorValueLike, Value
@@ -12,9 +13,9 @@ from max_weights.graph._weight import Weight
 from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
-    "AlgebraicDim", "BufferType", "BufferValue", "DeviceKind", "DeviceRef", "Dim", "DimLike", "Graph", "Segment",
-    "Shape", "ShapeLike", "ShardingStrategy", "StaticDim", "SymbolicDim", "TensorType", "TensorValue",
-    "TensorValueLike", "Type", "Value", "Weight", "onnx", "ops",
+    "AlgebraicDim", "BufferType", "BufferValue", "DeviceKind", "DeviceRef", "Dim", "DimLike", "Graph", "GraphError",
+    "GraphIndexError", "NoGraphError", "Segment", "Shape", "ShapeLike", "ShardingStrategy", "StaticDim", "SymbolicDim",
+    "TensorType", "TensorValue", "TensorValueLike", "Type", "Value", "Weight", "onnx", "ops",
 ]  # fmt: skip
 
 __getattr__ = _unsupported_names(

@@ -14,7 +14,7 @@ from typing import SupportsIndex
 
 from max_weights._dim import Dim, DimLike, StaticDim, factors_of, to_dim
 from max_weights._shape import Shape, listed
-from max_weights.errors import GraphIndexError
+from max_weights.graph._errors import GraphIndexError
 from max_weights.graph._stack import graph_error
 
 

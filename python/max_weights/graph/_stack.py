@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from max_weights._core import printable
-from max_weights.errors import GraphError, NoGraphError
+from max_weights.graph._errors import GraphError, NoGraphError
 
 if TYPE_CHECKING:
     from types import FrameType

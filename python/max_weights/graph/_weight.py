@@ -12,7 +12,7 @@ from max_weights._dim import DimLike
 from max_weights._dtype import DType, DTypeLike
 from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import FixedShape, Shape
-from max_weights.errors import NoGraphError
+from max_weights.graph._errors import NoGraphError
 from max_weights.graph._stack import caller_location, current_or_none
 from max_weights.graph._type import TensorType
 from max_weights.graph._value import TensorValue

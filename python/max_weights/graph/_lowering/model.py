@@ -12,7 +12,7 @@ from max_weights._core import shown
 from max_weights._dim import Dim, StaticDim, SymbolicDim
 from max_weights._dtype import DType
 from max_weights._typing import known
-from max_weights.errors import GraphError
+from max_weights.graph._errors import GraphError
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph._lowering.products import ELEMENTS, repack
 from max_weights.graph._lowering.scope import DOMAIN, Repacked, Scope

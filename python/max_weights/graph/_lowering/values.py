@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from max_weights._buffer import Buffer
 from max_weights._core import WeightsNode, shown
 from max_weights._shape import listed, matches
-from max_weights.errors import GraphError
+from max_weights.graph._errors import GraphError
 
 if TYPE_CHECKING:
     from max_weights.graph._graph import Graph

@@ -14,7 +14,7 @@ import max_weights.graph._infer as infer
 from max_weights._dim import Dim, StaticDim, to_dim
 from max_weights._dtype import DType
 from max_weights._shape import Shape, listed
-from max_weights.errors import GraphError, GraphIndexError
+from max_weights.graph._errors import GraphError, GraphIndexError
 from max_weights.graph._stack import graph_error
 from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._operands import CPU, converted, is_array, like, operand, record, require_one_device, scalar
