@@ -11,19 +11,7 @@ from itertools import islice
 
 from max_weights._core import printable
 
-__all__ = [
-    "Html",
-    "bad",
-    "count",
-    "details",
-    "frame",
-    "paragraph",
-    "pre",
-    "properties",
-    "sparkline",
-    "table",
-    "view",
-]
+__all__ = ["Html", "bad", "count", "details", "frame", "paragraph", "pre", "properties", "sparkline", "table", "view"]
 
 ROWS = 100
 """The most rows of a table that are shown."""

@@ -49,7 +49,7 @@ class BenchRow:
         return statistics.median(self.seconds[condition]) if self.seconds[condition] else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchResult:
     """The measurements of one checkpoint.
 
@@ -170,6 +170,9 @@ class BenchResult:
         numbers = (*self.conditions, "peak")
         cells = table(("loader", *numbers, ""), self._cells(), total=len(self.rows), numbers=numbers, code=("loader",))
         return view("BenchResult", f"{self.tensors:,} tensors, {_size(self.bytes)}", cells, paragraph(self.summary))
+
+    def __repr__(self) -> str:
+        return f"<BenchResult: {self.tensors:,} tensors, {_size(self.bytes)}, {len(self.rows)} loaders>"
 
     def __str__(self) -> str:
         heads = ["loader", *self.conditions, "peak", ""]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from max_weights._benching.loaders import LOADERS, Answer, Run, touch
+from max_weights._benching.loaders import LOADERS, Answer, Run, proc, read_bytes, touch
 from max_weights._core import printable
 from max_weights._typing import known
 
@@ -133,14 +133,14 @@ def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
 def _measured(run: Run, *, touched: bool) -> Answer:
     gc.collect()
     _reset_peak()
-    before, read = _status("VmRSS"), _read_bytes()
+    before, read = _status("VmRSS"), read_bytes()
     start = time.perf_counter()
     result = run()
     if touched:
         touch(result)
     seconds = time.perf_counter() - start
     peak = max(0, _status("VmHWM") - before)
-    return {"seconds": seconds, "peak": peak, "read": _read_bytes() - read}
+    return {"seconds": seconds, "peak": peak, "read": read_bytes() - read}
 
 
 def _reset_peak() -> None:
@@ -148,10 +148,4 @@ def _reset_peak() -> None:
 
 
 def _status(name: str) -> int:
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(fields[name].split()[0]) * 1024
-
-
-def _read_bytes() -> int:
-    fields = dict(line.split(": ", 1) for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["read_bytes"])
+    return proc("self/status", name) * 1024
