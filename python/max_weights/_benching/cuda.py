@@ -18,9 +18,6 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 class Driver:
     """One device, with the context that the extension and torch use. An instance belongs to the thread that creates it.
 
-    Args:
-        index: The number of the device.
-
     Raises:
         DeviceError: there is no driver or no such device; the message gives the reason.
     """

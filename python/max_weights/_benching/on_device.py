@@ -25,13 +25,7 @@ POLL = 0.002
 
 
 class DeviceRun:
-    """One loader, prepared in this process.
-
-    Args:
-        loader: A name of `ON_DEVICE`.
-        paths: The checkpoint: paths as given for ours, the files for the others.
-        index: The number of the device.
-    """
+    """One loader of `ON_DEVICE`, prepared in this process for the device of this number."""
 
     def __init__(self, loader: str, paths: list[str], index: int) -> None:
         self._driver, self._paths = Driver(index), paths

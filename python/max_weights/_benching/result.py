@@ -23,18 +23,7 @@ SAME = 1.05
 
 @dataclass
 class BenchRow:
-    """One loader: the seconds of each round by condition, peak memory, and bytes read from the disk.
-
-    Attributes:
-        loader: The name.
-        of: The package, as `against` names it; "" for ours, "limit" for what the machine itself needs.
-        seconds: {"call": [...], "touched": [...], "cold": [...]}; for a device "first", "warm" and "cold".
-        peak: The bytes that the first run added to the process at its peak, including pages of mapped files. For a
-            device, the bytes that the host had less at the peak of the second run, including pinned memory.
-        device_peak: The bytes that the device had less then.
-        read: The bytes that each cold run read from the disk.
-        failed: Why it was not measured, or "".
-    """
+    """One loader; `BenchResult` says what its fields are."""
 
     loader: str
     of: str
@@ -58,7 +47,12 @@ class BenchResult:
         format: "safetensors", "gguf" or "pytorch".
         bytes: The size of all files.
         tensors: The number of tensors.
-        rows: A row for each loader, ours first, the limits last.
+        rows: A row for each loader, ours first, the limits last: its name `loader`; the package `of` it, as `against`
+            names it ("" for ours, "limit" for a lower bound); `seconds`, {condition: those of each round}, for host
+            memory "call", "touched" and "cold", for a device "first", "warm" and "cold"; `peak`, the bytes that the
+            first run added to the process, with pages of mapped files, or for a device that the host had less at the
+            peak of the second run, and `device_peak` the device; `read`, the bytes from the disk of each cold run; and
+            why it `failed`, or "".
         not_cold: Why nothing was measured from the disk, or "".
         device: The device that it was loaded to, such as "cuda:0"; "" for host memory.
     """

@@ -31,13 +31,9 @@ class LoaderFailed(Exception):
 
 
 class Worker:
-    """The side that sends requests.
+    """The side that sends requests, to a loader of `LOADERS`, or with a device of `ON_DEVICE`.
 
-    Args:
-        loader: A name of `LOADERS`; with a device, of `ON_DEVICE`.
-        paths: The checkpoint.
-        device: The number of the device to load to; `None` for the host.
-        ahead: A folder where the process looks for packages before all others.
+    The process looks for packages in the folder `ahead` before all others.
     """
 
     def __init__(self, loader: str, paths: list[str], device: int | None = None, ahead: str = "") -> None:
@@ -61,15 +57,10 @@ class Worker:
             os.close(write_end)
 
     def ask(self, request: str, until: float) -> Answer:
-        """Get the answer to a request.
-
-        Args:
-            request: "call", "touched" (and one byte of every page of the result is read within the time), those of
-                `DeviceRun.answer`, or "ready", which does nothing else.
-            until: The `time.monotonic()` at which to give up.
+        """Get the answer to "call", "touched" (one byte of every page is read, too), "ready", or what a device answers.
 
         Raises:
-            LoaderFailed: it raised an error, its process ended, or time ran out.
+            LoaderFailed: it raised an error, its process ended, or `time.monotonic()` passed `until`.
         """
         requests = known(self._process.stdin)
         try:
