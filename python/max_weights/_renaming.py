@@ -133,6 +133,11 @@ def renamed(
             are not what a rule needs.
         ImportError: gguf-py is missing, for a GGUF file.
         ClosedError: the checkpoint was closed.
+
+    Example:
+        >>> rules = [max_weights.conversion.ConversionRule("model.*", "decoder.*")]
+        >>> max_weights.renamed(weights, rules).decoder.norm.weight.exists()
+        True
     """
     node = tree_of(checkpoint, "renamed")
     if node.name:

@@ -87,11 +87,21 @@ class Weights(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Whether there is a weight with exactly this name."""
+        """Return whether there is a weight with exactly this name.
+
+        Example:
+            >>> weights.model.norm.weight.exists(), weights.model.norm.exists()
+            (True, False)
+        """
         ...
 
     def items(self) -> Iterator[tuple[str, Weights]]:
-        """This weight, if it is one, and all weights below it, as (full name, node), in file order."""
+        """Iterate over this weight, if it is one, and all below it, as (full name, node), in file order.
+
+        Example:
+            >>> [name for name, _ in weights.model.norm.items()]
+            ['model.norm.weight']
+        """
         ...
 
     def data(self) -> WeightData:
@@ -99,6 +109,10 @@ class Weights(Protocol):
 
         Raises:
             WeightNotFoundError: there is no such weight (a KeyError); the message suggests up to three similar names.
+
+        Example:
+            >>> weights.model.norm.weight.data().shape
+            Shape([8])
         """
         ...
 
@@ -109,7 +123,7 @@ class Weights(Protocol):
         quantization_encoding: QuantizationEncoding | None = None,
         device: DeviceRef | None = None,
     ) -> Weight:
-        """Create a `Weight` of this name for a graph, and record its value in `allocated_weights`.
+        """Return a `Weight` of this name for a graph, and record its value in `allocated_weights`.
 
         Args:
             dtype: Converts the value to this dtype; default: the dtype in the file.
@@ -121,6 +135,10 @@ class Weights(Protocol):
         Raises:
             WeightNotFoundError: there is no such weight.
             ValueError: the shape differs, or an encoding is given for a weight that is not quantized.
+
+        Example:
+            >>> weights.model.norm.weight.allocate("float16").dtype
+            float16
         """
         ...
 
