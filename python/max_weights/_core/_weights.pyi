@@ -134,8 +134,8 @@ class Node:
         weights.model.layers.children()`.
         """
     def numpy(self) -> _Array:
-        """Return the weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
-        dtypes of ml_dtypes. ArgumentError for packed blocks; `data().to_buffer()` has their bytes.
+        """Return the weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have
+        the dtypes of ml_dtypes. ArgumentError for packed blocks; `data().to_buffer()` has their bytes.
         """
     def torch(self) -> _torch.Tensor:
         """Return the weight's tensor as a torch tensor, a view where `data()` is one. ArgumentError for packed blocks."""
