@@ -352,7 +352,7 @@ class _SafetensorWeights(WeightsNode):
 
         Example:
             >>> weights.model.norm.weight.allocate_as_bytes().shape
-            Shape([32])
+            [Dim(32)]
         """
         from max_weights._allocation import allocate_as_bytes
 

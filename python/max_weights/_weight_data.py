@@ -104,7 +104,7 @@ class WeightData:
 
         Example:
             >>> max_weights.WeightData.from_numpy(np.zeros((2, 3), "f4"), "w").shape
-            Shape([2, 3])
+            [Dim(2), Dim(3)]
         """
         import numpy as np
 

@@ -112,7 +112,7 @@ class Weights(Protocol):
 
         Example:
             >>> weights.model.norm.weight.data().shape
-            Shape([8])
+            [Dim(8)]
         """
         ...
 
@@ -192,8 +192,14 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     """Return the format that the suffixes of the paths indicate, in upper or lower case. No file is opened.
 
     Args:
-        paths: One path, or several that belong to one checkpoint. ArgumentError (a ValueError) if there are none, if a
-            suffix is unknown, or if they disagree.
+        paths: One path, or several that belong to one checkpoint.
+
+    Raises:
+        ArgumentError: there are none, a suffix is unknown, or they disagree (a ValueError).
+
+    Example:
+        >>> max_weights.graph.weights.weights_format("model.gguf").value
+        'gguf'
     """
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not names:

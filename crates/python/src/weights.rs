@@ -206,7 +206,7 @@ impl WeightsNode {
     ///
     /// Example:
     ///     >>> weights.model.norm.weight.data().shape
-    ///     Shape([8])
+    ///     [Dim(8)]
     fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         self.take(py)
     }
