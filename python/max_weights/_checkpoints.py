@@ -16,17 +16,12 @@ from max_weights._core import infos as infos_of
 from max_weights._dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 
+# fmt: off
 __all__ = [
-    "SAFETENSORS_DTYPES",
-    "Checkpoint",
-    "CheckpointPath",
-    "Tensors",
-    "infos",
-    "opened",
-    "paths_of",
-    "tensors_of",
+    "SAFETENSORS_DTYPES", "Checkpoint", "CheckpointPath", "Tensors", "infos", "opened", "paths_of", "tensors_of",
     "tree_of",
 ]
+# fmt: on
 
 CheckpointPath: TypeAlias = "str | os.PathLike[str] | RangeSource"
 """A file, a folder, an index, the name of a model, a URL, or a `max_weights.remote.source`."""
@@ -46,27 +41,15 @@ class Module(Protocol):
 Tensors: TypeAlias = "Mapping[str, object] | Module"
 """Tensors in memory: {name: tensor} of any library, or a module."""
 
+# fmt: off
 SAFETENSORS_DTYPES: dict[DType | str, str] = {
-    DType.bool: "BOOL",
-    DType.uint8: "U8",
-    DType.int8: "I8",
-    DType.uint16: "U16",
-    DType.int16: "I16",
-    DType.uint32: "U32",
-    DType.int32: "I32",
-    DType.uint64: "U64",
-    DType.int64: "I64",
-    DType.float16: "F16",
-    DType.bfloat16: "BF16",
-    DType.float32: "F32",
-    DType.float64: "F64",
-    DType.complex64: "C64",
-    DType.float8_e4m3fn: "F8_E4M3",
-    DType.float8_e4m3fnuz: "F8_E4M3FNUZ",
-    DType.float8_e5m2: "F8_E5M2",
-    DType.float8_e5m2fnuz: "F8_E5M2FNUZ",
-    DType.float8_e8m0fnu: "F8_E8M0",
+    DType.bool: "BOOL", DType.uint8: "U8", DType.int8: "I8", DType.uint16: "U16", DType.int16: "I16",
+    DType.uint32: "U32", DType.int32: "I32", DType.uint64: "U64", DType.int64: "I64", DType.float16: "F16",
+    DType.bfloat16: "BF16", DType.float32: "F32", DType.float64: "F64", DType.complex64: "C64",
+    DType.float8_e4m3fn: "F8_E4M3", DType.float8_e4m3fnuz: "F8_E4M3FNUZ", DType.float8_e5m2: "F8_E5M2",
+    DType.float8_e5m2fnuz: "F8_E5M2FNUZ", DType.float8_e8m0fnu: "F8_E8M0",
 }
+# fmt: on
 """What safetensors files call dtypes."""
 
 

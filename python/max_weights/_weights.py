@@ -38,23 +38,13 @@ if TYPE_CHECKING:
     from max_weights._weight_data import WeightData
     from max_weights.graph._weight import Weight
 
+# fmt: off
 __all__ = [
-    "RESERVED",
-    "GGUFWeights",
-    "Metadata",
-    "Objects",
-    "Placeholder",
-    "PytorchWeights",
-    "SafetensorWeights",
-    "WeightInfo",
-    "WeightInfos",
-    "Weights",
-    "WeightsAdapter",
-    "WeightsFormat",
-    "WeightsNode",
-    "load_weights",
+    "RESERVED", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights", "SafetensorWeights",
+    "WeightInfo", "WeightInfos", "Weights", "WeightsAdapter", "WeightsFormat", "WeightsNode", "load_weights",
     "weights_format",
 ]
+# fmt: on
 
 
 @runtime_checkable
@@ -143,23 +133,12 @@ class Weights(Protocol):
         ...
 
 
+# fmt: off
 RESERVED = (
-    "allocate",
-    "allocate_as_bytes",
-    "allocated_weights",
-    "children",
-    "close",
-    "data",
-    "exists",
-    "items",
-    "load",
-    "metadata",
-    "name",
-    "numpy",
-    "save",
-    "stream",
-    "torch",
+    "allocate", "allocate_as_bytes", "allocated_weights", "children", "close", "data", "exists", "items", "load",
+    "metadata", "name", "numpy", "save", "stream", "torch",
 )
+# fmt: on
 """Names that a node keeps for itself: a weight or a branch of such a name is reached by `weights["name"]`."""
 
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]

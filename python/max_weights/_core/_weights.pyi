@@ -138,7 +138,8 @@ class Node:
         the dtypes of ml_dtypes. ArgumentError for packed blocks; `data().to_buffer()` has their bytes.
         """
     def torch(self) -> _torch.Tensor:
-        """Return the weight's tensor as a torch tensor, a view where `data()` is one. ArgumentError for packed blocks."""
+        """Return the weight's tensor as a torch tensor, a view where `data()` is one. ArgumentError for packed
+        blocks."""
     @property
     def _root(self) -> Self: ...
     @property

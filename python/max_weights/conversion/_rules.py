@@ -7,19 +7,12 @@ from dataclasses import dataclass, field, fields
 
 from max_weights.errors import ArgumentError
 
+# fmt: off
 __all__ = [
-    "Add",
-    "Concatenate",
-    "ConversionRule",
-    "Deinterleave",
-    "Interleave",
-    "Size",
-    "Split",
-    "Stack",
-    "Step",
-    "Transpose",
+    "Add", "Concatenate", "ConversionRule", "Deinterleave", "Interleave", "Size", "Split", "Stack", "Step", "Transpose",
     "Unstack",
 ]
+# fmt: on
 
 Size = int | str
 """A number, or its name in a model's config.json: `num_attention_heads`, or a sum, `kv_lora_rank+qk_rope_head_dim`."""
