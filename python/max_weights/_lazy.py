@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._checkpoints import SAFETENSORS_DTYPES, tree_of
+from max_weights._checkpoints import tree_of
 from max_weights._core import Ahead, load_tensors
 from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
 from max_weights._loading import restore_torch_dtype
+from max_weights._memory_source import SAFETENSORS_DTYPES
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
