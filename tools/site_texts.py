@@ -14,7 +14,7 @@ from typing import Any
 
 import griffe
 
-PACKAGE, COMPILED = "max_weights", "_core"
+PACKAGE, COMPILED, OPERATIONS = "max_weights", "_core", "graph.ops"
 
 
 class CompiledTexts(griffe.Extension):
@@ -32,6 +32,9 @@ class CompiledTexts(griffe.Extension):
         """Do so once the package is loaded."""
         if pkg.path == PACKAGE:
             complete(pkg[COMPILED], importlib.import_module(f"{PACKAGE}.{COMPILED}"))
+            for module in pkg[OPERATIONS].members.values():
+                if isinstance(module, griffe.Module):
+                    made_by_functions(module, importlib.import_module(module.path))
 
 
 def unpack(function: griffe.Function) -> None:
@@ -50,6 +53,33 @@ def unpack(function: griffe.Function) -> None:
                 annotation, default = annotation.slice, None
             keyword = griffe.ParameterKind.keyword_only
             function.parameters.add(griffe.Parameter(name, annotation=annotation, kind=keyword, default=default))
+
+
+def made_by_functions(module: griffe.Module, value: types.ModuleType) -> None:
+    """Show as functions what other functions return, as most operations of graphs are."""
+    for name, function in vars(value).items():
+        member = module.members.get(name)
+        if not inspect.isfunction(function) or not isinstance(member, griffe.Attribute | None):
+            continue
+        kinds = {one.name: one for one in griffe.ParameterKind}
+        signature = inspect.signature(function)
+        parameters = griffe.Parameters(
+            *(
+                griffe.Parameter(
+                    one.name,
+                    annotation=None if one.annotation is one.empty else str(one.annotation),
+                    kind=kinds[one.kind.name.lower()],
+                    default=None if one.default is one.empty else repr(one.default),
+                )
+                for one in signature.parameters.values()
+            )
+        )
+        made = griffe.Function(name, parameters=parameters, returns=str(signature.return_annotation))
+        made.lineno = member.lineno if member else None
+        if text := inspect.getdoc(function):
+            made.docstring = griffe.Docstring(text, parent=made)
+            examples_of(made)
+        module.set_member(name, made)
 
 
 def examples_of(described: griffe.Object) -> None:

@@ -107,10 +107,9 @@ _MARK = "# Written by tools/surface.py from the imports above: run it after each
 
 def file_of(path: str) -> Path:
     """Return the file of a dotted path of MAX."""
-    below = any(other.startswith(f"{path}.") for other in PATHS)
     place = PACKAGE.joinpath(*path.split("."))
-    moved = path.startswith(("graph.", "nn.")) and place.with_name(f"_{place.name}.py").exists()
-    return place / "__init__.py" if below or moved else place.with_suffix(".py")
+    below = any(other.startswith(f"{path}.") for other in PATHS)
+    return place / "__init__.py" if below else place.with_suffix(".py")
 
 
 def all_of(module: str) -> list[str]:
@@ -124,7 +123,7 @@ def all_of(module: str) -> list[str]:
 
 def filled(start: str, words: list[str], brackets: str) -> str:
     """Return words in lines of 120 characters, between brackets; these are left out of an import that fits in one."""
-    opened, closed = brackets
+    opened, closed = brackets[0], brackets[1]
     line = f"{start}{', '.join(words)}" if opened == "(" else f"{start}{opened}{', '.join(words)}{closed}"
     if len(line) <= 120:
         return f"{line}\n"

@@ -123,11 +123,7 @@ class LazyCast:
         return source.shape if self.dtype is source.dtype else source.logical_shape
 
     def to_buffer(self) -> Buffer:
-        """Return the data; two threads that ask first at the same time may both convert, with the same result.
-
-        Raises:
-            DeviceError: the GPU does not exist, or has too little memory.
-        """
+        """Return the data; two threads that ask first at the same time may both convert, with the same result."""
         source = self._source
         if self._buffer is None and source is not None:
             self._buffer = (

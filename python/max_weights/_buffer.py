@@ -49,12 +49,7 @@ _PACKED = (DType.float4_e2m1fn, DType.float6_e2m3fn, DType.float6_e3m2fn)
 
 
 def to_numpy(buffer: Buffer) -> Array:
-    """Return the tensor as a NumPy array over the same memory, which the array keeps alive.
-
-    Raises:
-        ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
-        UnsupportedError: a packed dtype, with less than a byte per element, which NumPy cannot view.
-    """
+    """Return the tensor as a NumPy array over the same memory, which the array keeps alive."""
     import numpy as np
 
     dtype = buffer.dtype
@@ -78,12 +73,7 @@ def to_numpy(buffer: Buffer) -> Array:
 
 
 def to_torch(buffer: Buffer) -> torch.Tensor:
-    """Return the tensor as a torch tensor over the same memory, which that keeps alive.
-
-    Raises:
-        ImportError: torch is missing.
-        BufferError: the strides go backward, which torch does not support.
-    """
+    """Return the tensor as a torch tensor over the same memory, which that keeps alive."""
     from torch.utils.dlpack import from_dlpack
 
     tensor: torch.Tensor = from_dlpack(buffer)
@@ -91,11 +81,7 @@ def to_torch(buffer: Buffer) -> torch.Tensor:
 
 
 def array(buffer: Buffer, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-    """Implement NumPy's `__array__` protocol.
-
-    Raises:
-        ValueError: `copy=False` with another dtype.
-    """
+    """Implement NumPy's `__array__` protocol."""
     converts = dtype is not None and buffer.dtype.to_numpy() != dtype
     if converts and copy is False:
         raise ValueError(f"converting {buffer.dtype} to {dtype} needs a copy, and copy=False forbids it")
@@ -107,14 +93,7 @@ def array(buffer: Buffer, dtype: npt.DTypeLike | None = None, copy: bool | None 
 
 
 def from_numpy(array: object) -> Buffer:
-    """Return a tensor over the memory of an array, which it keeps alive.
-
-    Bytes in the other order are swapped into a copy.
-
-    Raises:
-        TypeError: it is not an array.
-        ValueError: a dtype that has no `DType`.
-    """
+    """Return a tensor over the memory of an array, which it keeps alive; foreign byte order makes a copy."""
     import numpy as np
 
     if not isinstance(array, np.ndarray | np.generic):
@@ -215,11 +194,7 @@ def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
 
 
 def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Array:
-    """Return an array of a pickle from its bytes, dtype as NumPy spells it, shape, and whether it is in Fortran order.
-
-    Raises:
-        ValueError: the bytes do not fit the shape.
-    """
+    """Return an array of a pickle from its bytes, its dtype as NumPy spells it, its shape and order."""
     import numpy as np
 
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")
@@ -237,11 +212,7 @@ def writable_unsaid(producer: object) -> bool:
 
 
 def writable(out: object) -> Any:
-    """Return the tensor over the memory of `out`, to write to; or `out` itself, if DLPack has to be asked for it.
-
-    Raises:
-        ValueError: what is written would not arrive in `out`.
-    """
+    """Return the tensor over the memory of `out`, to write to; or `out` itself, if DLPack has to be asked for it."""
     if isinstance(out, Buffer):
         return out
     if isinstance(out, WeightsNode):

@@ -21,9 +21,9 @@ __all__ = [
     "Checkpoint",
     "CheckpointPath",
     "Tensors",
-    "host_buffer",
     "infos",
     "opened",
+    "paths_of",
     "tensors_of",
     "tree_of",
 ]
@@ -101,7 +101,7 @@ def tree_of(checkpoint: Checkpoint | Tensors, verb: str, *, tensors: bool = Fals
         return checkpoint
     if tensors and (named := tensors_of(checkpoint)) is not None:
         return open_weights([_source(named)])
-    return open_weights(_paths(checkpoint, verb, tensors=tensors))
+    return open_weights(paths_of(checkpoint, verb, tensors=tensors))
 
 
 def tensors_of(checkpoint: object) -> dict[str, object] | None:
@@ -113,22 +113,13 @@ def tensors_of(checkpoint: object) -> dict[str, object] | None:
     return dict(checkpoint) if isinstance(checkpoint, Mapping) else None
 
 
-def host_buffer(name: str, tensor: object) -> Buffer:
-    """Return a tensor of any library as a Buffer of the host, contiguous: its own memory, where it is that.
-
-    Raises:
-        TypeError: it is no tensor, or the name is no text.
-        ArgumentError: it has no elements in memory, or they are packed in blocks (a ValueError).
-    """
-    buffer = _buffer(name, tensor)
-    return (buffer if buffer.device.label == "cpu" else buffer.to("cpu")).contiguous()
-
-
 def _buffer(name: str, tensor: object) -> Buffer:
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors must be text, not {name!r}")
     if isinstance(tensor, WeightsNode):
         tensor = tensor.data()
+    if isinstance(refusal := getattr(tensor, "refusal", None), Exception):
+        raise refusal.with_traceback(None)  # what it has are bytes, and no values
     if getattr(getattr(tensor, "quantization_encoding", None), "is_gguf", False):
         raise ArgumentError(f"tensor '{shown(name)}' is packed in blocks: decode it with astype(), or give its tree")
     torch = sys.modules.get("torch")
@@ -152,7 +143,6 @@ def _source(tensors: Mapping[str, object]) -> RangeSource:
             raise UnsupportedError(f"{what}: safetensors files, as which tensors in memory are read, have none such")
         header[name] = {"dtype": dtype, "shape": list(buffer.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     head = len(text).to_bytes(8, "little") + text
 
     @lru_cache(maxsize=4)
@@ -179,7 +169,7 @@ def _source(tensors: Mapping[str, object]) -> RangeSource:
     return RangeSource(read, starts[-1], "memory://tensors", b"")
 
 
-def _paths(checkpoint: object, verb: str, *, tensors: bool) -> list[CheckpointPath]:
+def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[CheckpointPath]:
     if isinstance(checkpoint, (str, os.PathLike, RangeSource)):
         return [checkpoint]
     wrong: object = checkpoint

@@ -28,9 +28,10 @@ from max_weights._core import (
     write_delta,
 )
 from max_weights._delta_layout import fitting_layout
-from max_weights._delta_memory import Rename, Transaction, memory_tensors, named_tensors
+from max_weights._delta_memory import Applying, Rename, memory_tensors, named_tensors
 from max_weights._group_options import refuse_group_options
 from max_weights._progress import progress_of
+from max_weights._transaction import Transaction
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -55,10 +56,6 @@ __all__ = [
     "follow",
     "read",
 ]
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
 
 
 # What other libraries write last into a folder that is a delta.
@@ -351,10 +348,15 @@ def apply_into(
     names = sorted_tensors.names()
     if group is None and not sorted_tensors.ranks:
         refuse_group_options("apply_into", rank_timeout=rank_timeout)
-        return AppliedDelta(*Transaction(paths, sorted_tensors).apply(names, progress))
+        with Transaction() as transaction:
+            applying = Applying(paths, sorted_tensors, names, transaction)
+            applying.to_own(progress)
+            return AppliedDelta(*applying.counts)
     from max_weights._ranks.deltas import apply_in_group
 
-    return AppliedDelta(*apply_in_group(paths, sorted_tensors, group=group, timeout=rank_timeout, progress=progress))
+    return AppliedDelta(
+        *apply_in_group(paths, sorted_tensors, group=group, rank_timeout=rank_timeout, progress=progress)
+    )
 
 
 @overload

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from max_weights._core import DeltaLog, apply_deltas_to, shown
@@ -13,8 +14,9 @@ from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
+    from max_weights._transaction import Transaction
 
-__all__ = ["Counts", "MemoryTensors", "Rename", "Transaction", "memory_tensors", "named_tensors"]
+__all__ = ["Applying", "Counts", "MemoryTensors", "Rename", "memory_tensors", "named_tensors"]
 
 Rename: TypeAlias = "Callable[[str], str | None] | Mapping[str, str] | str | None"
 Counts = tuple[int, int, int]
@@ -103,66 +105,46 @@ def _renamed(name: str, rename: Callable[[str], str | None] | Mapping[str, str] 
     return rename(name)
 
 
-class Transaction:
-    """What deltas change in the memory of this process, until it is undone or kept."""
+class Applying:
+    """Deltas that are applied to the memory of this process, as a part of a transaction.
 
-    def __init__(self, paths: Sequence[str], tensors: MemoryTensors) -> None:
-        self._paths, self._tensors = paths, tensors
+    `names` are those of all tensors that deltas may change, also of those that other ranks have.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], tensors: MemoryTensors, names: Iterable[str], transaction: Transaction
+    ) -> None:
+        self._paths, self._tensors, self._names, self.transaction = paths, tensors, sorted(names), transaction
         self._log = DeltaLog()
-        self._written: list[tuple[list[str], Any]] = []
+        self.counts: Counts = (0, 0, 0)
 
-    def apply(self, names: Sequence[str], progress: Progress | bool | None) -> Counts:
-        """Change the tensors of the host and of devices. If one cannot be changed, all are what they were."""
+    def to_own(self, progress: Progress | bool | None) -> None:
+        """Change the tensors of the host, and those of devices, which are copied to the host one after the other."""
         report, close = progress_of(progress)
         try:
-            self._written.extend(([name], tensor) for name, tensor in self._tensors.host)
-            counts = self.apply_to(self._tensors.host, names, report)
-            for own, tensor in self._tensors.devices:
-                host = tensor.cpu()
-                changed = self.apply_to([(name, host) for name in own], names)
-                if changed[0] or changed[2]:
-                    self._written.append((own, tensor))
-                    tensor.copy_(host)
-                counts = (counts[0] + changed[0], counts[1] + changed[1], counts[2] + changed[2])
-        except BaseException as error:
-            self._undo_after(error)
-            raise
+            host = self._tensors.host
+            self.transaction.on_undo(lambda: self._log.undo(host))
+            self._apply(host, report)
+            for names, tensor in self._tensors.devices:
+                self.transaction.on_undo(partial(self._undo_on_device, names, tensor))
+                copy = tensor.cpu()
+                if self.to(names, copy):
+                    tensor.copy_(copy)
         finally:
             close()
-        return counts
 
-    def apply_to(
-        self,
-        tensors: Sequence[tuple[str, Any]],
-        names: Sequence[str],
-        progress: Callable[[int, int], object] | None = None,
-    ) -> Counts:
-        """Change tensors of the host, and keep what is replaced; `names` are those of all tensors."""
+    def to(self, names: Sequence[str], host: Any) -> bool:
+        """Change a copy of a tensor that has these names, and return whether it was changed."""
+        changed = self._apply([(name, host) for name in names])
+        return bool(changed[0] or changed[2])
+
+    def _apply(self, tensors: Sequence[tuple[str, Any]], progress: Progress | None = None) -> Counts:
         tied = self._tensors.may_be_tied
-        return apply_deltas_to(self._paths, tensors, self._log, others=names, may_be_tied=tied, progress=progress)
+        done = apply_deltas_to(self._paths, tensors, self._log, others=self._names, may_be_tied=tied, progress=progress)
+        self.counts = tuple(map(sum, zip(self.counts, done, strict=True)))  # type: ignore[assignment]
+        return done
 
-    def undo(self) -> None:
-        """Make all tensors of the host and of devices what they were."""
-        written, self._written = self._written, []
-        host = [(names[0], tensor) for names, tensor in written if not _is_on_device(tensor)]
-        self._log.undo(host)
-        for names, tensor in written:
-            if _is_on_device(tensor):
-                copy = tensor.cpu()
-                self.undo_in([(name, copy) for name in names])
-                tensor.copy_(copy)
-
-    def undo_in(self, tensors: Sequence[tuple[str, Any]]) -> None:
-        """Make tensors of the host what they were."""
-        self._log.undo(tensors)
-
-    def _undo_after(self, error: BaseException) -> None:
-        try:
-            self.undo()
-        except Exception as failed:
-            error.add_note(f"not all tensors could be made what they were: {failed}; load the weights again")
-
-
-def _is_on_device(tensor: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu"
+    def _undo_on_device(self, names: Sequence[str], tensor: Any) -> None:
+        copy = tensor.cpu()
+        self._log.undo([(name, copy) for name in names])
+        tensor.copy_(copy)

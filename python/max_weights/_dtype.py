@@ -392,19 +392,17 @@ for _name in DType._member_map_:
 _PREFIXES = ("dtype.", "torch.", "jax.numpy.", "numpy.", "np.", "jnp.", "ml_dtypes.")
 
 # Lower-case names other than the members' own: of safetensors, of NumPy, of torch, and common ones.
-_ALIASES = dict(
-    pair.split("=")
-    for pair in """
-        c64=complex64 f4=float4_e2m1fn f6_e2m3=float6_e2m3fn f6_e3m2=float6_e3m2fn f8_e8m0=float8_e8m0fnu
-        f8_e4m3=float8_e4m3fn f8_e4m3fnuz=float8_e4m3fnuz f8_e5m2=float8_e5m2 f8_e5m2fnuz=float8_e5m2fnuz
-        f16=float16 bf16=bfloat16 f32=float32 f64=float64 u8=uint8 i8=int8 u16=uint16 i16=int16 u32=uint32
-        i32=int32 u64=uint64 i64=int64
-        |b1=bool |i1=int8 <i2=int16 <i4=int32 <i8=int64 |u1=uint8 <u2=uint16 <u4=uint32 <u8=uint64 <f2=float16
-        <f4=float32 <f8=float64 <c8=complex64 bool_=bool single=float32
-        float4_e2m1fn_x2=float4_e2m1fn
-        half=float16 double=float64 short=int16 long=int64 fp16=float16 fp32=float32 fp64=float64
-    """.split()
-)
+_ALIAS_PAIRS = """
+    c64=complex64 f4=float4_e2m1fn f6_e2m3=float6_e2m3fn f6_e3m2=float6_e3m2fn f8_e8m0=float8_e8m0fnu
+    f8_e4m3=float8_e4m3fn f8_e4m3fnuz=float8_e4m3fnuz f8_e5m2=float8_e5m2 f8_e5m2fnuz=float8_e5m2fnuz
+    f16=float16 bf16=bfloat16 f32=float32 f64=float64 u8=uint8 i8=int8 u16=uint16 i16=int16 u32=uint32
+    i32=int32 u64=uint64 i64=int64
+    |b1=bool |i1=int8 <i2=int16 <i4=int32 <i8=int64 |u1=uint8 <u2=uint16 <u4=uint32 <u8=uint64 <f2=float16
+    <f4=float32 <f8=float64 <c8=complex64 bool_=bool single=float32
+    float4_e2m1fn_x2=float4_e2m1fn
+    half=float16 double=float64 short=int16 long=int64 fp16=float16 fp32=float32 fp64=float64
+"""
+_ALIASES = dict(pair.split("=") for pair in _ALIAS_PAIRS.split())
 
 # torch's meaning of words that mean something else elsewhere.
 _TORCH_ALIASES = {"float": "float32", "int": "int32", "cfloat": "complex64"}

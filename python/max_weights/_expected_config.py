@@ -63,10 +63,20 @@ def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
     Args:
         path: A `config.json`, or the folder that contains it.
 
+    Returns:
+        The content of a file for `max-weights validate --expect`.
+
     Raises:
         ImportError: transformers or torch is missing.
         ArgumentError: this is not the configuration of a model (a ValueError).
         UnsupportedError: a class that transformers does not have, or that it cannot build; packed weights.
+
+    Example:
+        >>> from pathlib import Path
+        >>> config = '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}'
+        >>> _ = Path("config.json").write_text(config)
+        >>> max_weights.expectation_of_config("config.json")["tensors"]["h.0.attn.c_attn.weight"]
+        {'shape': [8, 24]}
     """
     file = Path(path)
     if file.is_dir():

@@ -78,5 +78,9 @@ def release_memory() -> int:
 
     Returns:
         How many bytes that were.
+
+    Example:
+        >>> max_weights.release_memory() >= 0
+        True
     """
     return _core.release_memory() + fingerprint_cache.clear()

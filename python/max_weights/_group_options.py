@@ -14,16 +14,7 @@ _MAX_TIMEOUT = 1_000_000_000
 
 
 def refuse_group_options(verb: str, *, rank_timeout: float = TIMEOUT, spread: str = "auto") -> None:
-    """Refuse the options of several ranks where there is one process.
-
-    Args:
-        verb: What is called, for messages.
-        rank_timeout: For how many seconds ranks wait.
-        spread: Who reads for whom.
-
-    Raises:
-        ArgumentError: one of them is set (a ValueError).
-    """
+    """Refuse the options of several ranks where there is one process."""
     require_timeout(rank_timeout)
     for option, is_set in (("rank_timeout", rank_timeout != TIMEOUT), ("spread", spread != "auto")):
         if is_set:
@@ -34,21 +25,13 @@ def refuse_group_options(verb: str, *, rank_timeout: float = TIMEOUT, spread: st
 
 
 def require_spread(spread: str) -> None:
-    """Check who reads for whom.
-
-    Raises:
-        ArgumentError: it is none of the words for that (a ValueError).
-    """
+    """Check who reads for whom."""
     if spread not in ("auto", "rank", "node", "world"):
         raise ArgumentError(f"spread must be 'auto', 'rank', 'node' or 'world', not {spread!r}")
 
 
 def require_timeout(timeout: float) -> None:
-    """Check for how many seconds ranks wait.
-
-    Raises:
-        ArgumentError: it is no number above 0, or is longer than clocks count (a ValueError).
-    """
+    """Check for how many seconds ranks wait."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise ArgumentError(f"rank_timeout must be a number of seconds above 0, not {timeout!r}")
     if timeout > _MAX_TIMEOUT:

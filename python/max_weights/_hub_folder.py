@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from max_weights._checkpoints import opened
 from max_weights._core import GGUFWeights, infos, place_file, shown
 from max_weights._dtype import DType
 from max_weights._expected_config import expectation_of_config, quiet
@@ -31,17 +32,18 @@ from max_weights.conversion._view import rules_between
 from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
     from transformers import PretrainedConfig
 
     from max_weights._buffer import Array
+    from max_weights._checkpoints import Checkpoint
     from max_weights._dtype import DTypeLike
     from max_weights._typing import JSONObject
     from max_weights._weights import WeightsNode
 
-__all__ = ["hub_names", "names_of", "write_hub_files"]
+__all__ = ["names_of", "write_hub_files"]
 
 StrPath = str | os.PathLike[str]
 
@@ -68,36 +70,21 @@ _OF_READING = ("is_local", "local_files_only", "name_or_path")
 _INSTALL = "pip install transformers torch gguf"
 
 
-def hub_names(paths: StrPath | Iterable[StrPath]) -> JSONObject:
+def names_of(checkpoint: Checkpoint) -> JSONObject:
     """Return the names of the weights of a GGUF file in a Hugging Face checkpoint.
 
-    Args:
-        paths: The file, or those of a set.
-
-    Returns:
-        `names`: {name in the file: name}; `heads`: {name in the file: number of heads} of the weights whose rows are in
-        another order in the file, with pairs of rows where a checkpoint has halves of a head; `amounts`: {name in the
-        file: what is added to its elements}; `left_out`: the weights that such a checkpoint does not have.
-
-    Raises:
-        UnsupportedError: not a GGUF file, an architecture that gguf-py has no names for, or one whose files have other
-            values or shapes than a checkpoint.
-        ArgumentError: no number of heads, or two weights with the same name (a ValueError).
-        ImportError: gguf-py is missing.
+    `names`: {name in the file: name}; `heads`: {name in the file: number of heads} of the weights whose rows are in
+    another order in the file, with pairs of rows where a checkpoint has halves of a head; `amounts`: {name in the file:
+    what is added to its elements}; `left_out`: the weights that such a checkpoint does not have.
     """
-    with load_weights(paths) as node:
-        return names_of(node)
-
-
-def names_of(node: WeightsNode) -> JSONObject:
-    """Return what `hub_names` gives, for a tree that is open."""
-    if not isinstance(node, GGUFWeights):
-        raise UnsupportedError("this is not a GGUF file; names in other files are already those of Hugging Face")
-    names = [info.name for info in infos(node)]
-    _check_values(node, names)
-    without = left_out(names)
-    names = [name for name in names if name not in set(without)]
-    new, heads, amounts = from_gguf(node, names)
+    with opened(checkpoint, "convert") as node:
+        if not isinstance(node, GGUFWeights):
+            raise UnsupportedError("this is not a GGUF file; names in other files are already those of Hugging Face")
+        names = [info.name for info in infos(node)]
+        _check_values(node, names)
+        without = left_out(names)
+        names = [name for name in names if name not in set(without)]
+        new, heads, amounts = from_gguf(node, names)
     for name, count in heads.items():
         if count < 1:
             raise ArgumentError(
@@ -134,30 +121,11 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
 
 
 def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = None, *, sync: bool = True) -> JSONObject:
-    """Write the files that `from_pretrained` needs beside the weights.
+    """Write the configuration and the tokenizer that `from_pretrained` needs beside the weights of a GGUF file.
 
-    They are `config.json`, `generation_config.json` and the tokenizer.
-
-    They are made first and then put in place, each as a whole; `config.json` is the last. The weights are those of
-    `load_weights(path).save(folder, rename="hf", max_shard_size=...)`.
-
-    Args:
-        path: The GGUF file; of a set, the first.
-        folder: The folder to write to; it is created if it does not exist.
-        dtype: The dtype of the weights, which the configuration records. `None`: that of the files.
-        sync: Wait until the bytes are on the disk.
-
-    Returns:
-        `files`: the names of the files that were written; `left_out`: the weights that a checkpoint does not have;
-        `not_loaded`: the weights that the model does not have, so that transformers does not load them; `notes`: facts
-        that the configuration cannot express, as sentences.
-
-    Raises:
-        ImportError: transformers, torch or gguf-py is missing.
-        UnsupportedError: an architecture or a tokenizer that transformers cannot read from GGUF files, or whose renamed
-            weights would give another model; a model that has other weights than the file.
-        ArgumentError: a dtype that models do not have (a ValueError).
-        OSError: the system refuses.
+    They are made first and then put in place, each as a whole; `config.json` is the last. `files`: their names;
+    `left_out`: the weights that a checkpoint does not have; `not_loaded`: those that the model does not have, so that
+    transformers does not load them; `notes`: facts that the configuration cannot express, as sentences.
     """
     kind = None if dtype is None else str(DType(dtype).name)
     if kind not in (None, *_DTYPES):
@@ -249,11 +217,7 @@ def _config(transformers: ModuleType, source: Path, metadata: Mapping[str, objec
 
 
 def _set_scaling(config: PretrainedConfig, factors: Mapping[str, Array]) -> list[str]:
-    """Set how positions are scaled, and return notes on what could not be set.
-
-    GGUF files have the divisors of the frequencies, and transformers the rule that gives them. Divisors that follow no
-    known rule are noted.
-    """
+    """Set how positions are scaled, by the rule that gives the file's divisors; note those of no known rule."""
     notes = []
     for name, divisors in factors.items():
         if (divisors == 1).all():
@@ -371,7 +335,7 @@ def _main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     try:
         if options.action == "names":
-            result = hub_names(options.gguf)
+            result = names_of(options.gguf)
         elif options.action == "rules":
             result = _rules_of(options.path, options.layout)
         else:

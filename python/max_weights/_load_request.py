@@ -132,19 +132,7 @@ class LoadRequest:
     def resolve(
         self, node: WeightsNode, *, unpack: DType | str = _UNPACK, quantized: Quantized | None = None
     ) -> ResolvedRequest:
-        """Look up what is asked for among the weights at and below a node.
-
-        Args:
-            node: The node.
-            unpack: What packed blocks become that the request says nothing of; or what to do, for the error that they
-                are.
-            quantized: What quantized weights become of which the request says nothing. Default: nothing.
-
-        Raises:
-            WeightNotFoundError: a name or a pattern that fits no weight.
-            ArgumentError: two weights get one name, a mapping is empty, nothing says what packed blocks become, or a
-                dtype is for a quantized weight that cannot be decoded (a ValueError).
-        """
+        """Look up what is asked for among the weights at and below a node."""
         rename, decoding = self.rename, self._decoding(node, quantized)
         if decoding is not None:
             node = decoding.node
@@ -242,12 +230,7 @@ class LoadRequest:
     def _dtypes(
         self, chosen: list[WeightInfo], every: Callable[[], Iterable[str]], unpack: DType | str
     ) -> list[DType | None]:
-        """Return the dtype of each weight; `None` for the one in the file.
-
-        Raises:
-            WeightNotFoundError: a pattern fits no weight.
-            ArgumentError: nothing says what packed blocks become (a ValueError).
-        """
+        """Return the dtype of each weight; `None` for the one in the file."""
         if isinstance(self.dtype, Mapping):
             require_effect("dtype", self.dtype, [info.name for info in chosen], every)
             by_name = {pattern: DType(dtype) for pattern, dtype in self.dtype.items()}
@@ -288,11 +271,7 @@ class Decoding(NamedTuple):
     """Whether parts of quantized weights are kept as they are."""
 
     def checked(self, chosen: list[WeightInfo], dtypes: list[DType | None], *, all_decoded: bool) -> list[DType | None]:
-        """Return the dtypes of weights, with none for those that are kept as they are.
-
-        Raises:
-            ArgumentError: one is for a tensor that is a part of a quantized weight, or for codes without known scales.
-        """
+        """Return the dtypes of weights, with none for those that are kept as they are."""
         checked = []
         for info, to in zip(chosen, dtypes, strict=True):
             is_part, is_unknown = info.name in self.stored.parts, info.name in self.stored.unknown

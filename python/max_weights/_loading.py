@@ -6,10 +6,10 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from max_weights._checkpoints import opened
-from max_weights._core import GGUFWeights, data_of_all, load_tensors, shown
+from max_weights._core import GGUFWeights, buffers, data_of_all, load_tensors, shown
 from max_weights._garbage import gc_paused
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
@@ -44,6 +44,7 @@ __all__ = [
     "converter",
     "is_lazy",
     "load",
+    "load_arrays",
     "load_ranks",
     "load_resolved",
     "log_choice",
@@ -52,6 +53,7 @@ __all__ = [
     "restore_torch_dtype",
 ]
 
+_Array = TypeVar("_Array")
 Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
@@ -248,13 +250,7 @@ def load_resolved(
 ) -> list[Any]:
     """Load what was resolved, in its order.
 
-    Args:
-        request: Which weights, as which dtype, and which part of each.
-        how: How they are read.
-        convert: Turns a `Buffer` into a tensor of a framework.
-        places: Devices, each with the number of weights that go there; default: host memory.
-        out: Memory to write to, by new name.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
+    `places` are devices, each with the number of weights that go there; default: host memory.
     """
     outs = request.by_position({} if out is None else out)
     expected = None if how.read.digests is None else request.digests(how.read.digests)
@@ -279,11 +275,7 @@ def load_resolved(
 
 
 def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | None) -> DeviceLike | None:
-    """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`.
-
-    Raises:
-        DeviceError: some of the memory is elsewhere.
-    """
+    """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`."""
     if not out:
         return device
     from max_weights._devices import place
@@ -335,11 +327,7 @@ def log_choice(what: str, choice: str) -> None:
 
 
 def require_options(function: str, options: LoadOptions) -> None:
-    """Refuse a keyword argument that `WeightsNode.load` does not have, by the name of the function that was called.
-
-    Raises:
-        TypeError: there is one.
-    """
+    """Refuse a keyword argument that `WeightsNode.load` does not have, by the name of the function that was called."""
     for name in options:
         if name not in TensorsOptions.__optional_keys__ and name not in LoadOptions.__optional_keys__:
             ReadOptions.of(function, None, {name: None})
@@ -365,6 +353,19 @@ def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, W
         (new, weight.to_buffer(), info)
         for new, weight, info in zip(request.new_names, data, request.infos, strict=True)
     ]
+
+
+def load_arrays(
+    checkpoint: Checkpoint, framework: str, options: LoadOptions, convert: Callable[[Buffer], _Array]
+) -> dict[str, _Array]:
+    """Load a checkpoint as arrays: views, where the options say nothing else."""
+    require_options("load_file", options)
+    with opened(checkpoint, "load_file") as weights:
+        if not is_lazy(options):
+            return weights.load(framework=framework, **options)
+        some = chosen(weights, options)
+        pairs = buffers(weights) if some is None else ((name, buffer) for name, buffer, _ in some)
+        return {name: convert(buffer) for name, buffer in pairs}
 
 
 def converter(framework: str | None) -> Convert:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from max_weights._progress import Progress
     from max_weights._quantization import QuantizationEncoding
     from max_weights._read_options import ReadKeywords, ReadOptions
-    from max_weights._saving import TreeOptions
+    from max_weights._saving import SaveOptions
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
     from max_weights.graph._weight import Weight
@@ -279,7 +279,7 @@ class WeightsNode(Node):
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(
-        self, path: str | PathLike[str], metadata: Mapping[str, Any] | None = None, **options: Unpack[TreeOptions]
+        self, path: str | PathLike[str], metadata: Mapping[str, Any] | None = None, **options: Unpack[SaveOptions]
     ) -> list[Path]:
         """Save the weights of this tree, or of this branch of it, of any format: `max_weights.save` of it.
 
@@ -289,8 +289,8 @@ class WeightsNode(Node):
             path: `model.safetensors` is one file, `model.gguf` a GGUF file, any other name a folder of safetensors
                 files; this and all others are what they are for `max_weights.save`.
             metadata: Strings by name; of GGUF, numbers, too.
-            **options: `dtype`, `rename`, `select`, `shard`, `max_shard_size`, `name`, `alignment`, `quantize`, `sync`,
-                `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+            **options: `dtype`, `rename`, `select`, `shard`, `max_shard_size`, `name`, `alignment`, `quantize`, `tied`,
+                `strided`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
 
         Returns:
             The paths of the files, an index last.
@@ -302,9 +302,8 @@ class WeightsNode(Node):
             >>> weights.save("decoder", select="model.layers", dtype="bfloat16")
             [PosixPath('decoder/model.safetensors')]
         """
-        from max_weights._saving import TreeOptions, require_options, save
+        from max_weights._saving import save
 
-        require_options("save", TreeOptions, options)
         return save(self, path, metadata, **options)
 
     def allocate(

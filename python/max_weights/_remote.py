@@ -139,6 +139,16 @@ def source(
 
     Returns:
         What `load_weights` opens, alone or in a list of such.
+
+    Raises:
+        TypeError: `read_ranges` is no function.
+        ArgumentError: `size` is below 0 (a ValueError).
+
+    Example:
+        >>> data = open("model.safetensors", "rb").read()
+        >>> one = max_weights.remote.source(lambda ranges: [data[start:end] for start, end in ranges], len(data))
+        >>> len(max_weights.load_weights(one))
+        5
     """
     if not callable(read_ranges):
         raise TypeError(f"read_ranges must be a function of a list of ranges, not {type(read_ranges).__name__}")

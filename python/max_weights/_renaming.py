@@ -159,16 +159,7 @@ def _renamed_gguf(node: WeightsNode) -> WeightsNode:
 
 
 def from_gguf(node: WeightsNode, names: list[str]) -> FromGGUF:
-    """Return what a Hugging Face checkpoint has otherwise than a GGUF file.
-
-    Args:
-        node: The root of a tree of GGUF weights.
-        names: Names of its weights.
-
-    Raises:
-        UnsupportedError: an architecture that gguf-py has no names for.
-        ImportError: gguf-py is missing.
-    """
+    """Return what a Hugging Face checkpoint has otherwise than a GGUF file."""
     architecture = node.metadata.get("general.architecture")
     adds = isinstance(architecture, str) and architecture in _SHIFTED
     shifted = [name for name in names if adds and name.endswith(_NORM)]

@@ -85,7 +85,16 @@ class ReshardPlan:
     """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
 
     def as_json(self) -> dict[str, object]:
-        """Return the plan as JSON data."""
+        """Return the plan as JSON data.
+
+        Returns:
+            What `max-weights reshard --json` prints.
+
+        Example:
+            >>> strategies = {"model.embed_tokens": None}
+            >>> max_weights.reshard(weights, "ranks", 2, strategies=strategies, plan_only=True).as_json()["tp"]
+            2
+        """
         ranks = [
             {"rank": rank, "folder": os.fspath(folder), "tensors": len(self.weights), "bytes": size}
             for rank, (folder, size) in enumerate(zip(self.folders, self.bytes, strict=True))
@@ -234,10 +243,7 @@ def reshard(
 
 
 def _made_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
-    """Make the files that come from the metadata of a GGUF file, in the folder of the first rank.
-
-    Whatever cannot be made is refused before anything is written.
-    """
+    """Make the files that come from the metadata of a GGUF file, for the first rank, before anything is written."""
     first = next(info.file for info in infos(node))
     kind = dtype if isinstance(dtype, str | DType) else None
     return [folder / name for name in write_hub_files(first, folder, kind, sync=sync)["files"]]
@@ -251,10 +257,7 @@ def _plan(
     strategies: Strategies,
     asked: LoadRequest,
 ) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
-    """Return the tree that is split, which of its weights are, the plan, and the files to copy.
-
-    These are `None` if they are made from metadata.
-    """
+    """Return the tree that is split, which of its weights are, the plan, and files to copy, if they are not made."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise ArgumentError(f"world_size must be the number of ranks, at least 1, not {world_size!r}")
     read = {info.file for info in infos(node)}

@@ -113,7 +113,8 @@ def items_of(tensors: Any) -> list[tuple[str, object]]:
     if hasattr(type(tensors), "state_dict"):  # a module of torch or of this package
         return items_of(tensors.state_dict())
     raise TypeError(
-        f"tensors must be {{name: tensor}}, a module, a tree of weights or the path of a checkpoint, not {type(tensors).__name__}"
+        "tensors must be {name: tensor}, a module, a tree of weights or the path of a checkpoint, not "
+        f"{type(tensors).__name__}"
     )
 
 
@@ -124,13 +125,7 @@ def encoding_of(tensor: object) -> QuantizationEncoding | None:
 
 
 def buffer_of(name: str, tensor: object) -> Buffer:
-    """Return the memory of a tensor, whatever its layout and device.
-
-    Raises:
-        TypeError: it is not a tensor, or the name is not a string.
-        ArgumentError: a tensor without elements in memory, or with a dtype that has no counterpart here (a ValueError).
-        UnsupportedError: the data of a weight with such a dtype, which are the bytes as stored in its file.
-    """
+    """Return the memory of a tensor, whatever its layout and device; what cannot be saved is an error that names it."""
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors must be strings, not {name!r}")
     if isinstance(tensor, WeightData) and tensor.refusal is not None:

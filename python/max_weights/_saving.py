@@ -59,43 +59,8 @@ IfExists = Literal["replace", "fail", "same"]
 Strided = Literal["copy", "refuse"]
 
 
-class WriteOptions(TypedDict, total=False):
-    """Options of all that is saved; `save` says what they are."""
-
-    sync: bool
-    read_back: bool
-    progress: Progress | bool | None
-    remote: Remote | None
-    if_exists: IfExists
-    threads: int | None
-
-
-class FileOptions(WriteOptions, total=False):
-    """Options of safetensors files."""
-
-    tied: Tied
-    strided: Strided
-    alignment: int
-
-
-class FolderOptions(FileOptions, total=False):
-    """Options of a folder of them."""
-
-    max_shard_size: int | str | None
-    name: str
-    group: ProcessGroup | None
-    rank_timeout: float
-
-
-class GGUFOptions(WriteOptions, total=False):
-    """Options of GGUF files."""
-
-    quantize: Encoding | Mapping[str, Encoding] | None
-    max_shard_size: int | str | None
-
-
-class TreeOptions(WriteOptions, total=False):
-    """Options of a tree of weights."""
+class SaveOptions(TypedDict, total=False):
+    """The options of `save`, which says what they are, as its other names take them."""
 
     dtype: DTypeOption | None
     rename: Rename | str | None
@@ -103,19 +68,18 @@ class TreeOptions(WriteOptions, total=False):
     shard: Shard | None
     max_shard_size: int | str | None
     name: str
+    tied: Tied
+    strided: Strided
     alignment: int
     quantize: Encoding | Mapping[str, Encoding] | None
-
-
-def require_options(verb: str, keywords: Any, given: Iterable[str]) -> None:
-    """Refuse options that a function does not have.
-
-    Raises:
-        TypeError: one is not among its keywords.
-    """
-    for name in given:
-        if name not in keywords.__optional_keys__:
-            raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
+    group: ProcessGroup | None
+    rank_timeout: float
+    sync: bool
+    read_back: bool
+    progress: Progress | bool | None
+    remote: Remote | None
+    if_exists: IfExists
+    threads: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +106,11 @@ class _Options:
     threads: int | None = None
 
     @classmethod
-    def of(cls, verb: str, keywords: Any, given: Mapping[str, Any]) -> _Options:
-        """Return those that a function takes."""
-        require_options(verb, keywords, given)
+    def of(cls, verb: str, given: SaveOptions) -> _Options:
+        """Return those that were given by name."""
+        for name in given:
+            if name not in SaveOptions.__optional_keys__:
+                raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
         return cls(**given)
 
     def given(self, names: Iterable[str]) -> list[str]:
@@ -268,26 +234,8 @@ def save(
         >>> max_weights.save(weights, "half", dtype="float16", max_shard_size=400)[-1].name
         'model.safetensors.index.json'
     """
-    options = _Options(
-        dtype=dtype,
-        rename=rename,
-        select=select,
-        shard=shard,
-        max_shard_size=max_shard_size,
-        name=name,
-        tied=tied,
-        strided=strided,
-        alignment=alignment,
-        quantize=quantize,
-        group=group,
-        rank_timeout=rank_timeout,
-        sync=sync,
-        read_back=read_back,
-        progress=progress,
-        remote=remote,
-        if_exists=if_exists,
-        threads=threads,
-    )
+    given = dict(locals())
+    options = _Options(**{field.name: given[field.name] for field in fields(_Options)})
     return _save("save", form_of(path, max_shard_size), tensors, path, metadata, options)
 
 
@@ -295,15 +243,15 @@ def save_file(
     tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, str] | None = None,
-    **options: Unpack[FileOptions],
+    **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as one safetensors file, whatever it is called: `save` with fewer options.
+    """Save tensors as one safetensors file, whatever it is called; otherwise as `save`.
 
     Args:
-        tensors: What is saved; this and all others are what they are for `save`.
+        tensors: {name: tensor}, a module or a checkpoint.
         path: The file.
         metadata: Strings by name.
-        **options: `tied`, `strided`, `alignment`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+        **options: Those of `save`; one that is not for a file is an error.
 
     Returns:
         The path of the file, in a list.
@@ -315,22 +263,22 @@ def save_file(
         >>> max_weights.save_file({"a": np.ones(4, np.float32)}, "one.safetensors", {"step": "100"})
         [PosixPath('one.safetensors')]
     """
-    return _save("save_file", "file", tensors, path, metadata, _Options.of("save_file", FileOptions, options))
+    return _save("save_file", "file", tensors, path, metadata, _Options.of("save_file", options))
 
 
 def save_sharded(
     tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, str] | None = None,
-    **options: Unpack[FolderOptions],
+    **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as a folder of safetensors files with an index, whatever it is called: `save` with fewer options.
+    """Save tensors as a folder of safetensors files with an index, whatever it is called; otherwise as `save`.
 
     Args:
-        tensors: What is saved; this and all others are what they are for `save`.
+        tensors: {name: tensor}, a module or a checkpoint.
         path: The folder.
         metadata: Strings by name.
-        **options: Those of `save_file`, and `max_shard_size`, `name`, `group`, `rank_timeout`.
+        **options: Those of `save`; one that is not for a folder is an error.
 
     Returns:
         The paths of the files, an index last.
@@ -342,24 +290,24 @@ def save_sharded(
         >>> [path.name for path in max_weights.save_sharded({"a": np.ones(4)}, "folder")]
         ['model.safetensors']
     """
-    return _save("save_sharded", "folder", tensors, path, metadata, _Options.of("save_sharded", FolderOptions, options))
+    return _save("save_sharded", "folder", tensors, path, metadata, _Options.of("save_sharded", options))
 
 
 def save_gguf(
     tensors: Checkpoint | Tensors,
     path: StrPath,
     metadata: Mapping[str, Any] | None = None,
-    **options: Unpack[GGUFOptions],
+    **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as a GGUF file (version 3, little-endian) or a set of them: `save` with fewer options.
+    """Save tensors as a GGUF file (version 3, little-endian) or a set of them, whatever it is called.
 
     A tree of a GGUF file keeps its metadata, and packed weights stay packed.
 
     Args:
-        tensors: What is saved, as for `save`; a mapping may also hold packed `WeightData`.
-        path: The file, such as `model.gguf`; of a set: `model-00001-of-00003.gguf` ….
+        tensors: {name: tensor}, where `WeightData` may be packed, a module or a checkpoint.
+        path: The file, such as `model.gguf`; with `max_shard_size` a set: `model-00001-of-00003.gguf` ….
         metadata: Values by key, as for `save`.
-        **options: `quantize`, `max_shard_size`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
+        **options: Those of `save`; one that is not for GGUF is an error.
 
     Returns:
         The paths of the files.
@@ -368,10 +316,10 @@ def save_gguf(
         ArgumentError: as for `save` (a ValueError), and as the other errors.
 
     Example:
-        >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"}, quantize={"lm_head": "f32"})
+        >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"})
         [PosixPath('out.gguf')]
     """
-    return _save("save_gguf", "gguf", tensors, path, metadata, _Options.of("save_gguf", GGUFOptions, options))
+    return _save("save_gguf", "gguf", tensors, path, metadata, _Options.of("save_gguf", options))
 
 
 def _save(
@@ -388,7 +336,8 @@ def _save(
     else:
         options.refuse(verb, ("quantize",), "is for GGUF files, whose names end in .gguf: leave it out")
     if form == "file":
-        options.refuse(verb, ("name", "group"), "is for a folder of files, whose path ends in no .safetensors")
+        refused = ("max_shard_size", "name", "group")
+        options.refuse(verb, refused, "is for a folder of files, whose path ends in no .safetensors")
     if not by_ranks:
         refuse_group_options(verb, rank_timeout=options.rank_timeout)
         if not is_tree and options.given(_OF_TREES):  # their memory is converted and written in parts, too
@@ -501,28 +450,29 @@ def _has_distributed(tensors: object) -> bool:
 class SafetensorsWriter:
     """Write a safetensors file tensor by tensor, in any order, in parts, and from several threads.
 
-    >>> with SafetensorsWriter("model.safetensors", {"weight": (DType.float32, (2, 3))}) as writer:
-    ...     writer.write("weight", array)
-
     The file is put in its place at the end of the `with` block, if every byte was written. An exception in the block,
     or `discard()`, leaves what was there before. Only the header is kept in memory; to an object store, also parts of
     8 MiB of which bytes are missing, which are few if tensors come in the order of `names`. An upload that failed is
     given up: its writer is closed.
 
     Args:
-        path: The file, or the URL of an object, as for `save`.
+        path: The file, or the URL of an object.
         tensors: {name: (dtype, shape)}.
-        metadata: As for `save`.
-        alignment: As for `save`.
-        sync: As for `save`.
-        read_back: As for `save`.
-        remote: As for `save`.
-        if_exists: As for `save`.
+        metadata: Strings by name; this and all others are what they are for `save`.
+        alignment: Where tensors begin.
+        sync: Wait until the bytes are on the disk.
+        read_back: Compare what was written.
+        remote: The store that is written to.
+        if_exists: What becomes of a file that is there.
 
     Raises:
-        ValueError: a name that a file cannot have, or a shape that does not fill whole bytes.
+        ArgumentError: a name that a file cannot have, or a shape that does not fill whole bytes (a ValueError).
         FileExistsError: as for `save`, here or when it is finished.
         OSError: the system refuses, for lack of space or of permission.
+
+    Example:
+        >>> with max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (2, 3))}) as writer:
+        ...     writer.write("a", np.ones((2, 3), np.float32))
     """
 
     def __init__(
@@ -538,18 +488,10 @@ class SafetensorsWriter:
         if_exists: IfExists = "replace",
     ) -> None:
         check_names(tensors)
+        native = _Options(sync=sync, read_back=read_back, remote=remote, if_exists=if_exists).native()
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
-        file = safetensors_path(path)
-        noted = metadata_of(metadata)
         self._file = _core.FileWriter(
-            file,
-            declared,
-            noted,
-            alignment=alignment,
-            sync=sync,
-            verify=read_back,
-            store=None if remote is None else remote._store,
-            if_exists=if_exists,
+            safetensors_path(path), declared, metadata_of(metadata), alignment=alignment, **native
         )
 
     @property
@@ -560,9 +502,18 @@ class SafetensorsWriter:
     def write(self, name: str, tensor: object) -> None:
         """Write a whole tensor.
 
+        Args:
+            name: Its name.
+            tensor: The tensor or array, of the dtype and shape that were declared.
+
         Raises:
-            ValueError: the name was not declared, the dtype or shape differs, or the tensor was written before.
+            ArgumentError: the name was not declared, the dtype or shape differs, or it was written before (a
+                ValueError).
             OSError: the system refuses.
+
+        Example:
+            >>> writer = max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))})
+            >>> writer.write("a", np.ones(3, np.float32))
         """
         self._file.write(name, buffer_of(name, tensor))
 
@@ -575,8 +526,13 @@ class SafetensorsWriter:
             part: The elements, as a tensor or an array of any shape.
 
         Raises:
-            ValueError: the name was not declared, or the bytes lie beyond its end or were written before.
+            ArgumentError: the name was not declared, or the bytes lie beyond its end or were written before (a
+                ValueError).
             OSError: the system refuses.
+
+        Example:
+            >>> writer = max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))})
+            >>> writer.write_part("a", 4, np.ones(2, np.float32))
         """
         self._file.write_part(name, offset, buffer_of(name, part))
 
@@ -584,13 +540,21 @@ class SafetensorsWriter:
         """Put the file in its place.
 
         Raises:
-            ValueError: not every byte of a tensor was written. Nothing has changed then.
+            ArgumentError: not every byte of a tensor was written (a ValueError). Nothing has changed then.
             OSError: the system refuses.
+
+        Example:
+            >>> writer = max_weights.SafetensorsWriter("new.safetensors", {})
+            >>> writer.finish()
         """
         self._file.finish()
 
     def discard(self) -> None:
-        """Give up on the file; whatever is at its path stays."""
+        """Give up on the file; whatever is at its path stays.
+
+        Example:
+            >>> max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))}).discard()
+        """
         self._file.discard()
 
     def __enter__(self) -> Self:

@@ -97,12 +97,7 @@ def _packed(name: str, tensor: Any, encoding_of_name: Callable[[str], str | None
 
 
 def _typed(key: str, value: object) -> tuple[str, object]:
-    """Return the name of the GGUF type for a value, and the value.
-
-    Raises:
-        TypeError: a key that is not a string.
-        ArgumentError: GGUF has no such type, or a number is too large for it (a ValueError).
-    """
+    """Return the name of the GGUF type for a value, and the value."""
     import numpy as np
 
     if not isinstance(key, str):

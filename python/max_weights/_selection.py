@@ -91,19 +91,7 @@ def require_effect(
     *,
     fits: Callable[[Pattern], Callable[[str], bool]] = fits,
 ) -> None:
-    """Refuse an option that changes nothing: one without a pattern, or with a pattern that fits no weight.
-
-    Args:
-        option: The name of the option, for the message.
-        patterns: The names and patterns that it was given.
-        names: The names that it applies to.
-        every: Returns all names of the checkpoint: a table for all of it is good for a part of it.
-        fits: Returns a function that says whether a name matches a pattern.
-
-    Raises:
-        ArgumentError: there is no pattern (a ValueError).
-        WeightNotFoundError: a pattern fits none of the names; the message suggests up to three similar ones.
-    """
+    """Refuse an option that changes nothing: one without a pattern, or with a pattern that fits no weight."""
     if not patterns:
         raise ArgumentError(f"{option} is empty, so that it changes nothing: leave it out")
     among = list(names)

@@ -12,15 +12,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 
 def bytes_of(size: int | str, option: str = "max_shard_size") -> int:
-    """Parse a size, such as 5_000_000_000, 5e9 or "5GB", as a number of bytes.
-
-    Args:
-        size: The size.
-        option: The name of the option that it was given to, for the message.
-
-    Raises:
-        ArgumentError: it is no size (a ValueError).
-    """
+    """Parse a size, such as 5_000_000_000, 5e9 or "5GB", as a number of bytes."""
     number, unit = size, 1
     try:
         if isinstance(size, str):

@@ -11,15 +11,7 @@ _OFF = ("0", "false", "no", "off", "")
 
 
 def is_on(variable: str, *, default: bool = False) -> bool:
-    """Return whether an environment variable turns something on: 1, true, yes or on, in any case.
-
-    Args:
-        variable: Its name.
-        default: What counts where it is not set.
-
-    Raises:
-        ArgumentError: its value is none of these, nor 0, false, no, off or nothing (a ValueError).
-    """
+    """Return whether an environment variable turns something on: 1, true, yes or on, in any case."""
     value = os.environ.get(variable)
     if value is None:
         return default

@@ -11,5 +11,9 @@ def show_versions() -> None:
     """Print the versions of the package, the interpreter, the platform, the processor and related packages.
 
     The output is meant for a bug report; it is what `max-weights versions` prints.
+
+    Example:
+        >>> max_weights.show_versions()
+        max_weights ...
     """
     print(versions(), end="")

@@ -14,13 +14,7 @@ __all__ = ["html_of"]
 
 
 def html_of(value: object, content: Any = None) -> str:
-    """Return the HTML of a tree, a listing, a record of one, or metadata, for `_repr_html_`.
-
-    Args:
-        value: The object.
-        content: The part that the object itself has already built: of a tree its branches, of metadata the first
-            keys and their printed values.
-    """
+    """Return the HTML of a tree, a listing, a record of one, or metadata, for `_repr_html_`."""
     if isinstance(value, WeightInfos):
         return _listing(value)
     if isinstance(value, WeightInfo):

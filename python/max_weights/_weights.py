@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from max_weights._checkpoints import paths_of
 from max_weights._core import (
     GGUFWeights,
     Metadata,
     Objects,
     Placeholder,
     PytorchWeights,
-    RangeSource,
     SafetensorWeights,
     WeightInfo,
     WeightInfos,
@@ -26,9 +26,10 @@ from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Literal, TypeAlias
+    from typing import Any, Literal
 
     from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import CheckpointPath
     from max_weights._devices import DeviceRef
     from max_weights._dim import Dim
     from max_weights._dtype import DType
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from max_weights._remote import Remote
     from max_weights._weight_data import WeightData
     from max_weights.graph._weight import Weight
-
-    CheckpointPath: TypeAlias = str | os.PathLike[str] | RangeSource
 
 __all__ = [
     "RESERVED",
@@ -230,35 +229,26 @@ def load_weights(
         max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
         remote: How URLs are opened: a `max_weights.remote.Remote`.
 
+    Returns:
+        The root of the tree. It is a context manager, which closes the files.
+
     Raises:
         MissingFileError: a path does not exist (a FileNotFoundError and a ValueError); the message lists similar paths.
-        TypeError: an argument is not a path.
-        ArgumentError: no paths are given, or weights that are open (a ValueError).
+        ArgumentError: it is no path, there is none, or it is open already (a ValueError).
         FormatError: a file breaks the rules of its format (a ValueError); the message says where, and what to do.
         UnsupportedError: a format that this version cannot read.
+
+    Example:
+        >>> max_weights.load_weights("model.safetensors").model.norm.weight.shape
+        (8,)
     """
-    files = _paths(paths)
-    if not files:
-        raise ArgumentError("paths is empty: name at least one checkpoint file")
-    store = None if remote is None else remote._store
-    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes, store=store)
-
-
-def _paths(paths: CheckpointPath | Iterable[CheckpointPath]) -> list[CheckpointPath]:
-    if isinstance(paths, str | os.PathLike | RangeSource):
-        return [paths]
     if isinstance(paths, WeightsNode):
         raise ArgumentError(
             "a path of a checkpoint is needed, and these weights are open already: weights.load(framework=...) gives "
             "their tensors, weights.save saves them"
         )
-    if isinstance(paths, bytes) or not isinstance(paths, Iterable):
-        raise TypeError(f"paths must be a path, or a list of paths, not {type(paths).__name__}")
-    files = list(paths)
-    for file in files:
-        if not isinstance(file, str | os.PathLike | RangeSource):
-            raise TypeError(f"paths must be a path, or a list of paths, but one of them is {type(file).__name__}")
-    return files
+    files, store = paths_of(paths, "load_weights"), None if remote is None else remote._store
+    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes, store=store)
 
 
 # The functions that pickles of trees name.

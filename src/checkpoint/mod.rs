@@ -45,7 +45,7 @@ use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
 use crate::format::{self, Kind};
 use crate::memory::Fingerprint;
-use crate::names::{NameIndex, nearest};
+use crate::names::{NameIndex, join, nearest, nearest_to_pattern};
 use crate::rules;
 use crate::source::store::Store;
 use crate::source::{Filesystem, LocalFile, Source};
@@ -319,10 +319,28 @@ impl Catalog {
     pub fn require(&self, name: &str) -> Result<usize> {
         self.find(name).ok_or_else(|| Error::NotFound {
             name: name.to_owned(),
-            near: nearest(&self.names, &self.table, name, NEAR_NAMES),
+            near: self.near(name),
             below: self.range(name).len(),
             note: self.object_note(name).or_else(|| self.row_note(name)).or_else(|| self.note.clone()),
         })
+    }
+
+    /// Names near one that is not there: of weights, or else of prefixes with as many components.
+    fn near(&self, name: &str) -> Vec<String> {
+        let near = nearest(&self.names, &self.table, name, NEAR_NAMES);
+        if !near.is_empty() || name.contains(['*', '?', '[']) {
+            return near;
+        }
+        let names: Vec<&str> = (0..self.table.len()).map(|number| self.table.name(number)).collect();
+        nearest_to_pattern(&names, &join(name, ""), NEAR_NAMES)
+    }
+
+    /// An error with near names, unless a weight or another value is at or below this name.
+    pub fn require_branch(&self, name: &str) -> Result<()> {
+        if name.is_empty() || !self.range(name).is_empty() || self.object_note(name).is_some() {
+            return Ok(());
+        }
+        self.require(name).map(|_| ())
     }
 
     /// What to say of a number below a weight, by which a row of it was meant.

@@ -23,7 +23,7 @@ import max_weights.torch
 from max_weights import WeightsNode, nn
 from max_weights._loading import LoadOptions
 from max_weights._read_options import ReadKeywords
-from max_weights._saving import FileOptions, FolderOptions, GGUFOptions, TreeOptions
+from max_weights._saving import SaveOptions
 from max_weights.integrations import WeightsReader, WeightsWriter
 from max_weights.remote import Remote, source
 from option_cases import (
@@ -89,21 +89,18 @@ SAVED: dict[str, Row] = {
     "remote": Kept("test_remote_saving.py::test_a_file_has_the_bytes_that_it_has_on_a_disk"),
     "if_exists": Kept("test_remote_saving.py::test_an_object_that_is_there_stays_if_that_is_wanted"),
 }
-CONVERTED: dict[str, Row] = {
+TO_FILE: dict[str, Row] = {
+    **SAVED,
     "max_shard_size": Kept("test_fingerprint.py::test_real_files_of_two_formats_have_the_same"),
     "select": Changes("a"),
     "rename": Changes({"a.": "x."}),
     "dtype": Changes("float16"),
     "shard": Changes(HALF),
     "quantize": Refused("q8_0", "quantize= is for GGUF files"),
-}
-SHARDED: dict[str, Row] = {
-    "max_shard_size": Changes("100B"),
-    "name": Kept("test_saving.py::test_shards_are_read_by_everybody"),
-}
-TENSORS: dict[str, Row] = {
     "tied": Kept("test_saving.py::test_tied_tensors_are_copied_noted_or_refused"),
     "strided": Kept("test_saving.py::test_what_is_no_tensor_or_has_no_elements_is_refused_by_name"),
+    "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
+    "rank_timeout": TIMEOUT,
 }
 DELTA = "test_delta.py::"
 WRITTEN = "test_delta_dialects_written.py::test_large_tensors_of_every_kind_of_bytes_are_written"
@@ -178,52 +175,57 @@ VERBS: dict[str, Verb] = {
     ),
     "save": Verb(
         max_weights.save,
-        {
-            **SAVED,
-            **SHARDED,
-            **TENSORS,
-            **CONVERTED,
-            "name": Refused("weights", "save: name= is for a folder of files"),
-            "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
-            "rank_timeout": TIMEOUT,
-        },
+        {**TO_FILE, "name": Refused("weights", "save: name= is for a folder of files")},
         saved(lambda case, options: max_weights.save(case.weights, case.out, **options)),
     ),
     "weights.save": Verb(
         WeightsNode.save,
-        {**SAVED, **SHARDED, **CONVERTED},
+        {**TO_FILE, "name": Refused("weights", "save: name= is for a folder of files")},
         saved(lambda case, options: case.weights.save(case.out, **options)),
-        (TreeOptions,),
+        (SaveOptions,),
     ),
     "save_file": Verb(
         max_weights.save_file,
-        {**SAVED, **TENSORS},
+        {
+            **TO_FILE,
+            "name": Refused("weights", "save_file: name= is for a folder of files"),
+            "max_shard_size": Refused("1GB", "save_file: max_shard_size= is for a folder of files"),
+            "group": Refused(object(), "save_file: group= is for a folder of files"),
+        },
         saved(lambda case, options: max_weights.save_file(case.tensors, case.out, **options)),
-        (FileOptions,),
+        (SaveOptions,),
     ),
     "save_sharded": Verb(
         max_weights.save_sharded,
-        {
-            **SAVED,
-            **SHARDED,
-            **TENSORS,
-            "name": Changes("weights"),
-            "group": Kept("test_ranks_saving.py::test_files_of_every_placement_are_those_of_one_process_byte_for_byte"),
-            "rank_timeout": TIMEOUT,
-        },
+        {**TO_FILE, "max_shard_size": Changes("100B"), "name": Changes("weights")},
         saved(lambda case, options: max_weights.save_sharded(case.tensors, case.folder / "sharded", **options)),
-        (FolderOptions,),
+        (SaveOptions,),
     ),
     "save_gguf": Verb(
         max_weights.save_gguf,
         {
-            **{name: row for name, row in SAVED.items() if name != "alignment"},
+            **SAVED,
+            "rank_timeout": TIMEOUT,
+            **{
+                option: Refused(value, f"save_gguf: {option}= is for safetensors files")
+                for option, value in {
+                    "dtype": "float16",
+                    "rename": {"a.": "x."},
+                    "select": "a",
+                    "shard": HALF,
+                    "name": "weights",
+                    "tied": "alias",
+                    "strided": "refuse",
+                    "alignment": 4096,
+                    "group": object(),
+                }.items()
+            },
             "metadata": Changes({"general.name": "one"}),
             "quantize": Refused({"x.weight": "q8_0"}, "quantize names 'x.weight'"),
             "max_shard_size": SIZES,
         },
         saved(lambda case, options: max_weights.save_gguf(case.tensors, case.folder / "out.gguf", **options)),
-        (GGUFOptions,),
+        (SaveOptions,),
     ),
     "SafetensorsWriter": Verb(
         max_weights.SafetensorsWriter,

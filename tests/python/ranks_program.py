@@ -305,14 +305,15 @@ def failure_while_reading() -> dict[str, Any]:
         run(self, *arguments)
 
     _distributed.Together.run = truncating  # type: ignore[method-assign]
-    module = Tensors({name: torch.zeros(16, 16) for name in tensors})
+    module = Tensors({name: torch.full((16, 16), 7.0) for name in tensors})
     try:
         failed = raised(lambda: load_into(module, own, group=dist.group.WORLD, spread="world"))
     finally:
         _distributed.Together.run = run  # type: ignore[method-assign]
+    kept = all(bool((one == 7).all()) for one in module.parameters())
     again = load_into(module, path, group=dist.group.WORLD, spread="world")
     same = all(torch.equal(module.get_parameter(name), tensor) for name, tensor in tensors.items())
-    return {"failed": failed, "again": len(again.loaded), "same": same}
+    return {"failed": failed, "again": len(again.loaded), "same": same, "kept": kept}
 
 
 def slowly(rank: int, do: Callable[[], object]) -> Callable[..., Any]:
@@ -343,7 +344,8 @@ def interrupt() -> dict[str, Any]:
         failed = raised(lambda: load_into(module, path, group=dist.group.WORLD, spread="world"))
     finally:
         exchange._Runner.read = read  # type: ignore[method-assign]
-    time.sleep(max(0.0, 3.0 - failed["seconds"]))
+    time.sleep(max(0.0, 3.0 - failed["seconds"]))  # what may still arrive
+    failed["kept"] = not any(bool(one.any()) for one in module.parameters())
     dist.barrier()
     return failed
 

@@ -134,7 +134,7 @@ def test_a_loader_that_raises_is_a_row_with_the_reason(tmp_path: Path) -> None:
     worker = Worker("safetensors.numpy", [str(broken)])
     try:
         with pytest.raises(LoaderFailed, match=r"SafetensorError: .*header"):
-            worker.run(touched=True, until=time.monotonic() + 60)
+            worker.ask("touched", time.monotonic() + 60)
     finally:
         worker.close()
 
@@ -143,7 +143,7 @@ def test_a_process_that_dies_is_a_row_with_its_last_words(file: Path) -> None:
     worker = Worker("no such loader", [str(file)])
     try:
         with pytest.raises(LoaderFailed, match="KeyError: 'no such loader'"):
-            worker.run(touched=True, until=time.monotonic() + 60)
+            worker.ask("touched", time.monotonic() + 60)
     finally:
         worker.close()
 

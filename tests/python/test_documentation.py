@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import max_weights
+import option_verbs
 from max_weights import _core
 
 MODULES = [
@@ -104,3 +105,8 @@ def test_editors_find_the_first_paragraph_of_each_text_in_the_stub() -> None:
     from stub_texts import STUBS, outdated
 
     assert [name for stub in STUBS for name in outdated(stub.read_text())] == []  # tools/stub_texts.py writes them
+
+
+def test_the_table_of_options_is_that_of_the_signatures() -> None:
+    page = option_verbs.PAGE.read_text(encoding="utf-8")
+    assert page == option_verbs.written(page), "run tools/option_verbs.py"

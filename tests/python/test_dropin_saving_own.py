@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from max_weights import Buffer
 from max_weights.safetensors import SafetensorError, TensorSpec, safe_open, serialize, serialize_file
-from max_weights.safetensors import _serializing as serializing
+from max_weights.safetensors import _in_memory as serializing
 from max_weights.safetensors.numpy import load as load_arrays
 from max_weights.safetensors.numpy import save as save_arrays
 from max_weights.safetensors.torch import load, load_file, load_model, save, save_file, save_model

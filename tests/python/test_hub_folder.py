@@ -17,7 +17,7 @@ import torch
 import gguf_models
 import max_weights
 from max_weights import load_weights, save_file
-from max_weights._hub_folder import hub_names, write_hub_files
+from max_weights._hub_folder import names_of, write_hub_files
 from max_weights.errors import ArgumentError, UnsupportedError
 
 SMOLLM2 = "smollm2-135m.Q4_1.gguf"
@@ -204,7 +204,7 @@ def test_norms_with_1_added_become_those_of_the_same_model(
 
 def test_what_llama_cpp_computes_is_left_out(tmp_path: Path, write: Write) -> None:
     path = write("llama", shapes_of_blocks() | {"rope_freqs.weight": (4,)})
-    found = hub_names(path)
+    found = names_of(path)
     assert found["left_out"] == ["rope_freqs.weight"]
     assert "rope_freqs.weight" not in found["names"]
     made = convert(path, tmp_path / "out")
@@ -258,7 +258,7 @@ def test_a_set_of_files_becomes_what_the_one_file_does(tmp_path: Path, write: Wr
     write_hub_files(files[0], tmp_path / "set", "float32")
     for file in (tmp_path / "one").iterdir():
         assert (tmp_path / "set" / file.name).read_bytes() == file.read_bytes(), file.name
-    assert hub_names(files)["names"]["output.weight"] == "lm_head.weight"
+    assert names_of(files)["names"]["output.weight"] == "lm_head.weight"
     assert not json.loads((tmp_path / "set" / "config.json").read_bytes())["tie_word_embeddings"]
 
 
@@ -271,7 +271,7 @@ def test_the_names_are_those_of_transformers_and_heads_are_of_queries_and_keys(m
     config = AutoConfig.from_pretrained(models, gguf_file=SMOLLM2)
     with torch.device("meta"):
         expected = get_gguf_hf_weights_map(AutoModelForCausalLM.from_config(config), TensorProcessor())
-    found = hub_names(models / SMOLLM2)
+    found = names_of(models / SMOLLM2)
     assert found["names"] == {
         info.name: expected[info.name] for info in max_weights.infos(load_weights(models / SMOLLM2))
     }
@@ -287,7 +287,7 @@ def run(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]
 def test_the_command_prints_one_json_object_and_refuses_in_one_line(tmp_path: Path, write: Write) -> None:
     path = gguf_models.write(tmp_path / "small.gguf")
     names = run("names", path)
-    assert json.loads(names.stdout) == hub_names(path)
+    assert json.loads(names.stdout) == names_of(path)
     files = run("files", path, tmp_path / "out", "--dtype", "bfloat16")
     assert files.returncode == 0, files.stderr
     assert set(json.loads(files.stdout)["files"]) == {file.name for file in (tmp_path / "out").iterdir()}
@@ -321,15 +321,15 @@ def test_without_transformers_it_is_said_what_to_install(tmp_path: Path) -> None
 def test_what_new_names_do_not_make_a_checkpoint_of_is_refused_by_name(tmp_path: Path, write: Write) -> None:
     for architecture in ("gpt2", "bloom", "mamba", "lfm2", "granite", "qwen3next"):
         with pytest.raises(UnsupportedError, match=f"'{architecture}'.*transformers converts it"):
-            hub_names(write(architecture, {"token_embd.weight": (4, 32)}))
+            names_of(write(architecture, {"token_embd.weight": (4, 32)}))
     experts = shapes_of_blocks() | {"blk.0.ffn_gate_exps.weight": (2, 48, 32)}
     with pytest.raises(UnsupportedError, match=r"blk\.0\.ffn_gate_exps\.weight"):
-        hub_names(write("qwen3moe", experts))
+        names_of(write("qwen3moe", experts))
     with pytest.raises(UnsupportedError, match="cannot read the architecture 'olmo2'"):
         write_hub_files(write("olmo2", shapes_of_blocks()), tmp_path / "out")
     save_file({"a": np.zeros(2)}, tmp_path / "a.safetensors")
     with pytest.raises(UnsupportedError, match="not a GGUF file"):
-        hub_names(tmp_path / "a.safetensors")
+        names_of(tmp_path / "a.safetensors")
     with pytest.raises(ArgumentError, match="says 2 blocks, but the file has 1 weights"):
         write_hub_files(write("llama", {"token_embd.weight": (4, 32)}), tmp_path / "out")
     missing = shapes_of_blocks()

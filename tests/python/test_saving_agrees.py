@@ -1,5 +1,7 @@
 """`weights.save`, `save_file` and `save_sharded` do the same with the same weights: the files, and the errors."""
 
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 import max_weights
-from max_weights import load_weights, save_file, save_gguf, save_sharded
+from max_weights import load_weights, save, save_file, save_gguf, save_sharded
 from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, UnsupportedError
 
@@ -94,6 +96,58 @@ def test_what_only_llama_cpp_has_is_left_out_by_both(tmp_path: Path) -> None:
 def test_one_of_several_files_is_not_written_over_by_either(tmp_path: Path) -> None:
     weights = several(tmp_path)
     path = max_weights.infos(weights)[0].file
-    for save in (weights.save, lambda path: save_file(weights, path)):
+    for write in (weights.save, lambda path: save_file(weights, path)):
         with pytest.raises(ValueError, match="it is one of several files of the checkpoint"):
-            save(path)
+            write(path)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+def test_the_path_says_what_is_saved(tmp_path: Path) -> None:
+    arrays = {"a.w": np.ones((4, 32), np.float32), "b": np.zeros(3, np.float32)}
+    module = torch.nn.Linear(2, 2)
+    source = tmp_path / "source.safetensors"
+    assert save(arrays, source) == [source]
+    (one := tmp_path / "one").mkdir()
+    (other := tmp_path / "other").mkdir()
+    for tensors in (arrays, module, source, os.fspath(source), [source], load_weights(source)):
+        for name, habit in (("x.safetensors", save_file), ("x.gguf", save_gguf), ("x", save_sharded)):
+            paths = save(tensors, one / name)
+            assert [path.relative_to(one) for path in paths] == [
+                path.relative_to(other) for path in habit(tensors, other / name)
+            ]
+        assert content(one) == content(other)
+    files = save(arrays, tmp_path / "set", max_shard_size=400)
+    assert [file.name for file in files][-1] == "model.safetensors.index.json"
+    (tmp_path / "a.gguf").mkdir()  # a folder that is there
+    assert save(arrays, tmp_path / "a.gguf") == [tmp_path / "a.gguf" / "model.safetensors"]
+
+
+def test_tensors_and_modules_are_converted_as_a_checkpoint_is(tmp_path: Path) -> None:
+    module = torch.nn.Linear(4, 4)
+    save(module, tmp_path / "whole.safetensors")
+    save(tmp_path / "whole.safetensors", tmp_path / "a.safetensors", select="weight", dtype="float16")
+    save(module, tmp_path / "b.safetensors", select="weight", dtype="float16")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("x.gguf", {"dtype": "float16"}, "save: dtype= is for safetensors files, and this writes GGUF"),
+        ("x.gguf", {"tied": "alias"}, "save: tied= is for safetensors files, and this writes GGUF"),
+        ("x", {"quantize": "q8_0"}, "save: quantize= is for GGUF files"),
+        ("x.safetensors", {"name": "y"}, "save: name= is for a folder of files"),
+        ("x.safetensors", {"max_shard_size": "1GB"}, "give it without .safetensors"),
+        ("x", {"tied": "alias", "dtype": "float16"}, "save: dtype= converts in parts, which have no tied="),
+        ("x.bin", {}, "a PyTorch file, but this writes safetensors"),
+    ],
+)
+def test_an_option_that_a_kind_of_file_does_not_have_is_named(
+    tmp_path: Path, name: str, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(why)):
+        save({"a": np.ones((4, 32), np.float32)}, tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())

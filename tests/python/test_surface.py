@@ -106,7 +106,7 @@ def test_dcp_says_where_a_checkpoint_is(path: Path, tmp_path: Path) -> None:
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
     with pytest.raises(ArgumentError, match="WeightsWriter has no folder: give it one, or checkpoint_id="):
         WeightsWriter().set_up_storage_writer(is_coordinator=True)
-    with pytest.raises(ArgumentError, match="WeightsReader has no checkpoint: give it a path, or checkpoint_id="):
+    with pytest.raises(ArgumentError, match="WeightsReader has no checkpoint: give it one, or checkpoint_id="):
         WeightsReader().read_metadata()
     with pytest.raises(ArgumentError, match="rank_timeout= has no effect without ranks"):
         WeightsReader(path, rank_timeout=3)

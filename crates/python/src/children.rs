@@ -31,8 +31,8 @@ const ELSEWHERE: [(&str, &str); 6] = [
     ("to_onnx", ", as weights alone are no model: `onnx.save` of the module `graph` writes a Graph"),
 ];
 /// Functions of the package that are looked for as methods.
-const OF_THE_PACKAGE: [&str; 9] =
-    ["plan", "stats", "infos", "digests", "diff", "fingerprint", "quantized", "renamed", "lazy_state_dict"];
+const OF_THE_PACKAGE: [&str; 8] =
+    ["plan", "stats", "infos", "diff", "fingerprint", "quantized", "renamed", "lazy_state_dict"];
 
 impl WeightsNode {
     /// The name below which the node's methods work, for messages.

@@ -74,6 +74,7 @@ impl WeightsNode {
     /// Calls `each` with every tensor at and below the node and its name, in file order.
     fn each(&self, py: Python<'_>, mut each: impl FnMut(&str, Buffer) -> PyResult<()>) -> Outcome<()> {
         let checkpoint = self.shared().checkpoint()?;
+        self.catalog().require_branch(self.name())?;
         let numbers = self.catalog().walk(self.name());
         let tensors = detached(py, || checkpoint.tensors(&numbers))?;
         for (i, (number, tensor)) in numbers.into_iter().zip(tensors).enumerate() {

@@ -53,8 +53,9 @@ pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
 
 /// The weights at and below a node, in file order, as a light listing: no tensors are made.
 #[pyfunction]
-pub(crate) fn infos(node: &Bound<'_, WeightsNode>) -> WeightInfos {
-    WeightInfos::below(node.get().catalog().clone(), node.get().name())
+pub(crate) fn infos(node: &Bound<'_, WeightsNode>) -> Outcome<WeightInfos> {
+    node.get().catalog().require_branch(node.get().name())?;
+    Ok(WeightInfos::below(node.get().catalog().clone(), node.get().name()))
 }
 
 /// Read every storage for which the PyTorch files of a node's checkpoint have a checksum, and compare; returns how many

@@ -122,8 +122,9 @@ impl WeightsNode {
         Ok(self.catalog().find(&join(&self.name, &key.str()?.to_string_lossy())).is_some())
     }
 
-    fn __len__(&self) -> usize {
-        self.catalog().range(&self.name).len()
+    fn __len__(&self) -> Outcome<usize> {
+        self.catalog().require_branch(&self.name)?;
+        Ok(self.catalog().range(&self.name).len())
     }
 
     fn __bool__(&self) -> bool {
@@ -153,13 +154,21 @@ impl WeightsNode {
     }
 
     /// This weight, if it is one, and all below it, as (full name, node), in file order.
-    fn items(slf: &Bound<'_, Self>) -> Items {
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: nothing is at or below this name; the message has near ones.
+    fn items(slf: &Bound<'_, Self>) -> Outcome<Items> {
+        slf.get().catalog().require_branch(&slf.get().name)?;
         let numbers = slf.get().catalog().walk(&slf.get().name).into_iter();
-        Items { node: slf.clone().unbind(), numbers: Mutex::new(numbers) }
+        Ok(Items { node: slf.clone().unbind(), numbers: Mutex::new(numbers) })
     }
 
     /// The nodes one level below, numbers first, 10 after 9, then names: `for layer in weights.model.layers.children()`.
-    fn children<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: nothing is at or below this name; the message has near ones.
+    fn children<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
+        self.catalog().require_branch(&self.name)?;
         let children = PyList::empty(py);
         self.child_keys().into_iter().try_for_each(|key| children.append(self.child(py, key)?))?;
         Ok(children)

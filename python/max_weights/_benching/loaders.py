@@ -1,7 +1,8 @@
-"""The loaders that are measured, ours and others', and the least that the machine needs for the same bytes.
+"""The loaders that are measured, ours and others', and the lower bound of this machine for the same bytes.
 
 A loader is prepared in a process of its own, where it imports what it needs, and returns the function that is timed.
-The result of that function is held until the clock has stopped.
+The result of that function is held until the clock has stopped. To a device, a run ends when the device has everything;
+each package is called as its documentation shows for one device.
 """
 
 from __future__ import annotations
@@ -11,37 +12,41 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
 
-__all__ = ["LOADERS", "OURS", "OWN", "PACKAGES", "Loader", "chosen", "touch"]
+__all__ = ["LOADERS", "ON_DEVICE", "OURS", "OWN", "PACKAGES", "PACKAGES_ON_DEVICE", "Loader", "chosen", "touch"]
 
 Run = Callable[[], object]
-Prepare = Callable[[list[str]], Run]
-"""Ours take the paths as they were given, the others the files that these stand for."""
+Prepare = Callable[[list[str], "int | None"], Run]
+"""Called with the paths and the number of the device, or `None` for host memory. Ours take the paths as they were
+given, the others the files that these stand for."""
 
 PAGE = 4096
 BLOCK = 1 << 20
 POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14; Python has no name for it
 
 OURS, OWN = "max_weights", "max_weights, copy=True"
-PACKAGES = {
-    "safetensors": "safetensors",
-    "torch": "torch",
-    "gguf": "gguf",
-    "runai": "runai-model-streamer",
-    "fastsafetensors": "fastsafetensors",
-}
+_RIVALS = {"runai": "runai-model-streamer", "fastsafetensors": "fastsafetensors"}
+PACKAGES = {"safetensors": "safetensors", "torch": "torch", "gguf": "gguf", **_RIVALS}
 """The names that `against` accepts, and the packages that have to be installed for them."""
+PACKAGES_ON_DEVICE = {"safetensors": "safetensors", "torch": "torch", "instanttensor": "instanttensor", **_RIVALS}
+"""The same for a device."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """One row: the loader, its formats, and its package (a name of `PACKAGES`; "" for ours, "limit")."""
+    """One row: the loader, its formats, and its package: a name of `PACKAGES`; "" for ours, "limit".
+
+    Ours with a dtype are "conversion", and are measured if they are asked for by name.
+    """
 
     prepare: Prepare
     formats: frozenset[str]
     of: str = ""
     copies: bool = False  # into memory of its own, as large as the checkpoint
+    dtype: str = ""  # the dtype that it converts to
 
 
 class Answer(TypedDict, total=False):
@@ -57,15 +62,6 @@ class Answer(TypedDict, total=False):
     wrong: str
     """What differs from the file; "" if nothing does."""
     failed: str
-
-
-class Row(Protocol):
-    """A loader of the CPU or of a device, as far as it is chosen by it."""
-
-    @property
-    def formats(self) -> frozenset[str]: ...
-    @property
-    def of(self) -> str: ...
 
 
 def touch(result: object) -> int:
@@ -91,35 +87,56 @@ def _bytes_of(value: Any) -> Any:
     return value.reshape(-1).view(np.uint8) if isinstance(value, np.ndarray) else None
 
 
-def _ours(paths: list[str]) -> Run:
+def _ours(paths: list[str], index: int | None, **options: Any) -> Run:
+    import max_weights._loading  # noqa: F401 (what a first call imports)
     from max_weights._weights import load_weights
 
-    return lambda: load_weights(paths).load(packed="keep")
+    options = (options or {"packed": "keep"}) | ({} if index is None else {"device": f"cuda:{index}"})
+    return lambda: load_weights(paths).load(**options)
 
 
-def _views(paths: list[str]) -> Run:
+def _views(paths: list[str], _index: int | None) -> Run:
     from max_weights._weights import load_weights
 
-    def run() -> object:
-        weights = load_weights(paths)
-        return {name: node.data().data for name, node in weights.items()}
-
-    return run
+    return lambda: {name: node.data().data for name, node in load_weights(paths).items()}
 
 
-def _own(paths: list[str]) -> Run:
+def _load_file(paths: list[str], index: int | None) -> Run:
+    import max_weights._loading  # noqa: F401
+    from max_weights.torch import load_file
+
+    _torch(index)
+    return lambda: load_file(paths, device=index, packed="keep")
+
+
+def _stream(paths: list[str], index: int | None) -> Run:
+    import max_weights._streaming  # noqa: F401
     from max_weights._weights import load_weights
 
-    return lambda: load_weights(paths).load(packed="keep", copy=True)
+    return lambda: dict(load_weights(paths).stream(device=f"cuda:{index}", packed="keep"))
 
 
-def _safetensors_torch(files: list[str]) -> Run:
+def _torch(index: int | None) -> str:
+    """Import torch and start its allocator; return the name of the device."""
+    import torch
+
+    device = "cpu" if index is None else f"cuda:{index}"
+    torch.zeros(1, device=device)
+    return device
+
+
+def _merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return parts[0] if len(parts) == 1 else {name: one for part in parts for name, one in part.items()}
+
+
+def _safetensors(files: list[str], index: int | None) -> Run:
     from safetensors.torch import load_file
 
-    return lambda: [load_file(file) for file in files]
+    device = _torch(index)
+    return lambda: _merged([load_file(file, device=device) for file in files])
 
 
-def _safetensors_numpy(files: list[str]) -> Run:
+def _safetensors_numpy(files: list[str], _index: int | None) -> Run:
     import importlib.util
 
     from safetensors.numpy import load_file
@@ -129,40 +146,83 @@ def _safetensors_numpy(files: list[str]) -> Run:
     return lambda: [load_file(file) for file in files]
 
 
-def _torch(files: list[str], mapped: bool) -> Run:
+def _prefetch(files: list[str], index: int | None) -> Run:
+    import safetensors
+
+    safe_open: Any = safetensors.safe_open
+    if not hasattr(safe_open, "prefetch"):
+        raise ImportError(f"safetensors {safetensors.__version__} has no prefetch; 0.9.0rc1 has it")
+    device = _torch(index)
+
+    def run() -> object:
+        opened = [safe_open(file, framework="pt", device=device) for file in files]
+        return _merged([dict(loader) for loader in [file.prefetch() for file in opened]])
+
+    return run
+
+
+def _torch_load(files: list[str], index: int | None, mapped: bool = False) -> Run:
     import torch
 
-    return lambda: [torch.load(file, map_location="cpu", mmap=mapped, weights_only=True) for file in files]
+    _torch(index)
+
+    def run() -> object:
+        parts = [torch.load(file, map_location="cpu", mmap=mapped, weights_only=True) for file in files]
+        if index is None:
+            return parts
+        return {name: value.cuda(index) if hasattr(value, "cuda") else value for name, value in _merged(parts).items()}
+
+    return run
 
 
-def _gguf(files: list[str]) -> Run:
+def _gguf(files: list[str], _index: int | None) -> Run:
     from gguf import GGUFReader
 
     return lambda: [tensor.data for file in files for tensor in GGUFReader(file).tensors]
 
 
-def _runai(files: list[str]) -> Run:
-    from runai_model_streamer import SafetensorsStreamer
+def _instanttensor(files: list[str], index: int | None) -> Run:
+    import instanttensor
+
+    _torch(index)
 
     def run() -> object:
-        with SafetensorsStreamer() as streamer:
-            streamer.stream_files(files)
-            return dict(streamer.get_tensors())
+        with instanttensor.safe_open(list(files), framework="pt", device=index) as opened:
+            return dict(opened.tensors())
 
     return run
 
 
-def _fastsafetensors(files: list[str]) -> Run:
-    from fastsafetensors import fastsafe_open
+def _runai(files: list[str], index: int | None) -> Run:
+    from runai_model_streamer import SafetensorsStreamer
+
+    device = _torch(index)
 
     def run() -> object:
-        with fastsafe_open(files, device="cpu", nogds=True) as opened:
+        with SafetensorsStreamer() as streamer:
+            if index is None:
+                streamer.stream_files(files)
+                return dict(streamer.get_tensors())
+            streamer.stream_files(files, device=device)
+            return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}
+
+    return run
+
+
+def _fastsafetensors(files: list[str], index: int | None) -> Run:
+    from fastsafetensors import fastsafe_open
+
+    device = _torch(index)
+    nogds = index is None or not Path("/dev/nvidia-fs0").exists()  # GPUDirect Storage
+
+    def run() -> object:
+        with fastsafe_open(files, device=device, nogds=nogds) as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
 
     return run
 
 
-def _sequential(files: list[str]) -> Run:
+def _sequential(files: list[str], _index: int | None) -> Run:
     block = bytearray(BLOCK)
 
     def run() -> None:
@@ -174,7 +234,7 @@ def _sequential(files: list[str]) -> Run:
     return run
 
 
-def _populate(files: list[str]) -> Run:
+def _populate(files: list[str], _index: int | None) -> Run:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def run() -> list[mmap.mmap]:
@@ -193,28 +253,64 @@ def _populate(files: list[str]) -> Run:
     return run
 
 
-def _of(*formats: str) -> frozenset[str]:
-    return frozenset(formats)
+def _link(files: list[str], index: int | None) -> Run:
+    from max_weights._benching.cuda import Driver
+
+    return Driver(index or 0).pinned_copier(sum(os.stat(file).st_size for file in files))
 
 
-_ALL = _of("safetensors", "gguf", "pytorch")
+def _link_by_torch(files: list[str], index: int | None) -> Run:
+    import torch
+
+    size, piece = sum(os.stat(file).st_size for file in files), 256 << 20
+    source = torch.ones(piece, dtype=torch.uint8).pin_memory()
+    target = torch.empty(piece, dtype=torch.uint8, device=_torch(index))
+
+    def run() -> None:
+        for start in range(0, size, piece):
+            count = min(piece, size - start)
+            target[:count].copy_(source[:count], non_blocking=True)
+
+    return run
+
+
+_SAFETENSORS, _PYTORCH, _GGUF = (frozenset([kind]) for kind in ("safetensors", "pytorch", "gguf"))
+_CONVERTED = ("float32", "bfloat16")
+_ALL = _SAFETENSORS | _PYTORCH | _GGUF
 LOADERS: dict[str, Loader] = {
     OURS: Loader(_ours, _ALL),
     "max_weights, lazy views": Loader(_views, _ALL),
-    OWN: Loader(_own, _ALL, copies=True),
-    "safetensors.torch": Loader(_safetensors_torch, _of("safetensors"), "safetensors"),
-    "safetensors.numpy": Loader(_safetensors_numpy, _of("safetensors"), "safetensors", copies=True),
-    "torch.load(mmap=True)": Loader(lambda files: _torch(files, True), _of("pytorch"), "torch"),
-    "torch.load": Loader(lambda files: _torch(files, False), _of("pytorch"), "torch", copies=True),
-    "gguf.GGUFReader": Loader(_gguf, _of("gguf"), "gguf"),
-    "runai streamer": Loader(_runai, _of("safetensors"), "runai", copies=True),
-    "fastsafetensors": Loader(_fastsafetensors, _of("safetensors"), "fastsafetensors", copies=True),
+    OWN: Loader(partial(_ours, packed="keep", copy=True), _ALL, copies=True),
+    "safetensors.torch": Loader(_safetensors, _SAFETENSORS, "safetensors"),
+    "safetensors.numpy": Loader(_safetensors_numpy, _SAFETENSORS, "safetensors", copies=True),
+    "torch.load(mmap=True)": Loader(partial(_torch_load, mapped=True), _PYTORCH, "torch"),
+    "torch.load": Loader(_torch_load, _PYTORCH, "torch", copies=True),
+    "gguf.GGUFReader": Loader(_gguf, _GGUF, "gguf"),
+    "runai streamer": Loader(_runai, _SAFETENSORS, "runai", copies=True),
+    "fastsafetensors": Loader(_fastsafetensors, _SAFETENSORS, "fastsafetensors", copies=True),
     "sequential read": Loader(_sequential, _ALL, "limit"),
     "populate the mapping": Loader(_populate, _ALL, "limit"),
 }
+ON_DEVICE: dict[str, Loader] = {
+    OURS: Loader(_ours, _ALL),
+    "max_weights.torch.load_file": Loader(_load_file, _ALL),
+    "max_weights, stream": Loader(_stream, _ALL),
+    "safetensors.torch": Loader(_safetensors, _SAFETENSORS, "safetensors"),
+    "safetensors, prefetch": Loader(_prefetch, _SAFETENSORS, "safetensors"),
+    "instanttensor": Loader(_instanttensor, _SAFETENSORS, "instanttensor"),
+    "runai streamer": Loader(_runai, _SAFETENSORS, "runai"),
+    "fastsafetensors": Loader(_fastsafetensors, _SAFETENSORS, "fastsafetensors"),
+    "torch.load, .cuda()": Loader(_torch_load, _PYTORCH, "torch"),
+    **{
+        f"{OURS}, {to}": Loader(partial(_ours, dtype=to), _ALL, "conversion", dtype=to)
+        for to in ("float32", "bfloat16")
+    },
+    "pinned copies": Loader(_link, _ALL, "limit"),
+    "pinned copies by torch": Loader(_link_by_torch, _ALL, "limit"),
+}
 
 
-def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Row] = LOADERS) -> list[str]:
+def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Loader]) -> list[str]:
     """Return the rows for a file of this format: ours, those of the named packages, and the limits."""
     packages = {"", "limit", *names}
     return [name for name, loader in loaders.items() if form in loader.formats and loader.of in packages]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BenchResult", "BenchRow"]
 
 CONDITIONS = ("call", "touched", "cold")
-ON_DEVICE = ("first", "warm", "cold")
+ON_DEVICE_CONDITIONS = ("first", "warm", "cold")
 SAME = 1.05
 """Two loaders within five percent count as equally fast."""
 
@@ -74,10 +74,18 @@ class BenchResult:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What was timed, by the names in the rows."""
-        return ON_DEVICE if self.device else CONDITIONS
+        return ON_DEVICE_CONDITIONS if self.device else CONDITIONS
 
     def as_dict(self) -> dict[str, object]:
-        """Return everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
+        """Give everything as plain data, for JSON.
+
+        Returns:
+            Medians and each run in seconds, sizes in bytes, the summary, and the environment.
+
+        Example:
+            >>> max_weights.bench("model.safetensors", (), cold=False, seconds=1).as_dict()["format"]
+            'safetensors'
+        """
         return {
             "files": self.files,
             "format": self.format,

@@ -34,7 +34,7 @@ class Worker:
     """The side that sends requests.
 
     Args:
-        loader: A name of `LOADERS`; with a device, of `on_device.LOADERS`.
+        loader: A name of `LOADERS`; with a device, of `ON_DEVICE`.
         paths: The checkpoint.
         device: The number of the device to load to; `None` for the host.
         ahead: A folder where the process looks for packages before all others.
@@ -60,20 +60,17 @@ class Worker:
         finally:
             os.close(write_end)
 
-    def run(self, *, touched: bool, until: float) -> Answer:
-        """Run the loader once; return seconds, peak bytes of memory, and bytes read from the disk.
+    def ask(self, request: str, until: float) -> Answer:
+        """Get the answer to a request.
 
         Args:
-            touched: Whether one byte of every page of the result is read within the time.
+            request: "call", "touched" (and one byte of every page of the result is read within the time), those of
+                `DeviceRun.answer`, or "ready", which does nothing else.
             until: The `time.monotonic()` at which to give up.
 
         Raises:
             LoaderFailed: it raised an error, its process ended, or time ran out.
         """
-        return self.ask("touched" if touched else "call", until)
-
-    def ask(self, request: str, until: float) -> Answer:
-        """Get the answer to a request: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
         requests = known(self._process.stdin)
         try:
             requests.write(f"{request}\n".encode())
@@ -129,7 +126,7 @@ def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
         from max_weights._benching.on_device import DeviceRun
 
         return DeviceRun(loader, paths, device).answer
-    run = LOADERS[loader].prepare(paths)
+    run = LOADERS[loader].prepare(paths, None)
     return lambda request: _measured(run, touched=request == "touched")
 
 

@@ -84,7 +84,8 @@ class WeightInfos:
         """Groups of these weights that share bytes of a PyTorch file: tied weights."""
     @property
     def objects(self) -> Objects:
-        """The values in a PyTorch file that are not tensors, by full name; other files have none."""
+        """The values at and below the node in a PyTorch file that are not tensors, by full name; other files have
+        none."""
     @property
     def warnings(self) -> list[str]:
         """What was accepted in the files although it is not quite right, as sentences."""

@@ -42,17 +42,16 @@ _TENSORS = "transformers.integrations.gguf.dequant"
 _SAFETENSORS = "max_weights._dropin.safetensors_functions"
 TARGETS = (
     Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
-    Target("safetensors", "serialize", f"{_SAFETENSORS}:function", ("safetensors._safetensors_rust",)),
-    Target("safetensors", "serialize_file", f"{_SAFETENSORS}:function", ("safetensors._safetensors_rust",)),
     Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:load_file", ("safetensors.torch",)),
-    Target("safetensors.torch", "load", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.torch", "save_file", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.torch", "save", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.torch", "save_model", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
-    Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "save_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "save", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    *(
+        Target(module, name, f"{_SAFETENSORS}:function", (home,))
+        for module, home, names in (
+            ("safetensors", "safetensors._safetensors_rust", "serialize serialize_file"),
+            ("safetensors.torch", "safetensors.torch", "load save_file save save_model"),
+            ("safetensors.numpy", "safetensors.numpy", "load_file load save_file save"),
+        )
+        for name in names.split()
+    ),
     Target("torch", "load", "max_weights._dropin.torch_load:replacement", ("torch.serialization",)),
     Target("gguf", "GGUFReader", "max_weights._dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
     Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
@@ -109,6 +108,10 @@ def patch(*, verify: bool | None = None) -> None:
 
     Raises:
         ArgumentError: `MAX_WEIGHTS_VERIFY` is neither on nor off (a ValueError).
+
+    Example:
+        >>> max_weights.patch(verify=False)
+        >>> max_weights.unpatch()
     """
     verifies = is_on("MAX_WEIGHTS_VERIFY") if verify is None else verify
     with _state.lock:
@@ -135,6 +138,11 @@ def unpatch() -> None:
 
     Handles and readers that were opened meanwhile keep working. Replacements that others have installed since stay, and
     call the originals.
+
+    Example:
+        >>> max_weights.unpatch()
+        >>> dict(max_weights.patched())
+        {}
     """
     with _state.lock:
         _state.active = False
@@ -146,9 +154,16 @@ def unpatch() -> None:
 
 
 def patched() -> Mapping[str, Calls]:
-    """Return what is replaced in this process, and how many calls fell back to the original; empty if nothing is.
+    """Return what is replaced in this process, and how many calls fell back to the original.
 
-    The keys are full names such as `torch.load`. Libraries that are not imported yet are not included.
+    Returns:
+        {full name, such as `torch.load`: counts}, without libraries that are not imported yet; empty if nothing is.
+
+    Example:
+        >>> max_weights.patch(verify=False)
+        >>> max_weights.patched()["torch.load"]
+        Calls(fast=0, fallback=0)
+        >>> max_weights.unpatch()
     """
     with _state.lock:
         pairs = _state.pairs if _state.active else {}

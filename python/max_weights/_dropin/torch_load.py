@@ -115,10 +115,7 @@ def _allowed(
 
 
 def _form(path: str | os.PathLike[str]) -> str | None:
-    """Return how torch.save wrote a file: "archive", "stream", or `None` for anything else.
-
-    The first entry of an archive is the pickle; a stream is a sequence of pickles. Both have protocol 2.
-    """
+    """Return how torch.save wrote a file: "archive", its first entry the pickle; "stream", of pickles; or `None`."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
     if head.startswith(_PROTOCOL_2):

@@ -44,11 +44,7 @@ class StoredWeights:
         return bool(self.packed or self.unknown or self.is_converted)
 
     def names(self, weights: Iterable[str]) -> list[str]:
-        """Return the names at and below the node if these weights are decoded.
-
-        Raises:
-            ArgumentError: the node is a part of one of them (a ValueError).
-        """
+        """Return the names at and below the node if these weights are decoded."""
         decoded = set(weights)
         front = f"{self._node.name}." if self._node.name else ""
         names = []
@@ -64,12 +60,7 @@ class StoredWeights:
         return names
 
     def decode(self, dtypes: Mapping[str, DType]) -> WeightsNode:
-        """Return the node with these weights decoded.
-
-        Raises:
-            ArgumentError: a scheme that cannot be decoded, or a dtype that holds no floats (a ValueError).
-            FormatError: the tensors of a weight do not fit together.
-        """
+        """Return the node with these weights decoded."""
         for name, dtype in dtypes.items():
             if not dtype.is_float():
                 raise ArgumentError(
@@ -119,11 +110,7 @@ def stored_weights(node: WeightsNode) -> StoredWeights | None:
 
 
 def require_no_codes(node: WeightsNode) -> None:
-    """Refuse a weight whose elements are codes of a quantized one, for callers that convert elements alone.
-
-    Raises:
-        ArgumentError: it is one, or its scales are not known (a ValueError).
-    """
+    """Refuse a weight whose elements are codes of a quantized one, for callers that convert elements alone."""
     stored = stored_weights(node)
     if stored is None:
         return

@@ -243,6 +243,7 @@ def quantized(checkpoint: Checkpoint, name: str | None = None) -> QuantizedWeigh
         0
     """
     node = tree_of(checkpoint, "quantized")
+    len(node)  # an error, if nothing has its name
     if name is None:
         return QuantizedWeights(node)
     config = config_of(node)

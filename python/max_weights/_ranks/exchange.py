@@ -15,11 +15,13 @@ import torch.distributed as dist
 from max_weights._ranks.failure import Failure
 
 if TYPE_CHECKING:
-    from max_weights._core import RankPlan, WeightsNode
+    from max_weights._core import RankPlan, WeightInfo, WeightsNode
+    from max_weights._dtype import DType
     from max_weights._ranks.session import Session
     from max_weights._read_options import ReadOptions
+    from max_weights._transaction import Destination
 
-__all__ = ["Target", "exchange", "rounds"]
+__all__ = ["Target", "exchange", "rounds", "target_of"]
 
 _AHEAD = 2
 """So many rounds are read before they are exchanged."""
@@ -37,6 +39,7 @@ class Target:
         memory: The memory that they go to straight, as bytes, or what makes it when the first come; `None` if they are
             changed on the way.
         finish: Called with all bytes of the part, where they did not go straight.
+        is_new: Whether nobody else has the memory: only there bytes may arrive after an error.
     """
 
     def __init__(
@@ -44,16 +47,19 @@ class Target:
         size: int,
         memory: torch.Tensor | Callable[[], torch.Tensor] | None,
         finish: Callable[[torch.Tensor], None] | None = None,
+        *,
+        is_new: bool = True,
     ) -> None:
         self._left = size
         self._size = size
         self._memory = memory
         self._finish = None if memory is not None else finish
+        self._is_new = is_new
 
     @property
     def is_straight(self) -> bool:
-        """Whether the bytes stay what they are where they are written."""
-        return self._finish is None
+        """Whether the bytes may come straight from the network, and stay what they are where they are written."""
+        return self._finish is None and self._is_new
 
     def bytes_on(self, device: torch.device) -> torch.Tensor:
         """Return the memory to write to."""
@@ -69,6 +75,21 @@ class Target:
         if self._left == 0 and self._finish is not None and isinstance(self._memory, torch.Tensor):
             memory, self._memory = self._memory, None
             self._finish(memory)
+
+
+def target_of(
+    memory: Destination,
+    info: WeightInfo,
+    size: int,
+    device: torch.device,
+    dtype: DType | None = None,
+    *,
+    is_new: bool = False,
+) -> Target:
+    """Return where so many bytes of a weight go: straight to this memory, or through a conversion."""
+    raw = memory.raw(info, device)
+    store = None if raw is not None else lambda arrived: memory.store(arrived, info, dtype)
+    return Target(size, raw, store, is_new=is_new)
 
 
 @dataclass

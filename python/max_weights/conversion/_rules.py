@@ -30,11 +30,17 @@ _Step = tuple[str, list[int], list[int]]
 
 @dataclass(frozen=True)
 class Step:
-    """What is done to tensors; one of the classes below."""
+    """What is done to tensors; one of the classes below.
+
+    Example:
+        >>> max_weights.conversion.Stack(1).reverse()
+        Unstack(axis=1)
+    """
 
     def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        raise NotImplementedError
+        """Return the step that undoes this one. What `Add` lost by rounding does not come back."""
+        values = (getattr(self, one.name) for one in fields(self))
+        return _REVERSE[type(self)](*values)
 
     def resolve(self, number: Numbers) -> _Step:
         """Return the step as the compiled code takes it, with the numbers that a configuration says."""
@@ -52,20 +58,12 @@ class Stack(Step):
 
     axis: int = 0
 
-    def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        return Unstack(self.axis)
-
 
 @dataclass(frozen=True)
 class Unstack(Step):
     """A tensor becomes a list: one for each position of an axis, which goes."""
 
     axis: int = 0
-
-    def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        return Stack(self.axis)
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,6 @@ class Concatenate(Step):
     axis: int = 0
     parts: tuple[Size, ...] = ()
 
-    def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        return Split(self.axis, self.parts)
-
 
 @dataclass(frozen=True)
 class Split(Step):
@@ -90,10 +84,6 @@ class Split(Step):
     axis: int = 0
     parts: tuple[Size, ...] = ()
 
-    def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        return Concatenate(self.axis, self.parts)
-
 
 @dataclass(frozen=True)
 class Transpose(Step):
@@ -101,10 +91,6 @@ class Transpose(Step):
 
     first: int
     second: int
-
-    def reverse(self) -> Step:
-        """Return the step that undoes this one, which is the same."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -116,10 +102,6 @@ class Add(Step):
     """
 
     amount: int
-
-    def reverse(self) -> Step:
-        """Return the step that subtracts the same. What was lost by rounding does not come back."""
-        return Add(-self.amount)
 
 
 @dataclass(frozen=True)
@@ -133,10 +115,6 @@ class Interleave(Step):
     groups: Size | None = None
     parts: tuple[Size, ...] = ()
 
-    def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        return Deinterleave(self.axis, self.groups, self.parts)
-
 
 @dataclass(frozen=True)
 class Deinterleave(Step):
@@ -146,9 +124,17 @@ class Deinterleave(Step):
     groups: Size | None = None
     parts: tuple[Size, ...] = ()
 
-    def reverse(self) -> Step:
-        """Return the step that undoes this one."""
-        return Interleave(self.axis, self.groups, self.parts)
+
+_REVERSE: dict[type[Step], Callable[..., Step]] = {
+    Stack: Unstack,
+    Unstack: Stack,
+    Concatenate: Split,
+    Split: Concatenate,
+    Transpose: Transpose,
+    Interleave: Deinterleave,
+    Deinterleave: Interleave,
+    Add: lambda amount: Add(-amount),
+}
 
 
 @dataclass(frozen=True)
@@ -165,6 +151,11 @@ class ConversionRule:
         )
 
     A rule without steps gives weights other names.
+
+    Example:
+        >>> rule = max_weights.conversion.ConversionRule("model.*", "decoder.*")
+        >>> sorted(max_weights.renamed("model.safetensors", [rule]).load())[0]
+        'decoder.embed_tokens.weight'
     """
 
     sources: tuple[str, ...]

@@ -148,46 +148,40 @@ def _gpt_oss_vllm(_: Mapping[str, Any]) -> Rules:
 # Megatron Core
 
 _LAYER, _THEIRS = "model.layers.*", "decoder.layers.*"
+_AROUND = [
+    Rule("model.embed_tokens.weight", "embedding.word_embeddings.weight"),
+    Rule("model.norm.weight", "decoder.final_layernorm.weight"),
+    Rule("lm_head.weight", "output_layer.weight"),
+]
 
 
-def _around_megatron() -> Rules:
-    return [
-        Rule("model.embed_tokens.weight", "embedding.word_embeddings.weight"),
-        Rule("model.norm.weight", "decoder.final_layernorm.weight"),
-        Rule("lm_head.weight", "output_layer.weight"),
-    ]
+def _layer(names: str, hub: str = _LAYER, theirs: str = _THEIRS) -> Rules:
+    """Return rules for weights of a layer that have other names there: pairs of words."""
+    words = names.split()
+    return [Rule(f"{hub}.{one}", f"{theirs}.{other}") for one, other in zip(words[::2], words[1::2], strict=True)]
 
 
 def _attention_megatron() -> Rules:
-    groups = "num_key_value_heads"
-    return [
-        Rule(f"{_LAYER}.input_layernorm.weight", f"{_THEIRS}.self_attention.linear_qkv.layer_norm_weight"),
-        *(
-            Rule(
-                [f"{_LAYER}.self_attn.{name}.{kind}" for name in _QKV],
-                f"{_THEIRS}.self_attention.linear_qkv.{kind}",
-                Interleave(0, groups, _HEADS),
-            )
-            for kind in ("weight", "bias")
-        ),
-        Rule(f"{_LAYER}.self_attn.q_norm.weight", f"{_THEIRS}.self_attention.q_layernorm.weight"),
-        Rule(f"{_LAYER}.self_attn.k_norm.weight", f"{_THEIRS}.self_attention.k_layernorm.weight"),
-        *(
-            Rule(f"{_LAYER}.self_attn.o_proj.{kind}", f"{_THEIRS}.self_attention.linear_proj.{kind}")
-            for kind in ("weight", "bias")
-        ),
+    fused = [
+        Rule(
+            [f"{_LAYER}.self_attn.{name}.{kind}" for name in _QKV],
+            f"{_THEIRS}.self_attention.linear_qkv.{kind}",
+            Interleave(0, "num_key_value_heads", _HEADS),
+        )
+        for kind in ("weight", "bias")
     ]
+    return fused + _layer("""
+        input_layernorm.weight self_attention.linear_qkv.layer_norm_weight
+        self_attn.q_norm.weight self_attention.q_layernorm.weight
+        self_attn.k_norm.weight self_attention.k_layernorm.weight
+        self_attn.o_proj.weight self_attention.linear_proj.weight
+        self_attn.o_proj.bias self_attention.linear_proj.bias""")
 
 
 def _mlp_megatron(theirs: str = "mlp", hub: str = "mlp") -> Rules:
-    return [
-        Rule(
-            [f"{_LAYER}.{hub}.{name}.weight" for name in _GATED],
-            f"{_THEIRS}.{theirs}.linear_fc1.weight",
-            Concatenate(0),
-        ),
-        Rule(f"{_LAYER}.{hub}.down_proj.weight", f"{_THEIRS}.{theirs}.linear_fc2.weight"),
-    ]
+    gated = [f"{_LAYER}.{hub}.{name}.weight" for name in _GATED]
+    down = _layer(f"{hub}.down_proj.weight {theirs}.linear_fc2.weight")
+    return [Rule(gated, f"{_THEIRS}.{theirs}.linear_fc1.weight", Concatenate(0)), *down]
 
 
 def _experts_megatron(hub: str = "mlp.experts", names: tuple[str, str, str] = (*_GATED, "down_proj")) -> Rules:
@@ -199,61 +193,48 @@ def _experts_megatron(hub: str = "mlp.experts", names: tuple[str, str, str] = (*
 
 
 def _llama_megatron(_: Mapping[str, Any]) -> Rules:
-    return [
-        *_around_megatron(),
-        *_attention_megatron(),
-        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.mlp.linear_fc1.layer_norm_weight"),
-        *_mlp_megatron(),
-    ]
+    norm = _layer("post_attention_layernorm.weight mlp.linear_fc1.layer_norm_weight")
+    return [*_AROUND, *_attention_megatron(), *norm, *_mlp_megatron()]
 
 
 def _phi3_megatron(_: Mapping[str, Any]) -> Rules:
     qkv = [Split(0, _HEADS), Interleave(0, "num_key_value_heads", _HEADS)]
+    fused = Rule(f"{_LAYER}.self_attn.qkv_proj.weight", f"{_THEIRS}.self_attention.linear_qkv.weight", qkv)
     return [
-        *_around_megatron(),
-        Rule(f"{_LAYER}.input_layernorm.weight", f"{_THEIRS}.self_attention.linear_qkv.layer_norm_weight"),
-        Rule(f"{_LAYER}.self_attn.qkv_proj.weight", f"{_THEIRS}.self_attention.linear_qkv.weight", qkv),
-        Rule(f"{_LAYER}.self_attn.o_proj.weight", f"{_THEIRS}.self_attention.linear_proj.weight"),
-        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.mlp.linear_fc1.layer_norm_weight"),
-        Rule(f"{_LAYER}.mlp.gate_up_proj.weight", f"{_THEIRS}.mlp.linear_fc1.weight"),
-        Rule(f"{_LAYER}.mlp.down_proj.weight", f"{_THEIRS}.mlp.linear_fc2.weight"),
+        *_AROUND,
+        fused,
+        *_layer("""
+            input_layernorm.weight self_attention.linear_qkv.layer_norm_weight
+            self_attn.o_proj.weight self_attention.linear_proj.weight
+            post_attention_layernorm.weight mlp.linear_fc1.layer_norm_weight
+            mlp.gate_up_proj.weight mlp.linear_fc1.weight
+            mlp.down_proj.weight mlp.linear_fc2.weight"""),
     ]
 
 
 def _gemma3_megatron(_: Mapping[str, Any]) -> Rules:
-    return [
-        *_around_megatron(),
-        *_attention_megatron(),
-        Rule(
-            f"{_LAYER}.post_attention_layernorm.weight",
-            f"{_THEIRS}.self_attention.linear_proj.post_layernorm.weight",
-        ),
-        Rule(f"{_LAYER}.pre_feedforward_layernorm.weight", f"{_THEIRS}.mlp.linear_fc1.layer_norm_weight"),
-        Rule(f"{_LAYER}.post_feedforward_layernorm.weight", f"{_THEIRS}.mlp.linear_fc2.post_layernorm.weight"),
-        *_mlp_megatron(),
-    ]
+    norms = _layer("""
+        post_attention_layernorm.weight self_attention.linear_proj.post_layernorm.weight
+        pre_feedforward_layernorm.weight mlp.linear_fc1.layer_norm_weight
+        post_feedforward_layernorm.weight mlp.linear_fc2.post_layernorm.weight""")
+    return [*_AROUND, *_attention_megatron(), *norms, *_mlp_megatron()]
 
 
 def _mixtral_megatron(_: Mapping[str, Any]) -> Rules:
-    return [
-        *_around_megatron(),
-        *_attention_megatron(),
-        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.pre_mlp_layernorm.weight"),
-        Rule(f"{_LAYER}.block_sparse_moe.gate.weight", f"{_THEIRS}.mlp.router.weight"),
-        *_experts_megatron("block_sparse_moe.experts", ("w1", "w3", "w2")),
-    ]
+    names = _layer("""
+        post_attention_layernorm.weight pre_mlp_layernorm.weight
+        block_sparse_moe.gate.weight mlp.router.weight""")
+    experts = _experts_megatron("block_sparse_moe.experts", ("w1", "w3", "w2"))
+    return [*_AROUND, *_attention_megatron(), *names, *experts]
 
 
 def _moe_megatron(_: Mapping[str, Any]) -> Rules:
-    return [
-        *_around_megatron(),
-        *_attention_megatron(),
-        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.pre_mlp_layernorm.weight"),
-        Rule(f"{_LAYER}.mlp.gate.weight", f"{_THEIRS}.mlp.router.weight"),
-        *_experts_megatron(),
-        *_mlp_megatron("mlp.shared_experts", "mlp.shared_expert"),
-        Rule(f"{_LAYER}.mlp.shared_expert_gate.weight", f"{_THEIRS}.mlp.shared_experts.gate_weight"),
-    ]
+    names = _layer("""
+        post_attention_layernorm.weight pre_mlp_layernorm.weight
+        mlp.gate.weight mlp.router.weight
+        mlp.shared_expert_gate.weight mlp.shared_experts.gate_weight""")
+    shared = _mlp_megatron("mlp.shared_experts", "mlp.shared_expert")
+    return [*_AROUND, *_attention_megatron(), *names, *_experts_megatron(), *shared]
 
 
 def _gpt_oss_megatron(_: Mapping[str, Any]) -> Rules:
@@ -261,11 +242,12 @@ def _gpt_oss_megatron(_: Mapping[str, Any]) -> Rules:
     # On the hub, the columns of gate and up take turns; there, the rows of gate come before those of up.
     apart = [Deinterleave(1, None, (1, 1)), Concatenate(1, (1, 1)), Unstack(0)]
     return [
-        *_around_megatron(),
+        *_AROUND,
         *_attention_megatron(),
-        Rule(f"{_LAYER}.self_attn.sinks", f"{_THEIRS}.self_attention.core_attention.softmax_offset"),
-        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.pre_mlp_layernorm.weight"),
-        Rule(f"{_LAYER}.mlp.router.*", f"{_THEIRS}.mlp.router.*"),
+        *_layer("""
+            self_attn.sinks self_attention.core_attention.softmax_offset
+            post_attention_layernorm.weight pre_mlp_layernorm.weight
+            mlp.router.* mlp.router.*"""),
         Rule(f"{experts}.gate_up_proj", f"{theirs}.linear_fc1.weight#", [Transpose(1, 2), *apart]),
         Rule(f"{experts}.gate_up_proj_bias", f"{theirs}.linear_fc1.bias#", apart),
         Rule(f"{experts}.down_proj", f"{theirs}.linear_fc2.weight#", [Transpose(1, 2), Unstack(0)]),
@@ -284,12 +266,12 @@ def _count(config: Mapping[str, Any], name: str) -> int:
 def _deepseek_megatron(config: Mapping[str, Any]) -> Rules:
     layers = _count(config, "num_hidden_layers")
     norm, fused = "post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"
-    rules = _around_megatron()
+    rules = [*_AROUND]
     # Layers that predict more tokens stand behind the others on the hub.
     for number in range(_count(config, "num_nextn_predict_layers")):
         hub, theirs = f"model.layers.{layers + number}", f"mtp.layers.{number}"
-        rules += [Rule(f"{hub}.{name}.weight", f"{theirs}.{name}.weight") for name in ("enorm", "hnorm", "eh_proj")]
-        rules.append(Rule(f"{hub}.shared_head.norm.weight", f"{theirs}.final_layernorm.weight"))
+        same = "enorm.weight enorm.weight hnorm.weight hnorm.weight eh_proj.weight eh_proj.weight"
+        rules += _layer(f"{same} shared_head.norm.weight final_layernorm.weight", hub, theirs)
         rules += _latent_layer_megatron(hub, f"{theirs}.mtp_model_layer")
     dense = range(min(_count(config, "first_k_dense_replace"), layers))
     rules += [Rule(f"model.layers.{number}.{norm}", f"decoder.layers.{number}.{fused}") for number in dense]
@@ -298,23 +280,23 @@ def _deepseek_megatron(config: Mapping[str, Any]) -> Rules:
 
 def _latent_layer_megatron(hub: str, theirs: str) -> Rules:
     """Return the rules for a layer with latent attention, but for the norm behind that of dense layers."""
-    attention = {
-        "o_proj": "linear_proj.weight",
-        "q_proj": "linear_q_proj.weight",
-        "q_a_proj": "linear_q_down_proj.weight",
-        "q_b_proj": "linear_q_up_proj.weight",
-        "q_a_layernorm": "linear_q_up_proj.layer_norm_weight",
-        "kv_a_proj_with_mqa": "linear_kv_down_proj.weight",
-        "kv_b_proj": "linear_kv_up_proj.weight",
-        "kv_a_layernorm": "linear_kv_up_proj.layer_norm_weight",
-    }
-    names = {
-        "input_layernorm.weight": "input_layernorm.weight",
-        "post_attention_layernorm.weight": "pre_mlp_layernorm.weight",
-        "mlp.gate.weight": "mlp.router.weight",
-        "mlp.gate.e_score_correction_bias": "mlp.router.expert_bias",
-    } | {f"self_attn.{name}.weight": f"self_attention.{new}" for name, new in attention.items()}
-    rules = [Rule(f"{hub}.{name}", f"{theirs}.{new}") for name, new in names.items()]
+    rules = _layer(
+        """
+        input_layernorm.weight input_layernorm.weight
+        post_attention_layernorm.weight pre_mlp_layernorm.weight
+        mlp.gate.weight mlp.router.weight
+        mlp.gate.e_score_correction_bias mlp.router.expert_bias
+        self_attn.o_proj.weight self_attention.linear_proj.weight
+        self_attn.q_proj.weight self_attention.linear_q_proj.weight
+        self_attn.q_a_proj.weight self_attention.linear_q_down_proj.weight
+        self_attn.q_b_proj.weight self_attention.linear_q_up_proj.weight
+        self_attn.q_a_layernorm.weight self_attention.linear_q_up_proj.layer_norm_weight
+        self_attn.kv_a_proj_with_mqa.weight self_attention.linear_kv_down_proj.weight
+        self_attn.kv_b_proj.weight self_attention.linear_kv_up_proj.weight
+        self_attn.kv_a_layernorm.weight self_attention.linear_kv_up_proj.layer_norm_weight""",
+        hub,
+        theirs,
+    )
     for part, number in (("mlp.experts", "#"), ("mlp.shared_experts", ""), ("mlp", "")):
         front = f"{hub}.{part}.#" if number else f"{hub}.{part}"
         fc1, fc2 = (f"{theirs}.{part}.linear_fc{of}.weight{number}" for of in (1, 2))

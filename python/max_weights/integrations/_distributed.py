@@ -28,13 +28,14 @@ from max_weights._core import infos, shown
 from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_timeout
 from max_weights._lazy import lazy_state_dict
-from max_weights._ranks.boxes import Box, read_boxes, tensors_of
+from max_weights._ranks.boxes import read_boxes, tensors_of
 from max_weights._ranks.saving import Files, save_boxes
-from max_weights._ranks.session import Members
+from max_weights._ranks.session import Members, Session
 from max_weights._saved_tensors import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
+from max_weights._transaction import Box, Destination, Transaction, torch_dtype
 from max_weights._typing import known
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, RankError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,12 +153,15 @@ class WeightsReader(StorageReader):
                     f"'{shown(item.storage_index.fqn)}': a part of shape {tuple(item.lengths)} goes to a tensor of "
                     f"shape {tuple(target.shape)}"
                 )
-        if self._group is None:
-            self._read(items)
-        else:
-            self._read_together(items, self._group)
-        for item, target in items:
-            planner.commit_tensor(item, target)
+        with Transaction() as transaction:
+            for _, target in items:
+                transaction.keep(target)
+            if self._group is None:
+                self._read(items)
+            else:
+                self._read_together(items, self._group)
+            for item, target in items:
+                planner.commit_tensor(item, target)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -166,10 +170,19 @@ class WeightsReader(StorageReader):
         """Fill tensors with all ranks of a group, each of which has items of its own."""
         boxes: dict[str, list[tuple[Box, torch.Tensor]]] = {}
         for item, target in items:
-            box = list(zip(item.storage_offsets, item.lengths, strict=True))
+            box = Box.at(item.storage_offsets, item.lengths)
             boxes.setdefault(item.storage_index.fqn, []).append((box, target))
-        left = read_boxes(self._weights, self._infos, boxes, group, self._rank_timeout)
-        self._read([(item, target) for item, target in items if item.storage_index.fqn in left])
+        with Session(group, self._rank_timeout, "WeightsReader") as session:
+            session.note = "the tensors are as they were"
+            error: Exception | None = None
+            try:
+                left = read_boxes(session, self._weights, self._infos, boxes)
+                self._read([(item, target) for item, target in items if item.storage_index.fqn in left])
+            except RankError:
+                raise
+            except Exception as failed:
+                error = failed
+            session.agree({}, error)
 
     def _read(self, items: list[tuple[ReadItem, torch.Tensor]]) -> None:
         """Fill tensors."""
@@ -328,21 +341,9 @@ def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[
 
 def _goes_straight(info: WeightInfo, lengths: torch.Size, target: torch.Tensor) -> bool:
     """Whether the engine can write a whole weight to its destination."""
-    return (
-        info.encoding is None
-        and isinstance(info.dtype, DType)
-        and target.dtype == _dtype(info)
-        and target.device.type == "cpu"
-        and target.is_contiguous()
-        and not (target.is_conj() or target.is_neg())
-        and math.prod(lengths) == math.prod(info.shape)
-    )
+    is_whole = isinstance(info.dtype, DType) and math.prod(lengths) == math.prod(info.shape)
+    return is_whole and Destination(target).raw(info, torch.device("cpu")) is not None
 
 
 def _dtype(info: WeightInfo) -> torch.dtype:
-    if info.encoding is not None:
-        return torch.float32
-    if isinstance(info.dtype, DType):
-        return info.dtype.to_torch()
-    dtype: torch.dtype = getattr(torch, info.dtype)
-    return dtype
+    return torch.float32 if info.encoding is not None else torch_dtype(info)

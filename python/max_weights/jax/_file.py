@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from max_weights._checkpoints import opened
-from max_weights._core import buffers
-from max_weights._loading import chosen, is_lazy, require_options
+from max_weights._loading import load_arrays
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -42,10 +40,4 @@ def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[st
         >>> max_weights.jax.load_file("model.safetensors")["model.norm.weight"].shape
         (8,)
     """
-    require_options("load_file", options)
-    with opened(checkpoint, "load_file") as weights:
-        if not is_lazy(options):
-            return weights.load(framework="jax", **options)
-        some = chosen(weights, options)
-        pairs = buffers(weights) if some is None else [(name, buffer) for name, buffer, _ in some]
-        return {name: jax.dlpack.from_dlpack(buffer) for name, buffer in pairs}
+    return load_arrays(checkpoint, "jax", options, jax.dlpack.from_dlpack)

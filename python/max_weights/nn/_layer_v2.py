@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from max_weights._core import shown
@@ -18,10 +18,10 @@ from max_weights.nn._walk import SHARED, ModuleNode, Walk, contents, modules_in,
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from os import PathLike
     from typing import TextIO
 
     from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import Checkpoint
     from max_weights._devices import DeviceRef
     from max_weights._dtype import DType
     from max_weights._load_report import LoadReport
@@ -190,7 +190,7 @@ class LayerV2(ModuleNode):
 
     def load(
         self,
-        path: str | PathLike[str] | Sequence[str | PathLike[str]],
+        checkpoint: Checkpoint,
         dtype: DType | str | None = None,
         rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
         *,
@@ -204,7 +204,7 @@ class LayerV2(ModuleNode):
         Values stay views of the mapped file. Nothing is read before it is used, unless it is not aligned in the file.
 
         Args:
-            path: Anything that `load_weights` accepts: a file, a directory, an index, shards, a cached model.
+            checkpoint: A tree, or anything that `load_weights` opens, which stays open for the values.
             dtype: Convert floating-point values to this dtype, and decode packed ones, when they are first used.
                 Integers and bools stay as they are.
             rename: From the names in the file to those of the model: a function (returning `None` drops the weight), a
@@ -227,7 +227,9 @@ class LayerV2(ModuleNode):
             >>> layer = nn.Linear(8, 16, DType.float32, CPU, name="lm_head")
             >>> report = layer.load("model.safetensors", strict=False)
         """
-        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
+        return load_file(
+            self, checkpoint, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding
+        )
 
     def to(self, *devices: DeviceRef | str, sharding_strategy: ShardingStrategy | None = None) -> None:
         """Set the device of every weight below, and how it is split.

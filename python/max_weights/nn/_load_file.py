@@ -1,14 +1,14 @@
-"""`Module.load`: from a path to a loaded model; and conversion of values, at once or when they are first used."""
+"""`Module.load`: from a checkpoint to a loaded model; and conversion of values, at once or when they are first used."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from os import PathLike
 from typing import TYPE_CHECKING
 
 from max_weights._allocation import LazyCast
+from max_weights._checkpoints import tree_of
 from max_weights._core import GGUFWeights
 from max_weights._devices import is_virtual_device_mode
 from max_weights._dtype import DType
@@ -16,14 +16,12 @@ from max_weights._load_request import LoadRequest, Rename
 from max_weights._quantized_weights import CODES
 from max_weights._typing import known
 from max_weights._weight_data import WeightData
-from max_weights._weights import load_weights
 from max_weights.nn._inspected_value import InspectedValue, Mismatch
 from max_weights.nn._load_state import as_mapping, load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from max_weights._buffer import DLPackArray
+    from max_weights._checkpoints import Checkpoint
     from max_weights._load_report import LoadReport
     from max_weights._weights import WeightsAdapter
     from max_weights.graph._weight import Weight
@@ -34,7 +32,7 @@ _log = logging.getLogger("max_weights.nn")
 
 def load_file(
     root: ModuleNode,
-    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    checkpoint: Checkpoint,
     dtype: DType | str | None,
     rename: Rename | str | None,
     adapter: WeightsAdapter | None,
@@ -44,7 +42,7 @@ def load_file(
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     target = None if dtype is None else DType(dtype)
-    weights = load_weights(path)
+    weights = tree_of(checkpoint, "load")
     if target is None or isinstance(weights, GGUFWeights):  # blocks are decoded when they are used
         request = LoadRequest(rename=rename, packed="keep").resolve(weights)
     else:

@@ -11,8 +11,9 @@ from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights._dtype import DType
 from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._shape import Shape, listed, matches
+from max_weights._transaction import Transaction
 from max_weights.nn._inspected_value import InspectedValue, Mismatch
-from max_weights.nn._named_weights import NamedWeights, restore_on_error
+from max_weights.nn._named_weights import NamedWeights, keep_weights
 
 if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
@@ -67,7 +68,8 @@ def load(
     if missing or unexpected:
         _log.warning("%s: the state dict does not fit: %s", type(root).__name__, _in_short(report))
     changed = [packing.weight for packing in rules.packings] if rules.align is None else named.weights.values()
-    with restore_on_error(named.weights.values(), changed):
+    with Transaction() as transaction:
+        keep_weights(transaction, named.weights.values(), changed)
         for packing in rules.packings:
             packing.apply()
         for name, value in stored.items():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from max_weights._core import Buffer, shown
 from max_weights._devices import DeviceRef
 from max_weights._shape import listed
+from max_weights._transaction import Transaction
 from max_weights.errors import ArgumentError
 from max_weights.graph._weight import Weight
 from max_weights.nn._walk import ModuleNode, Walk
@@ -95,31 +96,19 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, DLPackArray
                 )
             value = _zeros(name, weight)
         values[name] = value
-    with restore_on_error(weights.values()):
+    with Transaction() as transaction:
+        keep_weights(transaction, weights.values())
         for name, weight in weights.items():
             weight.load(values[name], name)
     return values
 
 
-@contextmanager
-def restore_on_error(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> Iterator[None]:
-    """Load or change several weights together: an error or an interrupt restores all of them.
-
-    Args:
-        loaded: Weights of which only the values and names change.
-        changed: Weights of which more changes.
-    """
-    loaded, changed = list(loaded), list(changed)
-    values, names = [weight.value for weight in loaded], [weight.name for weight in loaded]
-    snapshots = [weight._snapshot() for weight in changed]
-    try:
-        yield
-    except BaseException:
-        for weight, value, name in zip(loaded, values, names, strict=True):
-            weight.load(value, name)
-        for weight, snapshot in zip(changed, snapshots, strict=True):
-            weight._restore(snapshot)
-        raise
+def keep_weights(transaction: Transaction, loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> None:
+    """Note the values and names of weights that are loaded, and all of those of which more changes."""
+    for weight in changed:
+        transaction.on_undo(partial(weight._restore, weight._snapshot()))
+    for weight in loaded:
+        transaction.on_undo(partial(weight.load, weight.value, weight.name))
 
 
 def _zeros(name: str, weight: Weight) -> Buffer:
@@ -158,7 +147,8 @@ def place(root: ModuleNode, devices: Iterable[DeviceRef | str], strategy: Shardi
     if strategy is not None and strategy.num_devices != number:
         raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, but {number} were given")
     weights = list(NamedWeights(root).weights.values())
-    with restore_on_error(changed=weights):
+    with Transaction() as transaction:
+        keep_weights(transaction, changed=weights)
         for weight in weights:
             if weight.device != target.devices[0]:
                 weight.device = target.devices[0]

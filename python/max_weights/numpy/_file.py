@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy  # noqa: F401 (where it is missing, so is this module)
 
-from max_weights._checkpoints import opened
-from max_weights._core import buffers
-from max_weights._loading import chosen, is_lazy, require_options
+from max_weights._loading import load_arrays
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -47,10 +45,4 @@ def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[st
         >>> max_weights.numpy.load_file("model.safetensors")["model.norm.weight"].shape
         (8,)
     """
-    require_options("load_file", options)
-    with opened(checkpoint, "load_file") as weights:
-        if not is_lazy(options):
-            return weights.load(framework="numpy", **options)
-        some = chosen(weights, options)
-        pairs = buffers(weights) if some is None else [(name, buffer) for name, buffer, _ in some]
-        return {name: buffer.to_numpy() for name, buffer in pairs}
+    return load_arrays(checkpoint, "numpy", options, lambda buffer: buffer.to_numpy())

@@ -11,10 +11,8 @@ module imports no framework, and the safetensors package only for its `Safetenso
 """
 
 from max_weights._core import PySafeSlice
-from max_weights.safetensors._deserializing import deserialize
-from max_weights.safetensors._open_file import _safe_open_handle, safe_open
-from max_weights.safetensors._serializing import serialize, serialize_file
-from max_weights.safetensors._tensor_meta import TensorMeta
+from max_weights.safetensors._in_memory import deserialize, serialize, serialize_file
+from max_weights.safetensors._open_file import TensorMeta, _safe_open_handle, safe_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,20 +40,21 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "SafetensorError":
-        from max_weights.safetensors._errors import error_class
-
-        return error_class()
-    if name == "TensorSpec":
-        from max_weights.safetensors._installed import needed
-
-        return needed("TensorSpec")
     if name == "PrefetchLoader":
         from max_weights.safetensors._prefetch import PrefetchLoader
 
         return PrefetchLoader
-    if name == "__version__":
-        from max_weights.safetensors._installed import version
+    if name == "SafetensorError":
+        from max_weights.safetensors._errors import error_class
 
-        return version()
+        return error_class()
+    if name in ("TensorSpec", "__version__"):
+        from max_weights.safetensors._installed import found_extension
+
+        extension = found_extension()
+        if name == "__version__":  # or else that of the API that is provided here
+            return str(getattr(extension, name, "0.8.0"))
+        if not hasattr(extension, name):
+            raise AttributeError(f"{name} is a class of safetensors 0.8 or newer: pip install -U safetensors")
+        return getattr(extension, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

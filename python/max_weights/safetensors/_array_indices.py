@@ -14,13 +14,7 @@ __all__ = ["array_index"]
 
 
 def array_index(index: object, shape: list[int]) -> tuple[int | slice | EllipsisType, ...]:
-    """Return the index for NumPy.
-
-    Slices may also have negative steps, and bounds that count from the end; those are clipped.
-
-    Raises:
-        SafetensorError: an index that safetensors refuses, with its message.
-    """
+    """Return the index for NumPy; negative steps, and bounds that count from the end, are allowed, and are clipped."""
     if isinstance(index, list):
         if index:
             raise safetensor_error("Non empty lists are not implemented")

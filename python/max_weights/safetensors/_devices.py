@@ -20,13 +20,7 @@ _NUMBERED = ("cuda", "hpu", "mlu", "musa", "npu", "xla", "xpu")
 
 
 def as_asked(device: _T) -> _T | str:
-    """Return the device; what `"cuda"` means depends on the environment variable MAX_WEIGHTS_CUDA.
-
-    It is the `first` device, as in safetensors, or torch's `current` one.
-
-    Raises:
-        ArgumentError: the variable has another value (a ValueError).
-    """
+    """Return the device; "cuda" is the `first`, or torch's `current` one, as MAX_WEIGHTS_CUDA says."""
     if device != "cuda" or (setting := os.environ.get(_CUDA, "first")) == "first":
         return device
     if setting != "current":
@@ -35,12 +29,7 @@ def as_asked(device: _T) -> _T | str:
 
 
 def device_of(device: Any) -> str | int:
-    """Return the device by its full name, or its number if torch has to say of what kind it is; `"cuda"` is `"cuda:0"`.
-
-    Raises:
-        SafetensorError: a device that safetensors does not know.
-        ValueError: a device with an invalid number.
-    """
+    """Return the device by its full name, or its number if torch has to say of what kind it is."""
     device = as_asked(device)
     if device is None or device == "cpu":
         return "cpu"

@@ -55,17 +55,10 @@ def error_class() -> type[Exception]:
         from max_weights.safetensors._installed import found_extension
 
         installed = getattr(found_extension(), "SafetensorError", None)
-        _class = installed if isinstance(installed, type) and issubclass(installed, Exception) else _own_class()
+        is_error = isinstance(installed, type) and issubclass(installed, Exception)
+        own = {"__module__": "max_weights.safetensors", "__doc__": "Raised by `safe_open` and the other functions."}
+        _class = installed if is_error else type("SafetensorError", (Exception,), own)
     return _class
-
-
-def _own_class() -> type[Exception]:
-    class SafetensorError(Exception):
-        """Raised by `safe_open` and the other functions of this module."""
-
-    SafetensorError.__module__ = "max_weights.safetensors"
-    SafetensorError.__qualname__ = "SafetensorError"
-    return SafetensorError
 
 
 def safetensor_error(message: str) -> Exception:
@@ -74,17 +67,14 @@ def safetensor_error(message: str) -> Exception:
 
 
 def closed() -> Exception:
-    """Return the error for a closed file."""
     return safetensor_error("File is closed")
 
 
 def missing_tensor(name: str) -> Exception:
-    """Return the error for a tensor name that the file does not have."""
     return safetensor_error(f"File does not contain tensor {shown(name)}")
 
 
 def no_dtype(dtype: str) -> Exception:
-    """Return the error for a dtype that no framework has."""
     return safetensor_error(f"Dtype not understood: {shown(dtype)}")
 
 
@@ -146,10 +136,7 @@ def saving_error(error: OSError | ValueError) -> Exception:
 
 def _reason(error: WeightsError) -> tuple[str, str]:
     if error.rule == "safetensors.truncated":
-        return ("invalid header length", "InvalidHeaderLength") if error.tensor is None else _incomplete()
+        is_header = error.tensor is None
+        return ("invalid header length", "InvalidHeaderLength") if is_header else _REASONS["safetensors.trailing-data"]
     reason, token = _REASONS.get(error.rule or "", _JSON)
     return reason.format(shown(error.tensor or "")), token
-
-
-def _incomplete() -> tuple[str, str]:
-    return _REASONS["safetensors.trailing-data"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from max_weights._core import shown
 from max_weights._devices import torch_gpu
@@ -47,31 +47,8 @@ def is_delegated(name: object) -> bool:
     return isinstance(name, str) and _NAMES.get(name, SUPPORTED[0]) not in SUPPORTED
 
 
-class Framework(Protocol):
-    """Makes tensors of one framework."""
-
-    @property
-    def prefetches(self) -> bool:
-        """Whether tensors may be read in the background."""
-
-    def tensor(self, file: _SafetensorsFile, name: str) -> object:
-        """Return a tensor. KeyError if there is none of this name."""
-
-    def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
-        """Return all tensors, in the order of the file."""
-
-    def part(self, file: _SafetensorsFile, name: str, index: object) -> object:
-        """Return the part of a tensor that an index selects."""
-
-
 def framework_of(name: object, device: object) -> tuple[Framework, str | int]:
-    """Return the framework of this name, and the full name of the device on which it makes tensors.
-
-    Raises:
-        SafetensorError: a framework that safetensors does not know, or that is not supported here, or not on this
-            device.
-        ImportError: it is not installed.
-    """
+    """Return the framework of this name, and the full name of the device on which it makes tensors."""
     if not isinstance(name, str):
         raise TypeError(f"framework is a name such as 'pt', not {type(name).__name__}")
     framework = _NAMES.get(name)
@@ -91,11 +68,7 @@ def framework_of(name: object, device: object) -> tuple[Framework, str | int]:
 
 
 class _Torch:
-    """PyTorch.
-
-    A tensor is a view of the file's private pages with a storage of its own, or memory that we load to a GPU, or what
-    torch makes of the view on another device.
-    """
+    """A tensor is a view of the file's private pages with a storage of its own; on a device, memory there."""
 
     __slots__ = ("_convert", "_device")
 
@@ -167,11 +140,7 @@ def from_capsule() -> Callable[[object], torch.Tensor]:
 
 
 def on_gpu(device: str | int, load: Callable[[str], _T]) -> _T | None:
-    """Return the GPU that we load to for this device; `None` if that is left to torch.
-
-    It is left to torch for another kind of device, and if the GPU refuses us, so that the result, even an error, is
-    torch's.
-    """
+    """Load to a GPU; `None` if that is left to torch, whose error it is then: another device, or the GPU refuses us."""
     if device == "cpu":
         return None
     import torch
@@ -230,9 +199,7 @@ class _Numpy:
 def to_array(buffer: Buffer, dtype: str) -> Array:
     """Return a NumPy array of a tensor with a dtype of this name in safetensors files, never a view of a mapping.
 
-    Raises:
-        TypeError: bfloat16, if the program has not imported ml_dtypes, which adds it to NumPy.
-        AttributeError: a smaller float, likewise.
+    Dtypes that ml_dtypes adds to NumPy are errors of NumPy's if the program has not imported it.
     """
     import numpy as np
 
@@ -259,3 +226,6 @@ class _Jax(_Numpy):
         import jax.numpy as jnp
 
         return jnp.asarray(array)
+
+
+Framework: TypeAlias = _Torch | _Numpy

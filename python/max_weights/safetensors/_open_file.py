@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import PySafeSlice, _SafetensorsFile, shown
@@ -11,7 +12,6 @@ from max_weights.safetensors._devices import device_of
 from max_weights.safetensors._errors import closed, missing_tensor, opening_error, safetensor_error
 from max_weights.safetensors._frameworks import framework_of, is_delegated
 from max_weights.safetensors._installed import found_extension
-from max_weights.safetensors._tensor_meta import TensorMeta
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,9 +20,21 @@ if TYPE_CHECKING:
     from max_weights.safetensors._frameworks import Framework
     from max_weights.safetensors._prefetch import Plan, PrefetchLoader
 
-__all__ = ["safe_open"]
+__all__ = ["TensorMeta", "safe_open"]
 
 _BACKENDS = {"mmap": "mmap", "pread": "read"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What the header of a file says about a tensor; the result of `get_tensor_meta`."""
+
+    dtype: str
+    """The dtype as safetensors spells it, such as `F32`."""
+    shape: list[int] = field(hash=False)
+    """The shape, slowest dimension first."""
+    data_offsets: tuple[int, int]
+    """The first byte and the end in the data, which begins after the header."""
 
 
 class _Signed(type):
@@ -109,11 +121,7 @@ class safe_open(metaclass=_Signed):
         return self._open_file().metadata()
 
     def get_tensor(self, name: str) -> Any:
-        """Return a tensor.
-
-        Raises:
-            SafetensorError: there is none of this name, or the framework has no such dtype.
-        """
+        """Return a tensor; a SafetensorError for another name, or a dtype that the framework has not."""
         file = self._open_file()
         try:
             return self._framework.tensor(file, name)
@@ -123,35 +131,21 @@ class safe_open(metaclass=_Signed):
             raise safetensor_error(f"Could not read tensor {shown(name)} from file: {error}") from error
 
     def get_tensors(self) -> dict[str, Any]:
-        """Return all tensors by name, in the order of the file.
-
-        If they have to come from a disk, they are in memory when this returns.
-
-        Raises:
-            SafetensorError: the framework has no such dtype.
-        """
+        """Return all tensors by name, in the order of the file: in memory, if they have to come from a disk."""
         try:
             return self._framework.tensors(self._open_file())
         except WeightsError as error:
             raise safetensor_error(f"Could not read tensors from file: {error}") from error
 
     def get_slice(self, name: str) -> PySafeSlice:
-        """Return a tensor that can be read in parts; nothing is read yet.
-
-        Raises:
-            SafetensorError: there is none of this name.
-        """
+        """Return a tensor that can be read in parts; nothing is read yet."""
         try:
             return self._open_file().slice(name, self._framework)
         except KeyError:
             raise missing_tensor(name) from None
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
-        """Return what the header says about a tensor.
-
-        Raises:
-            SafetensorError: there is none of this name.
-        """
+        """Return what the header says about a tensor."""
         try:
             dtype, shape, offsets = self._open_file().entry(name)
         except KeyError:
@@ -167,9 +161,6 @@ class safe_open(metaclass=_Signed):
             plan: {name: `None` for the whole tensor, or a slice of its first dimension with step 1}; default: all.
             device: Where they go, which may be the CPU; default: the device that the file was opened for.
             threads: The number of threads that read.
-
-        Raises:
-            SafetensorError: the file was not opened for torch, or the plan has names that the file does not have.
         """
         from max_weights.safetensors._prefetch import PrefetchLoader
 
@@ -194,14 +185,7 @@ class safe_open(metaclass=_Signed):
 
 
 class _safe_open_handle(safe_open):
-    """Open a file object that has a name, as `safe_open` does.
-
-    Args:
-        f: A file object with `fileno` and `name`; it is opened by its name.
-        framework: As for `safe_open`.
-        device: As for `safe_open`.
-        backend: As for `safe_open`.
-    """
+    """Open a file object that has `fileno` and a name, by that name, as `safe_open` does."""
 
     __slots__ = ()
 

@@ -74,11 +74,7 @@ class PrefetchLoader:
         return len(self._names)
 
     def take(self, name: str) -> object:
-        """Return a tensor, once its bytes have been read.
-
-        Raises:
-            SafetensorError: there is none of this name, it was taken before, or it cannot be read.
-        """
+        """Return a tensor, once its bytes have been read; each can be taken once."""
         future = self._pending.pop(name, None)
         if future is None:
             if name not in self._names:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from max_weights.safetensors import numpy as _numpy
-from max_weights.safetensors._package_files import run_package_file
+from max_weights.safetensors._functions import functions, run_package_file
 
 if TYPE_CHECKING:
     from safetensors.flax import load as load
@@ -31,7 +31,6 @@ def _jnp2np(jnp_dict: dict[str, Any]) -> dict[str, Any]:
 
 
 if not _package:
-    from max_weights.safetensors._without_package import functions
 
     def _loaded(data: Any) -> dict[str, Any]:
         return {name: jnp.asarray(array) for name, array in numpy.load(data).items()}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from max_weights._dtype import DType
-from max_weights.safetensors._deserializing import deserialize
-from max_weights.safetensors._package_files import run_package_file
+from max_weights.safetensors._functions import functions, run_package_file
+from max_weights.safetensors._in_memory import deserialize
 
 if TYPE_CHECKING:
     from safetensors import TensorSpec
@@ -51,7 +51,6 @@ if _package:
         return specs
 
 else:
-    from max_weights.safetensors._without_package import functions
 
     def _loaded(data: Bytes) -> dict[str, Array]:
         return {

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from max_weights._dtype import DType
-from max_weights.safetensors._deserializing import SafeView, deserialize
-from max_weights.safetensors._package_files import run_package_file
+from max_weights.safetensors._functions import contiguous, functions, run_package_file
+from max_weights.safetensors._in_memory import SafeView, deserialize
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -109,6 +109,4 @@ if _package:
         _package["save_model"](model, filename, None if metadata is None else dict(metadata), force_contiguous)
 
 else:
-    from max_weights.safetensors._without_package import contiguous, functions
-
     globals().update(functions("pt", lambda data: _view2torch(deserialize(data)), contiguous))

@@ -85,7 +85,7 @@ class _IsKind(property):
 
     if TYPE_CHECKING:
 
-        def __get__(self, strategy: Any, owner: type | None = None) -> bool: ...
+        def __get__(self, strategy: Any, owner: type | None = None) -> bool: ...  # type: ignore[override]
 
 
 ROWWISE: Split = Split("rowwise", 0, Evenly())

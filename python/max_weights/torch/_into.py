@@ -20,16 +20,20 @@ from max_weights._load_request import LoadRequest, ResolvedRequest
 from max_weights._loading import LoadMethod, converter, load_resolved, resolve_device
 from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
+from max_weights._transaction import Destination, Transaction, known_dtype
 from max_weights._typing import known
 from max_weights.errors import ArgumentError, RankError
 from max_weights.sharding._by_name import shape_of
 from max_weights.torch._slots import (
+    Fill,
     Slot,
     Slots,
     can_initialize,
     has_distributed,
     initialize_missing,
     is_distributed,
+    keep_module,
+    keep_values,
     local,
     run_hooks,
 )
@@ -114,20 +118,21 @@ def load_into(
     if group is None and not has_distributed(module):
         require_spread(spread)
         refuse_group_options("load_into", rank_timeout=rank_timeout, spread=spread)
-        with opened(checkpoint, "load_into") as weights:
-            own = _Plan(module, weights, strict, options)
+        with opened(checkpoint, "load_into") as weights, Transaction() as transaction:
+            own = _Plan(module, weights, strict, options, transaction)
             own.require_fit()
             return own.run(began)
     from max_weights._ranks.session import Session
 
-    with Session(group, rank_timeout, "load_into") as session, ExitStack() as files:
+    # What one rank could not do is said to all before each makes its own tensors what they were.
+    with ExitStack() as files, Transaction() as transaction, Session(group, rank_timeout, "load_into") as session:
         plan: _Plan | None = None
         together: Together | None = None
         error: Exception | None = None
         try:
             run_hooks(module, before=True)
             weights = files.enter_context(opened(checkpoint, "load_into"))
-            plan = _Plan(module, weights, strict, options)
+            plan = _Plan(module, weights, strict, options, transaction)
             plan.require_fit()
             together = plan.together(session, spread)
         except Exception as failed:
@@ -135,11 +140,10 @@ def load_into(
         records = session.agree({} if together is None else together.record, error)
         plan, together = known(plan), known(together)
         together.plan(records)
-        session.note = "the module may have some of the new values"
+        session.note = "the module is as it was"
         try:
             report = plan.run(began, together)
             run_hooks(module, before=False)
-            error = None
         except RankError:
             raise
         except Exception as failed:
@@ -162,28 +166,6 @@ _CODES = frozenset(
 )
 
 
-def _dtype_of(slot: Slot) -> DType | None:
-    """Return the dtype of what a slot holds; `None` for one that only torch has."""
-    try:
-        return DType.from_torch(slot.tensor.dtype)
-    except (TypeError, ValueError):
-        return None
-
-
-@dataclass
-class _Fill:
-    """One slot that the file has values for."""
-
-    slot: Slot
-    name: str
-    info: WeightInfo
-    shape: tuple[int, ...]
-    dtype: DType | None
-    """The dtype that the elements are converted to; `None` for the one in the file."""
-    out: torch.Tensor | None
-    """The memory of the module that they are written to."""
-
-
 @dataclass
 class _Plan:
     """Which weight goes where, and which ones do not fit."""
@@ -192,11 +174,12 @@ class _Plan:
     weights: WeightsNode
     strict: bool
     options: LoadOptions
+    transaction: Transaction
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     non_persistent: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    fills: list[_Fill] = field(default_factory=list)
+    fills: list[Fill] = field(default_factory=list)
     _cuts: dict[str, Cut | None] = field(default_factory=dict)
     """What this rank has of weights that are distributed."""
 
@@ -239,11 +222,11 @@ class _Plan:
     def _quantized(self, weight: str | None, packed: str | None) -> DType | None:
         """Return what the module has a quantized weight as; `None` where it has its tensors as they are stored."""
         if weight is None:
-            return None if any(_dtype_of(slot) in _CODES for slot in self.slots) else DType.float32
+            return None if any(known_dtype(slot.tensor) in _CODES for slot in self.slots) else DType.float32
         slot = self.slots.by_name.get(weight)
         if slot is None or (packed != weight and packed in self.slots.by_name):
             return None
-        dtype = _dtype_of(slot)
+        dtype = known_dtype(slot.tensor)
         return dtype if dtype is not None and dtype.is_float() and dtype not in _CODES else None
 
     def _examine(self, slot: Slot) -> None:
@@ -271,7 +254,7 @@ class _Plan:
                 "it is decoded as [experts, out, in], and modules may have [experts, in, out]: decode it with "
                 "max_weights.quantized, and copy it in the order of the module"
             )
-        if refusal is None and decoded is not None and _dtype_of(slot) in _CODES:
+        if refusal is None and decoded is not None and known_dtype(slot.tensor) in _CODES:
             refusal = "the module has codes, and the weight is decoded: leave dtype and packed out"
         if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
@@ -282,12 +265,13 @@ class _Plan:
         if slot.tensor.is_meta and self._unpacks and info.encoding is not None:
             dtype = DType.from_torch(slot.tensor.dtype)
         if not slot.tensor.is_meta:
-            out = slot.destination(shape) if isinstance(info.dtype, DType) and not is_distributed(slot.tensor) else None
+            if isinstance(info.dtype, DType) and not is_distributed(slot.tensor):
+                out = Destination(slot.tensor).straight(shape)
             if out is not None:
                 dtype = DType.from_torch(out.dtype)
             elif info.encoding is None:
                 dtype = None  # torch converts as it copies
-        self.fills.append(_Fill(slot, name, info, shape, dtype, out))
+        self.fills.append(Fill(slot, name, info, dtype, out))
 
     def require_fit(self) -> None:
         """Raise one error that lists everything that does not fit."""
@@ -299,26 +283,26 @@ class _Plan:
 
     def together(self, session: Session, spread: Spread) -> Together:
         """Return the plan of all ranks for what is not loaded by modules themselves."""
-        from max_weights.torch._distributed import Part, Together
+        from max_weights.torch._distributed import Together
 
         if self.options.get("shard") is not None:
             raise ArgumentError("shard= is for one rank of several; with group=, the tensors say the parts")
-        if self.options.get("verify") is not None:
-            raise ArgumentError("verify= compares whole tensors, which no rank has; see max_weights.digests")
+        if self._how.read.digests is not None:
+            raise ArgumentError("digests= compares whole tensors, which no rank has; see max_weights.fingerprint")
         request = self._request.only({fill.name: fill.dtype for fill in self.fills})
-        parts = {fill.name: Part(fill.name, fill.slot.tensor, fill.dtype) for fill in self.fills}
-        return Together(session, request, parts, spread)
+        return Together(session, request, {fill.name: fill for fill in self.fills}, spread)
 
-    def _fills_of_rank(self, together: Together) -> list[_Fill]:
+    def _fills_of_rank(self, together: Together) -> list[Fill]:
         """Give memory to what has none, have the bytes exchanged, and return what this rank reads for itself."""
         alone = together.reads_alone
         for fill in self.fills:
-            slot, part = fill.slot, together.parts[fill.name]
-            if slot.tensor.is_meta and (is_distributed(slot.tensor) or not alone):
-                dtype = fill.info.dtype if fill.dtype is None else fill.dtype
-                slot.tensor = part.give_memory(dtype)
-            if alone and is_distributed(slot.tensor):
-                fill.out = part.destination()
+            has_memory, distributed = not fill.slot.tensor.is_meta, is_distributed(fill.slot.tensor)
+            if not has_memory and (distributed or not alone):
+                fill.give_memory()
+            elif has_memory and not alone:
+                self.transaction.keep(fill.slot.tensor)
+            if alone and distributed:
+                fill.out = fill.memory.straight(fill.shape) if fill.size else None
                 if fill.out is not None:
                     fill.dtype = DType.from_torch(fill.out.dtype)
         if not alone:
@@ -341,6 +325,7 @@ class _Plan:
         self._done, self._total = 0, total
         self._report_progress, finish = progress_of(self._progress)
         try:
+            keep_module(self.module, self.transaction)
             self._load_custom()
             fills = self.fills if together is None else self._fills_of_rank(together)
             straight = [fill for fill in fills if fill.out is not None or fill.slot.tensor.is_meta]
@@ -348,10 +333,10 @@ class _Plan:
             self._fill_straight(straight)
             for batch in _batches(staged):
                 loaded = self._load({fill.name: fill.dtype for fill in batch}, {})
-                with torch.no_grad():
-                    for fill in batch:
-                        own = local(fill.slot.tensor)
-                        own.copy_(loaded.pop(fill.name).reshape(own.shape))
+                for fill in batch:
+                    self.transaction.keep(fill.slot.tensor)
+                    own = fill.memory.local
+                    own.copy_(loaded.pop(fill.name).reshape(own.shape))
         finally:
             finish()
         for slot in self.slots:
@@ -361,12 +346,14 @@ class _Plan:
             initialize_missing(self.module, self.slots)
         return self._report(began)
 
-    def _fill_straight(self, fills: list[_Fill]) -> None:
+    def _fill_straight(self, fills: list[Fill]) -> None:
         # Tensors without memory yet go to the CPU, like those that have their memory there.
         places = [None if fill.out is None or fill.out.device.type == "cpu" else fill.out.device for fill in fills]
         for place in dict.fromkeys(places):
             batch = [fill for fill, own in zip(fills, places, strict=True) if own == place]
             outs = {fill.name: fill.out for fill in batch if fill.out is not None}
+            for out in outs.values():
+                self.transaction.keep(out)
             loaded = self._load({fill.name: fill.dtype for fill in batch}, outs)
             for fill in batch:
                 if fill.out is None:
@@ -383,6 +370,7 @@ class _Plan:
         for prefix, owner in self.slots.custom_loaders.items():
             state = {name[len(prefix) :]: tensor for name, tensor in loaded.items() if name.startswith(prefix)}
             meta = any(tensor.is_meta for tensor in (*owner.parameters(), *owner.buffers()))
+            keep_values(owner, self.transaction)
             try:
                 result = owner.load_state_dict(state, strict=False, assign=meta)
             except RuntimeError as error:
@@ -457,9 +445,9 @@ def _shapes_of_parts(request: ResolvedRequest) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _batches(fills: list[_Fill]) -> Iterator[list[_Fill]]:
+def _batches(fills: list[Fill]) -> Iterator[list[Fill]]:
     """Split the slots into batches of limited size, in the order of the files."""
-    batch: list[_Fill] = []
+    batch: list[Fill] = []
     size = 0
     for fill in sorted(fills, key=lambda fill: (fill.info.file, fill.info.offset)):
         if batch and size + fill.info.bytes > _STAGED_AT_A_TIME:

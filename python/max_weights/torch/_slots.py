@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from max_weights._core import shown
-from max_weights._devices import torch_gpu
 from max_weights._dtype import DType
+from max_weights._transaction import Destination, Transaction, is_distributed, local
 
 if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
+    from max_weights._core import WeightInfo
+    from max_weights.sharding._by_name import Cut
 
 __all__ = [
+    "Fill",
     "Place",
     "Slot",
     "Slots",
@@ -29,6 +33,8 @@ __all__ = [
     "has_distributed",
     "initialize_missing",
     "is_distributed",
+    "keep_module",
+    "keep_values",
     "local",
     "run_hooks",
 ]
@@ -92,22 +98,6 @@ class Slot:
         own = tuple(self.tensor.shape)
         return own == shape or {own, shape} == {(), (1,)}
 
-    def destination(self, shape: tuple[int, ...]) -> torch.Tensor | None:
-        """Return the memory for the engine to write to; `None` if the slot has to be filled in another way."""
-        tensor = self.tensor.detach()
-        if (
-            (tensor.device.type != "cpu" and torch_gpu(torch, tensor.device) is None)
-            or not tensor.is_contiguous()
-            or tensor.is_conj()
-            or tensor.is_neg()
-        ):
-            return None
-        try:
-            DType.from_torch(tensor.dtype)
-        except ValueError:
-            return None
-        return tensor.view(shape)
-
     def materialize(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the replacement for a tensor without memory: of the same kind, over this memory."""
         old = self.tensor
@@ -118,6 +108,53 @@ class Slot:
         new: torch.Tensor = torch.Tensor._make_subclass(type(old), tensor, old.requires_grad and can_have)
         vars(new).update(vars(old))
         return new
+
+
+@dataclass
+class Fill:
+    """A slot that the checkpoint has values for."""
+
+    slot: Slot
+    name: str
+    info: WeightInfo
+    dtype: DType | None
+    """The dtype that the elements are converted to; `None` for the one in the file."""
+    out: torch.Tensor | None = None
+    """The memory of the module that they are written to by the engine."""
+    cut: Cut | None = None
+    """Which part of the weight this rank has."""
+    shape: list[int] = field(default_factory=list)
+    """That of the part, as the file has it."""
+    size: int = 0
+    """Bytes of the part in the file."""
+    is_new: bool = False
+    """Whether it had no memory before."""
+
+    @property
+    def memory(self) -> Destination:
+        """What the values go to."""
+        return Destination(self.slot.tensor)
+
+    def give_memory(self) -> None:
+        """Replace a tensor on the meta device by one with memory; a distributed one has it where its mesh is."""
+        old, dtype = self.slot.tensor, self.info.dtype if self.dtype is None else self.dtype
+        new = _with_memory(old, dtype.to_torch() if isinstance(dtype, DType) else getattr(torch, dtype))
+        if isinstance(old, nn.Parameter):
+            new = nn.Parameter(new, old.requires_grad and (new.is_floating_point() or new.is_complex()))
+            vars(new).update(vars(old))
+        self.slot.tensor, self.is_new = new, True
+
+
+def _with_memory(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if not is_distributed(tensor):
+        return torch.empty(tensor.shape, dtype=dtype, device="cpu")
+    kind = tensor.device_mesh.device_type
+    device = torch.device(kind) if kind == "cpu" else torch.device(kind, torch.get_device_module(kind).current_device())
+    part = torch.empty(tensor.to_local().shape, dtype=dtype, device=device)
+    made: torch.Tensor = type(tensor).from_local(
+        part, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    )
+    return made
 
 
 class Slots:
@@ -260,26 +297,34 @@ def _is_wrapper(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def is_distributed(tensor: torch.Tensor) -> TypeGuard[DTensor]:
-    """Whether each of several processes has a part of a tensor."""
-    library = sys.modules.get("torch.distributed.tensor")
-    return library is not None and isinstance(tensor, library.DTensor)
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this process has of a tensor: its part of a distributed one, else the tensor."""
-    if not is_distributed(tensor):
-        return tensor
-    own: torch.Tensor = tensor.to_local()
-    return own.detach()
-
-
 def has_distributed(module: nn.Module) -> bool:
     """Whether a parameter or buffer of a module is distributed."""
     # Names are dear, and not needed.
     owners = module.modules()
     tensors = itertools.chain.from_iterable((*one._parameters.values(), *one._buffers.values()) for one in owners)
     return any(tensor is not None and is_distributed(tensor) for tensor in tensors)
+
+
+def keep_module(module: nn.Module, transaction: Transaction) -> None:
+    """Note which tensors a module has."""
+    for owner in module.modules():
+        for own in (owner._parameters, owner._buffers):
+            transaction.on_undo(functools.partial(_put_back, own, dict(own)))
+
+
+def keep_values(owner: nn.Module, transaction: Transaction) -> None:
+    """Note the values of a module that loads itself."""
+    for tensor in {id(one): one for one in (*owner.parameters(), *owner.buffers())}.values():
+        transaction.keep(tensor)
+    for one in owner.modules():
+        if type(one).set_extra_state is not nn.Module.set_extra_state:
+            transaction.on_undo(functools.partial(one.set_extra_state, copy.deepcopy(one.get_extra_state())))
+
+
+def _put_back(own: dict[str, torch.Tensor | None], before: dict[str, torch.Tensor | None]) -> None:
+    if any(own.get(name) is not tensor for name, tensor in before.items()) or len(own) != len(before):
+        own.clear()
+        own.update(before)
 
 
 def can_initialize(module: nn.Module) -> bool:

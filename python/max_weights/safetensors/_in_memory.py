@@ -1,44 +1,39 @@
-"""`serialize` and `serialize_file`: write tensors in memory as a safetensors file or as its bytes."""
+"""`serialize`, `serialize_file` and `deserialize`: tensors in memory, and files of them there."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from max_weights._core import Buffer, save_tensors, serialize_tensors, shown
+from max_weights._core import Buffer, safetensors_header, save_tensors, serialize_tensors, shown
 from max_weights._dtype import DType
-from max_weights.safetensors._errors import saving_error, serializing_error, unfit
+from max_weights.errors import WeightsError
+from max_weights.safetensors._errors import opening_error, saving_error, serializing_error, unfit
 from max_weights.safetensors._installed import loaded_extension
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safetensors import TensorSpec
+    from typing_extensions import Buffer as Bytes
 
-__all__ = ["file_bytes", "serialize", "serialize_file", "write_file"]
+__all__ = ["SafeView", "deserialize", "file_bytes", "serialize", "serialize_file", "write_file"]
 
 # The format: the header padded to 8 bytes, and the tensors in the order of safetensors.
 _ALIGNMENT = 8
 _METADATA = "__metadata__"
+_LENGTH, _MAX_HEADER = 8, 100_000_000
 _dtype_of = functools.cache(DType)  # a file has many tensors, and few dtypes
 
 
 def serialize(tensor_dict: dict[str, TensorSpec], metadata: dict[str, str] | None = None) -> bytes:
-    """Return the bytes of a safetensors file with these tensors.
+    """Return the bytes of a safetensors file with these tensors: those that the safetensors package makes.
 
-    They are the bytes that the safetensors package makes, but with the keys of the metadata sorted; there, their order
-    differs each time. Several threads copy the tensors, once, and other Python threads run meanwhile.
-
-    Args:
-        tensor_dict: {name: TensorSpec}, which is a class of the installed safetensors package.
-        metadata: Strings by name.
-
-    Raises:
-        TypeError: an argument of another kind.
-        SafetensorError: a tensor whose size does not fit its shape, or that is called `__metadata__`; a header that no
-            reader accepts.
+    But the keys of the metadata are sorted; there, their order differs each time. Several threads copy the tensors,
+    once, and other Python threads run meanwhile. A tensor whose size does not fit its shape, or that is called
+    `__metadata__`, and a header that no reader accepts, is a SafetensorError.
     """
     return file_bytes(_memory_of(tensor_dict), metadata)
 
@@ -49,20 +44,35 @@ def serialize_file(
     """Save tensors as a safetensors file, with the bytes that `serialize` gives.
 
     Several threads write a temporary file in the same folder, which takes the place of `filename` once it is complete.
-    A failure before that leaves the old file untouched, and you can save over a file that is loaded at that moment. A
-    file that is replaced keeps its permissions; a new one gets those that the umask gives. As in the safetensors
-    package, this does not wait until the bytes are on the disk; `max_weights.save_file` does.
-
-    Args:
-        tensor_dict: As for `serialize`.
-        filename: The file.
-        metadata: Strings by name.
-
-    Raises:
-        TypeError: an argument of another kind.
-        SafetensorError: as for `serialize`, or the system refuses, for lack of space or of permission.
+    As in the safetensors package, this does not wait until the bytes are on the disk; `max_weights.save_file` does.
+    What the system refuses is a SafetensorError.
     """
     write_file(_memory_of(tensor_dict), filename, metadata)
+
+
+class SafeView(TypedDict):
+    """One tensor of a file in memory."""
+
+    shape: list[int]
+    dtype: str
+    data: bytearray
+
+
+def deserialize(bytes: Bytes) -> list[tuple[str, SafeView]]:
+    """Return the tensors of a file in memory, in its order; the data is copied. A damaged file is a SafetensorError."""
+    view = memoryview(bytes)
+    if not view.c_contiguous:
+        raise TypeError("the bytes of a file must be one contiguous buffer")
+    view = view.cast("B") if view.nbytes else memoryview(b"")
+    header = min(int.from_bytes(view[:_LENGTH], "little"), _MAX_HEADER)
+    try:
+        entries, _ = safetensors_header(view[: _LENGTH + header].tobytes(), len(view))
+    except WeightsError as error:
+        raise opening_error(error, None) from None
+    return [
+        (name, {"shape": shape, "dtype": dtype, "data": bytearray(view[start:end])})
+        for name, dtype, shape, start, end in entries
+    ]
 
 
 def file_bytes(tensors: dict[str, Buffer], metadata: dict[str, str] | None) -> bytes:

@@ -1,7 +1,10 @@
-"""What `max_weights.safetensors.torch`, `.numpy` and `.flax` have where the safetensors package is not installed.
+"""`max_weights.safetensors.torch`, `.numpy` and `.flax`: the files of the safetensors package over our functions.
 
-The same bytes and tensors; errors are in our words, and models are for `max_weights.torch.load_into` and
-`max_weights.save_file`.
+What those files do (which tensors share memory, what is refused, which name of a tied tensor is saved) they do by four
+functions of the package's compiled part. Here they get ours in their places.
+
+Where the package is not installed, there are `load_file`, `load`, `save_file` and `save`: the same bytes and tensors;
+errors are in our words, and models are for `max_weights.load_into` and `max_weights.save`.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Mapping
+from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
 from max_weights._saved_tensors import buffer_of
+from max_weights.safetensors._in_memory import deserialize, file_bytes, serialize, serialize_file, write_file
+from max_weights.safetensors._installed import found_extension, spec_of
 from max_weights.safetensors._open_file import safe_open
-from max_weights.safetensors._serializing import file_bytes, write_file
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +27,32 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Buffer
 
-__all__ = ["contiguous", "functions"]
+__all__ = ["contiguous", "functions", "run_package_file"]
+
+_OURS = {
+    "deserialize": deserialize,
+    "safe_open": safe_open,
+    "serialize": serialize,
+    "serialize_file": serialize_file,
+}
+
+
+def run_package_file(name: str, namespace: dict[str, Any]) -> dict[str, Any]:
+    """Run `safetensors/<name>.py` of the installed package in the `globals()` of a module, which gets its names.
+
+    What the module defines afterwards under one of these names is what the package's functions call, too. They are
+    returned with what they are; none if the package is not installed, or older than 0.8, whose files hand over copies
+    of the tensors instead of their addresses.
+    """
+    spec = spec_of(f"safetensors.{name}")
+    if spec is None or not isinstance(spec.loader, InspectLoader) or not hasattr(found_extension(), "TensorSpec"):
+        return {}
+    code = spec.loader.get_code(spec.name)
+    if code is None:
+        return {}
+    exec(code, namespace)
+    namespace.update({name: ours for name, ours in _OURS.items() if name in namespace})
+    return dict(namespace)
 
 
 def functions(
@@ -30,10 +60,7 @@ def functions(
 ) -> dict[str, Callable[..., object]]:
     """Return `load_file`, `load`, `save_file` and `save` of a framework by name, and their module's `__getattr__`.
 
-    Args:
-        framework: As for `safe_open`.
-        of_bytes: Makes tensors of a file in memory.
-        plain: Makes of the tensors to be saved such as can be saved, or refuses them.
+    `of_bytes` makes tensors of a file in memory, and `plain` makes of tensors such as can be saved, or refuses them.
     """
 
     def load_file(
@@ -44,35 +71,21 @@ def functions(
             return file.get_tensors()
 
     def load(data: Bytes) -> dict[str, Any]:
-        """Return the tensors of a file in memory by name, in its order, as copies.
-
-        Raises:
-            SafetensorError: the bytes are not a safetensors file, or a damaged one.
-        """
+        """Return the tensors of a file in memory by name, in its order, as copies."""
         return of_bytes(data)
 
     def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
-        """Return the bytes of a safetensors file with these tensors.
-
-        Raises:
-            TypeError: something that is not a tensor, or metadata that are not strings.
-            ValueError: a tensor that cannot be saved as it is.
-            RuntimeError: torch tensors that share memory.
-        """
-        return file_bytes(_buffers(plain(tensors)), metadata)
+        """Return the bytes of a safetensors file with these tensors."""
+        return file_bytes(memory(tensors), metadata)
 
     def save_file(
         tensors: dict[str, Any], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
     ) -> None:
-        """Save tensors as a safetensors file, atomically.
+        """Save tensors as a safetensors file, atomically."""
+        write_file(memory(tensors), filename, metadata)
 
-        Raises:
-            SafetensorError: the system refuses, for lack of space or of permission.
-            TypeError: as for `save`.
-            ValueError: as for `save`.
-            RuntimeError: as for `save`.
-        """
-        write_file(_buffers(plain(tensors)), filename, metadata)
+    def memory(tensors: dict[str, Any]) -> dict[str, Buffer]:
+        return {name: buffer_of(name, tensor) for name, tensor in plain(tensors).items()}
 
     def __getattr__(name: str) -> NoReturn:
         raise AttributeError(f"{name!r} is not here without safetensors 0.8 or newer: pip install -U safetensors")
@@ -80,17 +93,8 @@ def functions(
     return {function.__name__: function for function in (load_file, load, save, save_file, __getattr__)}
 
 
-def _buffers(tensors: Mapping[str, object]) -> dict[str, Buffer]:
-    return {name: buffer_of(name, tensor) for name, tensor in tensors.items()}
-
-
 def contiguous(tensors: object) -> dict[str, torch.Tensor]:
-    """Return these torch tensors, if they are contiguous and none shares memory with another.
-
-    Raises:
-        ValueError: it is not a dict of tensors, or a tensor is not contiguous.
-        RuntimeError: tensors that share memory.
-    """
+    """Return these torch tensors, if they are contiguous, and none shares memory with another (a RuntimeError)."""
     import torch
 
     if not isinstance(tensors, dict):

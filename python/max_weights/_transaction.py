@@ -1,0 +1,237 @@
+"""Everything that changes memory is one transaction: check all, write with an undo log, commit.
+
+`Transaction` is the log, `Destination` the memory of a tensor that is written to, `Box` a region of a tensor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
+
+from max_weights._buffer import Buffer
+from max_weights._core import dequantize
+from max_weights._devices import torch_gpu
+from max_weights._dtype import DType
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    from max_weights._core import WeightInfo
+    from max_weights.sharding._by_name import Cut
+
+__all__ = ["Box", "Destination", "Transaction", "is_distributed", "known_dtype", "local", "torch_dtype"]
+
+_IN_MEMORY = 1 << 30
+"""So many bytes of what is replaced stay in the memory of the host; the rest is in a temporary file."""
+_AT_A_TIME = 64 << 20
+
+
+class Transaction:
+    """What changes together: an error or an interrupt within its `with` block leaves everything as it was before."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+        self._room = _IN_MEMORY
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        while error is not None and self._undo:
+            # One more interrupt does not leave half of it: whatever was begun is done again.
+            with contextlib.suppress(KeyboardInterrupt):
+                self._roll_back(error)
+        self._undo = []
+        if self._file is not None:
+            self._file.close()
+
+    def _roll_back(self, error: BaseException) -> None:
+        while self._undo:
+            try:
+                self._undo[-1]()
+            except Exception as failed:
+                error.add_note(f"not everything could be made what it was: {failed}; load the weights again")
+            self._undo.pop()
+
+    def on_undo(self, undo: Callable[[], object]) -> None:
+        """Note what makes something what it was: before it is changed. It may be called twice."""
+        self._undo.append(undo)
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Note what a tensor of torch holds, or this process's part of a distributed one: before it is written to."""
+        own = local(tensor).detach()
+        if not own.is_meta and own.numel():
+            self.on_undo(self._kept(own))
+
+    def _kept(self, tensor: torch.Tensor) -> Callable[[], object]:
+        size, is_plain = tensor.nbytes, not (tensor.is_conj() or tensor.is_neg())
+        if tensor.device.type != "cpu" and size <= _free_on(tensor.device) // 2:
+            return functools.partial(tensor.copy_, tensor.clone())
+        if size <= self._room or not is_plain:
+            self._room -= size
+            return functools.partial(tensor.copy_, tensor.to("cpu", copy=True))
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="max-weights-undo-")  # noqa: SIM115
+        file, start = self._file, self._file.seek(0, os.SEEK_END)
+        for part in _bytes_of(tensor.contiguous()).split(_AT_A_TIME):
+            file.write(part.cpu().numpy())
+        return functools.partial(_read_back, file, start, tensor)
+
+
+def _read_back(file: IO[bytes], start: int, tensor: torch.Tensor) -> None:
+    import torch
+
+    whole = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    file.seek(start)
+    for part in _bytes_of(whole).split(_AT_A_TIME):
+        part.copy_(torch.frombuffer(bytearray(file.read(len(part))), dtype=torch.uint8))
+    if whole is not tensor:
+        tensor.copy_(whole)
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _free_on(device: torch.device) -> int:
+    import torch
+
+    module = torch.get_device_module(device)
+    return int(module.mem_get_info(device)[0]) if hasattr(module, "mem_get_info") else 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A region of a tensor: of each axis, the ranges of it that are there."""
+
+    axes: tuple[tuple[tuple[int, int], ...], ...]
+
+    @classmethod
+    def of(cls, axes: Iterable[Iterable[Iterable[int]]]) -> Box:
+        """Return one of ranges in any form, such as that in which ranks send them."""
+        return cls(tuple(tuple((start, stop) for start, stop in axis) for axis in axes))
+
+    @classmethod
+    def at(cls, offsets: Sequence[int], lengths: Sequence[int]) -> Box:
+        """Return the one that begins at these offsets."""
+        return cls(tuple(((start, start + length),) for start, length in zip(offsets, lengths, strict=True)))
+
+    @classmethod
+    def nothing(cls, axes: int) -> Box:
+        """Return one without elements."""
+        return cls((((0, 0),),) * max(1, axes))
+
+    @property
+    def shape(self) -> list[int]:
+        """That of what is in it."""
+        return [sum(stop - start for start, stop in axis) for axis in self.axes]
+
+    @property
+    def elements(self) -> int:
+        """How many are in it."""
+        return math.prod(self.shape)
+
+    def cut(self, whole: Sequence[int]) -> Cut | None:
+        """Return it as plans take it: the axes of which it has not all; `None` for all of a tensor of this shape."""
+        rows = enumerate(zip(self.axes, whole, strict=True))
+        return [(axis, list(own) or [(0, 0)]) for axis, (own, size) in rows if own != ((0, size),)] or None
+
+    def moves(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+        """Yield where each of its blocks lies in the tensor, and where in what is in the box."""
+        axes = []
+        for ranges in self.axes:
+            ends = list(itertools.accumulate((stop - start for start, stop in ranges), initial=0))
+            inner = zip(ends, ends[1:], strict=False)
+            axes.append([(slice(*own), slice(*place)) for own, place in zip(ranges, inner, strict=True)])
+        for block in itertools.product(*axes):
+            yield tuple(outer for outer, _ in block), tuple(inner for _, inner in block)
+
+
+class Destination:
+    """The memory of a tensor of torch: on the host or a device, or this process's part of a distributed tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.local = local(tensor).detach()
+
+    def straight(self, shape: Sequence[int]) -> torch.Tensor | None:
+        """Return it in this shape for the engine to write to; `None` if it has to be filled in another way."""
+        import torch
+
+        own = self.local
+        is_reached = own.device.type == "cpu" or torch_gpu(torch, own.device) is not None
+        if not is_reached or not own.is_contiguous() or own.is_conj() or own.is_neg() or known_dtype(own) is None:
+            return None
+        return own.view(tuple(shape))
+
+    def raw(self, info: WeightInfo, device: torch.device) -> torch.Tensor | None:
+        """Return it as bytes, if those of the file go there as they are; `None` if `store` has to change them."""
+        own = self.local
+        is_same = info.encoding is None and own.dtype == torch_dtype(info) and own.device == device
+        return _bytes_of(own) if is_same and own.is_contiguous() and not (own.is_conj() or own.is_neg()) else None
+
+    def store(self, raw: torch.Tensor, info: WeightInfo, dtype: DType | None = None) -> None:
+        """Convert bytes of a file, and put them there; `dtype` is what packed blocks are decoded to on the way."""
+        own, known = self.local, known_dtype(self.local)
+        is_straight = own.device.type == "cpu" and own.is_contiguous() and not (own.is_conj() or own.is_neg())
+        if info.encoding is not None:
+            shape = list(own.shape) if own.ndim else [1]
+            out = own.view(shape) if is_straight and known is not None else None
+            decoded = known if out is not None and known is not None else dtype or DType.float32
+            made = dequantize(Buffer.of(raw.cpu()), info.encoding, decoded, shape, out=out)
+            if out is None:
+                own.copy_(made.torch().view(own.shape))
+            return
+        typed = raw.view(torch_dtype(info)).view(own.shape)
+        is_straight = is_straight and raw.device.type == "cpu" and known is not None
+        if is_straight and isinstance(info.dtype, DType) and info.dtype != known:
+            Buffer.of(typed).astype(known, out=own)
+        else:
+            own.copy_(typed)
+
+
+def is_distributed(tensor: torch.Tensor) -> TypeGuard[DTensor]:
+    """Whether each of several processes has a part of a tensor."""
+    library = sys.modules.get("torch.distributed.tensor")
+    return library is not None and isinstance(tensor, library.DTensor)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this process has of a tensor: its part of a distributed one, else the tensor."""
+    if not is_distributed(tensor):
+        return tensor
+    own: Any = tensor.detach().to_local()
+    part: torch.Tensor = own.wait() if hasattr(own, "wait") else own
+    return part
+
+
+def known_dtype(tensor: torch.Tensor) -> DType | None:
+    """Return the dtype of a tensor; `None` for one that only torch has."""
+    try:
+        return DType.from_torch(tensor.dtype)
+    except (TypeError, ValueError):
+        return None
+
+
+def torch_dtype(info: WeightInfo) -> torch.dtype:
+    """Return the dtype of torch that the elements of a weight have in its file."""
+    import torch
+
+    own: torch.dtype = info.dtype.to_torch() if isinstance(info.dtype, DType) else getattr(torch, info.dtype)
+    return own

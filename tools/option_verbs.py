@@ -1,0 +1,95 @@
+"""Write the table of docs/loading.md that says which verb takes which option: `python tools/option_verbs.py`.
+
+It is made from the signatures, so that it cannot say anything else; a test says where it was not written again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import max_weights.integrations
+import max_weights.jax
+import max_weights.nn
+import max_weights.numpy
+import max_weights.torch
+from max_weights import delta
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "loading.md"
+BEGIN, END = "<!-- made by tools/option_verbs.py -->\n", "<!-- end of what it made -->\n"
+_WEIGHTS = max_weights.WeightsNode
+_PLAIN = """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff validate
+    assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf"""
+# What is called, by what the table calls it. The verbs of torch are looked up at their homes, which have annotations.
+VERBS: dict[str, Callable[..., Any]] = {
+    **{f"weights.{name}": getattr(_WEIGHTS, name) for name in ("load", "stream", "save")},
+    **{f"torch.{name}": getattr(max_weights.torch, name) for name in ("load_file", "load_into", "verify_loaded")},
+    "numpy.load_file": max_weights.numpy.load_file,
+    "jax.load_file": max_weights.jax.load_file,
+    "nn.Module.load": max_weights.nn.Module.load,
+    **{
+        name: getattr(max_weights, name)
+        for name in [
+            "load_weights",
+            "load_ranks",
+            "lazy_state_dict",
+            "plan",
+            "infos",
+            "stats",
+            "quantized",
+            "renamed",
+            "fingerprint",
+            "diff",
+            "validate",
+            "assert_checkpoint_ok",
+            "bench",
+            "reshard",
+            "save",
+            "save_file",
+            "save_sharded",
+            "save_gguf",
+        ]
+    },
+    **{f"delta.{name}": getattr(delta, name) for name in ("create", "apply", "apply_into", "fold", "follow")},
+    **{name: getattr(max_weights.integrations, name) for name in ("WeightsReader", "WeightsWriter")},
+}
+
+
+def options(function: Callable[..., Any]) -> Iterator[str]:
+    """The parameters that may be left out, and those of the TypedDict of its `**options`."""
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            for typed in re.findall(r"Unpack\[(\w+)\]", str(parameter.annotation)):
+                yield from _typed_dict(typed).__optional_keys__
+        elif parameter.default is not parameter.empty:
+            yield name
+
+
+def _typed_dict(name: str) -> Any:
+    """Return the class that a signature names; its module is imported for type checkers alone there."""
+    homes = [module for key, module in sys.modules.items() if key.startswith("max_weights.") and name in vars(module)]
+    return getattr(homes[0], name)
+
+
+def table() -> str:
+    """The table: an option in each row that several verbs have, with these."""
+    verbs: dict[str, list[str]] = {}
+    for verb, function in VERBS.items():
+        for option in options(function):
+            verbs.setdefault(option, []).append(f"`{verb}`")
+    rows = (f"| `{option}` | {', '.join(takers)} |\n" for option, takers in sorted(verbs.items()) if len(takers) > 1)
+    return "| option | verbs that take it |\n|---|---|\n" + "".join(rows)
+
+
+def written(page: str) -> str:
+    """The page with the table of today."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}{table()}{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
