@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
 from max_weights._core import (
+    RangeSource,
     WeightsNode,
     delta_header,
     fold_deltas,
@@ -215,7 +216,7 @@ def create(
 
 
 def _is_path(version: object) -> bool:
-    return isinstance(version, str | os.PathLike | Sequence)
+    return isinstance(version, str | os.PathLike | Sequence | RangeSource)
 
 
 def _place(path: _Path) -> Path | str:
@@ -473,6 +474,8 @@ def _base_of(base: _Checkpoint) -> str | list[str]:
         return paths[0] if len(paths) == 1 else paths
     if isinstance(base, str | os.PathLike):
         return os.fspath(base)
+    if isinstance(base, RangeSource):
+        raise ArgumentError("follow opens the base again with each version: give its path or URL, not a source")
     first, *others = [os.fspath(path) for path in base]
     return [first, *(one for path in others for one in (paths_of_deltas([path]) if os.path.isdir(path) else [path]))]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._checkpoints import SAFETENSORS_DTYPES, tree_of
+from max_weights._checkpoints import tree_of
 from max_weights._core import Ahead, load_tensors
 from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
 from max_weights._loading import restore_torch_dtype
+from max_weights._memory_source import SAFETENSORS_DTYPES
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -107,11 +108,24 @@ class LazyTensor:
         return tensor
 
     def get_shape(self) -> list[int]:
-        """Return the shape, slowest dimension first."""
+        """Return the shape, slowest dimension first.
+
+        Example:
+            >>> max_weights.lazy_state_dict(weights)["model.norm.weight"].get_shape()
+            [8]
+        """
         return list(self._info.shape if self._target_dtype is None else self._info.logical_shape)
 
     def get_dtype(self) -> str:
-        """Return the dtype by its name in safetensors files, such as `BF16`."""
+        """Return the dtype by its name in safetensors files, such as `BF16`.
+
+        Raises:
+            UnsupportedError: a dtype that they do not have.
+
+        Example:
+            >>> max_weights.lazy_state_dict(weights)["model.norm.weight"].get_dtype()
+            'F32'
+        """
         dtype = self._dtype()
         name = SAFETENSORS_DTYPES.get(dtype)
         if name is None:
@@ -139,7 +153,12 @@ class LazyTensor:
         return torch_dtype
 
     def is_floating_point(self) -> bool:
-        """Whether the elements are floats."""
+        """Return whether the elements are floats.
+
+        Example:
+            >>> max_weights.lazy_state_dict(weights)["model.norm.weight"].is_floating_point()
+            True
+        """
         return self.dtype.is_floating_point
 
     def _dtype(self) -> DType | str:

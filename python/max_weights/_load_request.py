@@ -24,16 +24,12 @@ if TYPE_CHECKING:
     from max_weights._read_options import Digests
     from max_weights.sharding._by_name import Cut, Shard
 
+# fmt: off
 __all__ = [
-    "DTypeOption",
-    "LoadRequest",
-    "PackedOption",
-    "Quantized",
-    "Rename",
-    "ResolvedRequest",
-    "holds_floats",
+    "DTypeOption", "LoadRequest", "PackedOption", "Quantized", "Rename", "ResolvedRequest", "holds_floats",
     "renamed_by",
 ]
+# fmt: on
 
 DTypeOption: TypeAlias = "DTypeLike | Mapping[str, DTypeLike] | Mapping[Pattern, DTypeLike]"
 """One dtype for everything, or one for each pattern of names."""

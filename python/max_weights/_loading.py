@@ -31,27 +31,13 @@ if TYPE_CHECKING:
     from max_weights._load_request import DTypeOption, PackedOption
     from max_weights.sharding._by_name import Shard
 
+# fmt: off
 __all__ = [
-    "Convert",
-    "CopyOption",
-    "LoadMethod",
-    "LoadOptions",
-    "RanksOptions",
-    "StreamOptions",
-    "TensorsOptions",
-    "check_device",
-    "chosen",
-    "converter",
-    "is_lazy",
-    "load",
-    "load_arrays",
-    "load_ranks",
-    "load_resolved",
-    "log_choice",
-    "require_options",
-    "resolve_device",
-    "restore_torch_dtype",
+    "Convert", "CopyOption", "LoadMethod", "LoadOptions", "RanksOptions", "StreamOptions", "TensorsOptions",
+    "check_device", "chosen", "converter", "is_lazy", "load", "load_arrays", "load_ranks", "load_resolved",
+    "log_choice", "require_options", "resolve_device", "restore_torch_dtype",
 ]
+# fmt: on
 
 _Array = TypeVar("_Array")
 Convert = Callable[["Buffer", "WeightInfo"], Any]

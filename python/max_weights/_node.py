@@ -325,6 +325,10 @@ class WeightsNode(Node):
         Raises:
             WeightNotFoundError: a KeyError; there is no such weight.
             ValueError: another shape, or an encoding for a weight that is not quantized.
+
+        Example:
+            >>> weights.model.norm.weight.allocate("float16").dtype
+            float16
         """
         from max_weights._allocation import allocate
 
@@ -344,6 +348,10 @@ class _SafetensorWeights(WeightsNode):
         Raises:
             WeightNotFoundError: a KeyError; there is no such weight.
             ValueError: its dtype is another one.
+
+        Example:
+            >>> weights.model.norm.weight.allocate_as_bytes().shape
+            [Dim(32)]
         """
         from max_weights._allocation import allocate_as_bytes
 

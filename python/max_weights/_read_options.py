@@ -80,7 +80,18 @@ class ReadOptions:
         return self.max_memory if isinstance(self.max_memory, int) else None
 
     def backend_for(self, *, views: bool = False) -> str:
-        """Return the backend, or the one that the environment variable names, which gives way to views."""
+        """Return the backend, or the one that the environment variable names, which gives way to views.
+
+        Args:
+            views: Whether tensors have to be views of the file.
+
+        Raises:
+            Nothing.
+
+        Example:
+            >>> max_weights.types.ReadOptions().backend_for(views=True)
+            'mmap'
+        """
         if views:
             return "mmap"
         return os.environ.get("MAX_WEIGHTS_BACKEND", self.backend) if self.backend == "auto" else self.backend
@@ -89,8 +100,17 @@ class ReadOptions:
     def of(cls, function: str, options: ReadOptions | None, keywords: Mapping[str, Any]) -> ReadOptions:
         """Return the options of a call, with those that were given as keyword arguments.
 
+        Args:
+            function: What was called, for messages.
+            options: The options.
+            keywords: What was given beside them.
+
         Raises:
             TypeError: a keyword argument that the function does not have, or `options` of another type.
+
+        Example:
+            >>> max_weights.types.ReadOptions.of("load", None, {"threads": 2}).threads
+            2
         """
         if not (options is None or isinstance(options, ReadOptions)):
             raise TypeError(f"{function}: options must be a ReadOptions, not {options!r}")

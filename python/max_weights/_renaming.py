@@ -67,24 +67,15 @@ _EXCEPTIONS = {
     "t5encoder": {"token_embd": "shared"},
 }
 _FAMILY = "model.layers."
+# fmt: off
 _FAMILIES = {
-    "bert": "encoder.layer.",
-    "bloom": "transformer.h.",
-    "dbrx": "transformer.blocks.",
-    "exaone": "transformer.h.",
-    "falcon": "transformer.h.",
-    "gpt2": "transformer.h.",
-    "gptj": "transformer.h.",
-    "gptneox": "gpt_neox.layers.",
-    "jina-bert-v2": "encoder.layer.",
-    "mamba": "backbone.layers.",
-    "modern-bert": "layers.",
-    "mpt": "transformer.blocks.",
-    "nomic-bert": "encoder.layers.",
-    "openelm": "transformer.layers.",
-    "qwen": "transformer.h.",
-    "starcoder": "transformer.h.",
+    "bert": "encoder.layer.", "bloom": "transformer.h.", "dbrx": "transformer.blocks.", "exaone": "transformer.h.",
+    "falcon": "transformer.h.", "gpt2": "transformer.h.", "gptj": "transformer.h.", "gptneox": "gpt_neox.layers.",
+    "jina-bert-v2": "encoder.layer.", "mamba": "backbone.layers.", "modern-bert": "layers.",
+    "mpt": "transformer.blocks.", "nomic-bert": "encoder.layers.", "openelm": "transformer.layers.",
+    "qwen": "transformer.h.", "starcoder": "transformer.h.",
 }
+# fmt: on
 _HEAD = "lm_head"
 # What llama.cpp's converter computes from the configuration; Hugging Face checkpoints have no such weights.
 _COMPUTED = re.compile(
@@ -133,6 +124,11 @@ def renamed(
             are not what a rule needs.
         ImportError: gguf-py is missing, for a GGUF file.
         ClosedError: the checkpoint was closed.
+
+    Example:
+        >>> rules = [max_weights.conversion.ConversionRule("model.*", "decoder.*")]
+        >>> max_weights.renamed(weights, rules).decoder.norm.weight.exists()
+        True
     """
     node = tree_of(checkpoint, "renamed")
     if node.name:

@@ -10,15 +10,7 @@ from typing import Protocol, runtime_checkable
 from max_weights._core import near_names, shown
 from max_weights.errors import ArgumentError, WeightNotFoundError
 
-__all__ = [
-    "Chooser",
-    "Pattern",
-    "Select",
-    "fits",
-    "not_found",
-    "require_effect",
-    "selected",
-]
+__all__ = ["Chooser", "Pattern", "Select", "fits", "not_found", "require_effect", "selected"]
 
 
 @runtime_checkable

@@ -98,7 +98,12 @@ class WeightStream(Generic[_Tensor_co]):
             raise
 
     def close(self) -> None:
-        """End the stream; nothing more is read. Tensors that it has returned stay valid, unless `reuse` is set."""
+        """End the stream; nothing more is read. Tensors that it has returned stay valid, unless `reuse` is set.
+
+        Example:
+            >>> stream = weights.stream()
+            >>> stream.close()
+        """
         self._tensors.close()
         self._finish()
 

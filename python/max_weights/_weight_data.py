@@ -93,9 +93,18 @@ class WeightData:
         """Return a weight over the memory of an array, with its dtype and shape.
 
         Args:
-            arr: An array of any rank, with a dtype of NumPy or of ml_dtypes; one of foreign byte order is converted,
-                which copies it. ValueError for a dtype that has no `DType`.
+            arr: An array with a dtype of NumPy or ml_dtypes; one of foreign byte order is copied.
             name: The full name.
+
+        Returns:
+            The weight.
+
+        Raises:
+            ValueError: a dtype that has no `DType`.
+
+        Example:
+            >>> max_weights.WeightData.from_numpy(np.zeros((2, 3), "f4"), "w").shape
+            [Dim(2), Dim(3)]
         """
         import numpy as np
 
@@ -114,11 +123,23 @@ class WeightData:
         Raises:
             ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
             UnsupportedError: the elements are smaller than a byte, which NumPy cannot view.
+
+        Example:
+            >>> weights.model.norm.weight.data().to_numpy().dtype
+            dtype('float32')
         """
         return self.__array__()
 
     def numpy(self) -> Array:
-        """As `to_numpy`, but that packed blocks, whose bytes are no values, are an ArgumentError (a ValueError)."""
+        """Return what `to_numpy` does, but refuse packed blocks, whose bytes are no values.
+
+        Raises:
+            ArgumentError: packed blocks (a ValueError); or as `to_numpy`.
+
+        Example:
+            >>> weights.model.norm.weight.data().numpy().shape
+            (8,)
+        """
         self._require_values()
         return self.to_numpy()
 
@@ -129,6 +150,10 @@ class WeightData:
             ArgumentError: packed blocks, whose bytes are no values; `to_buffer()` has them (a ValueError).
             ImportError: torch is missing.
             BufferError: a type that torch does not have.
+
+        Example:
+            >>> weights.model.norm.weight.data().torch().shape
+            torch.Size([8])
         """
         from max_weights._buffer import to_torch
 
@@ -152,6 +177,10 @@ class WeightData:
         Raises:
             TypeError: the data is not a tensor.
             ArgumentError: the data is on a device, or of a type, for which there is no `Buffer` (a ValueError).
+
+        Example:
+            >>> weights.model.norm.weight.data().to_buffer().nbytes
+            32
         """
         from max_weights._core import Buffer
 
@@ -162,7 +191,7 @@ class WeightData:
         return buffer
 
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: DLPackArray | None = None) -> WeightData:
-        """Convert the weight to another dtype, by the rules of docs/dtypes.md; itself if it has that dtype already.
+        """Return the weight as another dtype, by the rules of docs/dtypes.md; itself if it has that dtype already.
 
         Packed blocks are decoded into the logical shape, and the result has no encoding.
 
@@ -179,6 +208,10 @@ class WeightData:
                 as uint8.
             ValueError: `out` does not fit.
             FileChangedError: the file of a mapped weight was truncated.
+
+        Example:
+            >>> weights.model.norm.weight.data().astype("bfloat16").dtype
+            bfloat16
         """
         dtype = DType(dtype)
         if dtype is self.dtype and out is None:

@@ -41,7 +41,12 @@ class WeightStatistics(dict[str, list[Any]]):
     """
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the rows, each as {column: value}."""
+        """Iterate over the rows, each as {column: value}.
+
+        Example:
+            >>> next(max_weights.stats(weights, "model.norm").rows())["name"]
+            'model.norm.weight'
+        """
         return (dict(zip(self, row, strict=True)) for row in zip(*self.values(), strict=True))
 
     def __repr__(self) -> str:

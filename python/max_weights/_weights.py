@@ -38,23 +38,13 @@ if TYPE_CHECKING:
     from max_weights._weight_data import WeightData
     from max_weights.graph._weight import Weight
 
+# fmt: off
 __all__ = [
-    "RESERVED",
-    "GGUFWeights",
-    "Metadata",
-    "Objects",
-    "Placeholder",
-    "PytorchWeights",
-    "SafetensorWeights",
-    "WeightInfo",
-    "WeightInfos",
-    "Weights",
-    "WeightsAdapter",
-    "WeightsFormat",
-    "WeightsNode",
-    "load_weights",
+    "RESERVED", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights", "SafetensorWeights",
+    "WeightInfo", "WeightInfos", "Weights", "WeightsAdapter", "WeightsFormat", "WeightsNode", "load_weights",
     "weights_format",
 ]
+# fmt: on
 
 
 @runtime_checkable
@@ -87,11 +77,21 @@ class Weights(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Whether there is a weight with exactly this name."""
+        """Return whether there is a weight with exactly this name.
+
+        Example:
+            >>> weights.model.norm.weight.exists(), weights.model.norm.exists()
+            (True, False)
+        """
         ...
 
     def items(self) -> Iterator[tuple[str, Weights]]:
-        """This weight, if it is one, and all weights below it, as (full name, node), in file order."""
+        """Iterate over this weight, if it is one, and all below it, as (full name, node), in file order.
+
+        Example:
+            >>> [name for name, _ in weights.model.norm.items()]
+            ['model.norm.weight']
+        """
         ...
 
     def data(self) -> WeightData:
@@ -99,6 +99,10 @@ class Weights(Protocol):
 
         Raises:
             WeightNotFoundError: there is no such weight (a KeyError); the message suggests up to three similar names.
+
+        Example:
+            >>> weights.model.norm.weight.data().shape
+            [Dim(8)]
         """
         ...
 
@@ -109,7 +113,7 @@ class Weights(Protocol):
         quantization_encoding: QuantizationEncoding | None = None,
         device: DeviceRef | None = None,
     ) -> Weight:
-        """Create a `Weight` of this name for a graph, and record its value in `allocated_weights`.
+        """Return a `Weight` of this name for a graph, and record its value in `allocated_weights`.
 
         Args:
             dtype: Converts the value to this dtype; default: the dtype in the file.
@@ -121,27 +125,20 @@ class Weights(Protocol):
         Raises:
             WeightNotFoundError: there is no such weight.
             ValueError: the shape differs, or an encoding is given for a weight that is not quantized.
+
+        Example:
+            >>> weights.model.norm.weight.allocate("float16").dtype
+            float16
         """
         ...
 
 
+# fmt: off
 RESERVED = (
-    "allocate",
-    "allocate_as_bytes",
-    "allocated_weights",
-    "children",
-    "close",
-    "data",
-    "exists",
-    "items",
-    "load",
-    "metadata",
-    "name",
-    "numpy",
-    "save",
-    "stream",
-    "torch",
+    "allocate", "allocate_as_bytes", "allocated_weights", "children", "close", "data", "exists", "items", "load",
+    "metadata", "name", "numpy", "save", "stream", "torch",
 )
+# fmt: on
 """Names that a node keeps for itself: a weight or a branch of such a name is reached by `weights["name"]`."""
 
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
@@ -174,8 +171,14 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     """Return the format that the suffixes of the paths indicate, in upper or lower case. No file is opened.
 
     Args:
-        paths: One path, or several that belong to one checkpoint. ArgumentError (a ValueError) if there are none, if a
-            suffix is unknown, or if they disagree.
+        paths: One path, or several that belong to one checkpoint.
+
+    Raises:
+        ArgumentError: there are none, a suffix is unknown, or they disagree (a ValueError).
+
+    Example:
+        >>> max_weights.graph.weights.weights_format("model.gguf").value
+        'gguf'
     """
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not names:

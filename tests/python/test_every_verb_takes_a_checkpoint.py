@@ -220,6 +220,10 @@ def test_every_kind_of_checkpoint_is_written_as_its_tree_is(
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
     call = (WRITING | WRITING_TENSORS)[verb]
+    if verb == "delta.follow" and kind == "source":
+        with pytest.raises(max_weights.errors.ArgumentError, match="follow opens the base again"):
+            call(CHECKPOINTS[kind](path, server), tmp_path / "one")
+        return
     with max_weights.load_weights(path) as weights:
         expected = call(weights, tmp_path / "one")
         assert weights.b.exists()

@@ -198,7 +198,7 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
         weights.load("pooler", digests=digests, out={"pooler.dense.weight": out})
     assert "[tensor.digest]" in str(failed.value)
     assert not out.any()
-    with pytest.raises(ValueError, match=r"verify has no digest of 'pooler\.dense\.weight'"):
+    with pytest.raises(ValueError, match=r"digests has none of 'pooler\.dense\.weight'"):
         weights.load("pooler", digests={"pooler.dense.bias": digests["pooler.dense.bias"]})
 
 

@@ -91,7 +91,7 @@ def test_a_stream_gives_what_load_gives_in_the_order_of_the_files(
     weights = max_weights.load_weights(models / name)
     if isinstance(weights, GGUFWeights) and not options.keys() & {"dtype", "packed"}:
         options = options | {"dtype": "float32"}
-    loaded = contents(weights.load(copy=True, packed=options.get("packed", False), dtype=options.get("dtype")).items())
+    loaded = contents(weights.load(copy=True, packed=options.get("packed"), dtype=options.get("dtype")).items())
     streamed = []
     for path, tensor in weights.stream(reuse=reuse, **options):
         streamed += contents([(path, tensor)])
@@ -492,5 +492,5 @@ def test_what_is_verified_is_compared_before_it_is_given(models: Path, options: 
     with pytest.raises(max_weights.FormatError, match=f"tensor '{last}': its digest is"):
         take_all()
     assert last not in given
-    with pytest.raises(ValueError, match=f"verify has no digest of '{last}'"):
+    with pytest.raises(ValueError, match=f"digests has none of '{last}'"):
         weights.stream(digests={name: digests[name] for name in good})

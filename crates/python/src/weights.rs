@@ -148,25 +148,37 @@ impl WeightsNode {
         hasher.finish()
     }
 
-    /// True if there is a weight of exactly this name; a mere prefix is none.
+    /// Return whether there is a weight of exactly this name; a mere prefix is none.
+    ///
+    /// Example:
+    ///     >>> weights.model.norm.exists()
+    ///     False
     pub(crate) fn exists(&self) -> bool {
         self.catalog().find(&self.name).is_some()
     }
 
-    /// This weight, if it is one, and all below it, as (full name, node), in file order.
+    /// Iterate over this weight, if it is one, and all below it, as (full name, node), in file order.
     ///
     /// Raises:
     ///     WeightNotFoundError: nothing is at or below this name; the message has near ones.
+    ///
+    /// Example:
+    ///     >>> [name for name, _ in weights.model.norm.items()]
+    ///     ['model.norm.weight']
     fn items(slf: &Bound<'_, Self>) -> Outcome<Items> {
         slf.get().catalog().require_branch(&slf.get().name)?;
         let numbers = slf.get().catalog().walk(&slf.get().name).into_iter();
         Ok(Items { node: slf.clone().unbind(), numbers: Mutex::new(numbers) })
     }
 
-    /// The nodes one level below, numbers first, 10 after 9, then names: `for layer in weights.model.layers.children()`.
+    /// Return the nodes one level below, numbers first, 10 after 9, then names: `for layer in weights.model.layers.children()`.
     ///
     /// Raises:
     ///     WeightNotFoundError: nothing is at or below this name; the message has near ones.
+    ///
+    /// Example:
+    ///     >>> [child.name for child in weights.model.norm.children()]
+    ///     ['model.norm.weight']
     fn children<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
         self.catalog().require_branch(&self.name)?;
         let children = PyList::empty(py);
@@ -186,16 +198,20 @@ impl WeightsNode {
         self.shared.scheme()
     }
 
-    /// The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor alone.
+    /// Return the weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor alone.
     ///
     /// Raises:
     ///     WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
     ///     ClosedError: the checkpoint was closed.
+    ///
+    /// Example:
+    ///     >>> weights.model.norm.weight.data().shape
+    ///     [Dim(8)]
     fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         self.take(py)
     }
 
-    /// The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the dtypes of
+    /// Return the weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the dtypes of
     /// ml_dtypes.
     ///
     /// Raises:
@@ -203,15 +219,23 @@ impl WeightsNode {
     ///     WeightNotFoundError: a KeyError; there is no such weight.
     ///     ImportError: ml_dtypes is needed and missing.
     ///     UnsupportedError: elements of less than a byte.
+    ///
+    /// Example:
+    ///     >>> weights.model.norm.weight.numpy().shape
+    ///     (8,)
     fn numpy<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         Ok(package::TO_NUMPY.get(py)?.call1((self.values(py)?,))?)
     }
 
-    /// The weight's tensor as a torch tensor, a view where `data()` is one.
+    /// Return the weight's tensor as a torch tensor, a view where `data()` is one.
     ///
     /// Raises:
     ///     ArgumentError: packed blocks, whose bytes are no values; `data().to_buffer()` has them (a ValueError).
     ///     WeightNotFoundError: a KeyError; there is no such weight.
+    ///
+    /// Example:
+    ///     >>> weights.model.norm.weight.torch().shape
+    ///     torch.Size([8])
     fn torch<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         Ok(package::TO_TORCH.get(py)?.call1((self.values(py)?,))?)
     }
@@ -235,6 +259,9 @@ impl WeightsNode {
     }
 
     /// Release the files. Tensors already taken stay valid; new ones cannot be taken.
+    ///
+    /// Example:
+    ///     >>> max_weights.load_weights("model.safetensors").close()
     fn close(&self) {
         self.shared.close();
     }

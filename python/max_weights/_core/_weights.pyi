@@ -126,25 +126,26 @@ class Node:
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
     def exists(self) -> bool:
-        """True if there is a weight of exactly this name; a mere prefix is none."""
+        """Return whether there is a weight of exactly this name; a mere prefix is none."""
     def items(self) -> Iterator[tuple[str, Self]]:
-        """This weight, if it is one, and all below it, as (full name, node), in file order."""
+        """Iterate over this weight, if it is one, and all below it, as (full name, node), in file order."""
     def children(self) -> list[Self]:
-        """The nodes one level below, numbers first, 10 after 9, then names: `for layer in
+        """Return the nodes one level below, numbers first, 10 after 9, then names: `for layer in
         weights.model.layers.children()`.
         """
     def numpy(self) -> _Array:
-        """The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
-        dtypes of ml_dtypes. ArgumentError for packed blocks; `data().to_buffer()` has their bytes.
+        """Return the weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have
+        the dtypes of ml_dtypes. ArgumentError for packed blocks; `data().to_buffer()` has their bytes.
         """
     def torch(self) -> _torch.Tensor:
-        """The weight's tensor as a torch tensor, a view where `data()` is one. ArgumentError for packed blocks."""
+        """Return the weight's tensor as a torch tensor, a view where `data()` is one. ArgumentError for packed
+        blocks."""
     @property
     def _root(self) -> Self: ...
     @property
     def _scheme(self) -> str | None: ...
     def data(self) -> WeightData:
-        """The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor
+        """Return the weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor
         alone.
         """
     def close(self) -> None:

@@ -16,14 +16,9 @@ from max_weights._quantized_weights.decoded import (
 )
 from max_weights._quantized_weights.view import QuantizedWeight, QuantizedWeights, quantized
 
+# fmt: off
 __all__ = [
-    "CODES",
-    "KEEP",
-    "DecodedAs",
-    "QuantizedWeight",
-    "QuantizedWeights",
-    "StoredWeights",
-    "quantized",
-    "require_no_codes",
-    "stored_weights",
+    "CODES", "KEEP", "DecodedAs", "QuantizedWeight", "QuantizedWeights", "StoredWeights", "quantized",
+    "require_no_codes", "stored_weights",
 ]
+# fmt: on

@@ -114,11 +114,22 @@ class QuantizedWeight:
         return self._record.nbytes
 
     def decoded_nbytes(self, dtype: DTypeLike = DType.bfloat16) -> int:
-        """Return the bytes of the decoded weight."""
+        """Return the bytes of the decoded weight.
+
+        Args:
+            dtype: What it is decoded to.
+
+        Raises:
+            UnsupportedError: a scheme that cannot be decoded here.
+
+        Example:
+            >>> [weight.decoded_nbytes() for weight in max_weights.quantized(weights).values()]
+            []
+        """
         return math.prod(self._layout.shape) * DType(dtype).size_in_bits // 8
 
     def astype(self, dtype: DTypeLike = DType.bfloat16, *, out: DLPackArray | None = None) -> WeightData:
-        """Decode the weight, on all cores: the values that the library of the scheme computes, in `shape`.
+        """Return the decoded weight: the values that the library of the scheme computes, in `shape`.
 
         Products are computed in float32 and rounded once.
 
@@ -131,6 +142,10 @@ class QuantizedWeight:
             UnsupportedError: another dtype, or a scheme that cannot be decoded here.
             ValueError: `out` does not fit, or an index of groups or a zero point is not possible.
             FileChangedError: the file of a mapped weight was truncated.
+
+        Example:
+            >>> [weight.astype("bfloat16") for weight in max_weights.quantized(weights).values()]
+            []
         """
         dtype, layout = DType(dtype), self._layout
         if dtype not in _DECODED:

@@ -7,19 +7,12 @@ from dataclasses import dataclass, field, fields
 
 from max_weights.errors import ArgumentError
 
+# fmt: off
 __all__ = [
-    "Add",
-    "Concatenate",
-    "ConversionRule",
-    "Deinterleave",
-    "Interleave",
-    "Size",
-    "Split",
-    "Stack",
-    "Step",
-    "Transpose",
+    "Add", "Concatenate", "ConversionRule", "Deinterleave", "Interleave", "Size", "Split", "Stack", "Step", "Transpose",
     "Unstack",
 ]
+# fmt: on
 
 Size = int | str
 """A number, or its name in a model's config.json: `num_attention_heads`, or a sum, `kv_lora_rank+qk_rope_head_dim`."""
@@ -175,9 +168,25 @@ class ConversionRule:
         object.__setattr__(self, "steps", steps)
 
     def reverse(self) -> ConversionRule:
-        """Return the rule that leads back."""
+        """Return the rule that leads back.
+
+        Example:
+            >>> max_weights.conversion.ConversionRule("a.*", "b.*").reverse().sources
+            ('b.*',)
+        """
         return ConversionRule(self.targets, self.sources, tuple(step.reverse() for step in reversed(self.steps)))
 
     def resolve(self, number: Numbers) -> tuple[list[str], list[str], list[_Step]]:
-        """Return the rule as the compiled code takes it, with the numbers that a configuration says."""
+        """Return the rule as the compiled code takes it.
+
+        Args:
+            number: Returns the number that a size stands for.
+
+        Raises:
+            Exception: What `number` raises.
+
+        Example:
+            >>> max_weights.conversion.ConversionRule("a.*", "b.*").resolve(int)
+            (['a.*'], ['b.*'], [])
+        """
         return list(self.sources), list(self.targets), [step.resolve(number) for step in self.steps]

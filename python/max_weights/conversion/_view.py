@@ -48,6 +48,11 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
     Raises:
         ArgumentError: another layout, or no configuration (a ValueError).
         UnsupportedError: an architecture that there is no table for.
+
+    Example:
+        >>> config = {"model_type": "llama", "num_attention_heads": 8}
+        >>> len(max_weights.conversion.conversion_rules("vllm", config))
+        2
     """
     values = _values(config)
     return _rules(layout, values, _model_type(values))
