@@ -17,7 +17,7 @@ from max_weights._core import RangeSource, RemoteStore
 from max_weights._sizes import bytes_of
 from max_weights.errors import ArgumentError
 
-__all__ = ["Credentials", "Remote", "source"]
+__all__ = ["Credentials", "Remote", "source", "store_of"]
 
 Credentials: TypeAlias = "Callable[[], Mapping[str, str | None]] | Mapping[str, str | None]"
 """Who asks: for S3 `key_id`, `secret` and, where there is one, `token`; for Google and the hub `token`; for Azure
@@ -67,6 +67,9 @@ class Remote:
         """
         if self.endpoint is not None:
             _require_server(self.endpoint)
+        for name in ("requests", "retries"):
+            if not isinstance(getattr(self, name), int):
+                raise ArgumentError(f"{name} must be a whole number, not {getattr(self, name)!r}")
         if self.requests < 1 or self.retries < 0:
             raise ArgumentError("requests must be at least 1, and retries at least 0")
         most = self.request_bytes
@@ -95,17 +98,24 @@ class Remote:
         raise TypeError("a Remote is not pickled, because of the credentials in it: make one where it is needed")
 
 
+def store_of(remote: Remote | None) -> RemoteStore | None:
+    """Return what opens URLs as an option of that name says; TypeError if it is something else."""
+    if remote is not None and not isinstance(remote, Remote):
+        raise TypeError(f"remote must be a max_weights.Remote, not {type(remote).__name__}")
+    return None if remote is None else remote._store
+
+
 def _require_server(endpoint: str) -> None:
     from urllib.parse import urlsplit
 
     try:
-        url = urlsplit(endpoint)
+        url = urlsplit(str(endpoint))
         is_server = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:  # a port that is no number, or an address in brackets that is none
         is_server = False
     if not is_server:
         raise ArgumentError(
-            f'endpoint must be the URL of a server, such as "https://minio.example", not {endpoint[:100]!r}'
+            f'endpoint must be the URL of a server, such as "https://minio.example", not {str(endpoint)[:100]!r}'
         )
     if url.username is not None or url.query or url.fragment:
         raise ArgumentError("endpoint has no user, password, query or fragment: give credentials= instead")

@@ -428,41 +428,29 @@ def _end(number: int, _frame: object) -> None:
 def main() -> int:
     """Do what the arguments ask for, or print what it would do, and return the exit status."""
     parser = argparse.ArgumentParser("max-weights reshard", allow_abbrev=False)
+    parser.add_argument("checkpoint")
     parser.add_argument("path")
-    parser.add_argument("out")
-    parser.add_argument("--tp", type=int, required=True, help="how many ranks there are")
-    parser.add_argument("--table", default="auto", help="how weights are split; auto: by the model's type")
-    parser.add_argument("--select", action="append", help="only weights whose names match; repeatable")
-    parser.add_argument("--rename", action="append", default=[], help="a layout, or FROM=TO; repeatable")
+    parser.add_argument("--tp", dest="world_size", type=int, required=True)
+    parser.add_argument("--table", dest="strategies", default="auto")
+    parser.add_argument("--select", action="append")
+    parser.add_argument("--rename", action="append", default=[])
     parser.add_argument("--dtype")
     parser.add_argument("--max-shard-size", default="5GB", type=lambda text: int(text) if text.isdecimal() else text)
     parser.add_argument("--no-sync", dest="sync", action="store_false")
-    parser.add_argument("--verify", action="store_true")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be written")
+    parser.add_argument("--verify", dest="read_back", action="store_true")
+    parser.add_argument("--dry-run", dest="plan_only", action="store_true")
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = vars(parser.parse_args())
+    as_json = options.pop("json")
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
     try:
-        rename = _rename(arguments.rename)
-        plan = reshard(
-            arguments.path,
-            arguments.out,
-            arguments.tp,
-            strategies=arguments.table,
-            select=arguments.select,
-            rename=rename,
-            dtype=arguments.dtype,
-            max_shard_size=arguments.max_shard_size,
-            sync=arguments.sync,
-            read_back=arguments.verify,
-            progress=sys.stderr.isatty() and not arguments.dry_run,
-            plan_only=arguments.dry_run,
-        )
+        options["rename"] = _rename(options["rename"])
+        plan = reshard(**options, progress=sys.stderr.isatty() and not options["plan_only"])
     except (ImportError, WeightsError, ValueError, OSError) as error:
-        return report_error(error, as_json=arguments.json)
+        return report_error(error, as_json=as_json)
     except KeyboardInterrupt:
         return 130
     except _Ended as ended:  # what was temporary is gone now
@@ -470,7 +458,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     try:
-        print(json.dumps(plan.as_json()) if arguments.json else plan, flush=True)
+        print(json.dumps(plan.as_json()) if as_json else plan, flush=True)
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

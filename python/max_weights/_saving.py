@@ -16,6 +16,7 @@ from max_weights._core import RangeSource, shown
 from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
+from max_weights._remote import store_of
 from max_weights._renaming import renamed
 from max_weights._saved_paths import folder_path, form_of, paths_of, safetensors_path
 from max_weights._saved_tensors import (
@@ -115,11 +116,11 @@ class _Options:
 
     def given(self, names: Iterable[str]) -> list[str]:
         """Return which of these are set."""
-        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return [
             name
             for name in names
-            if (values[name][0] is not None if values[name][1] is None else values[name][0] != values[name][1])
+            if (value := getattr(self, name)) is not (default := getattr(_Options, name))
+            and (default is None or value != default)
         ]
 
     def refuse(self, verb: str, names: Iterable[str], why: str) -> None:
@@ -129,7 +130,7 @@ class _Options:
 
     def native(self) -> dict[str, Any]:
         """Return those that compiled code takes of every format."""
-        store = None if self.remote is None else self.remote._store
+        store = store_of(self.remote)
         return {"sync": self.sync, "verify": self.read_back, "store": store, "if_exists": self.if_exists}
 
 
@@ -341,7 +342,7 @@ def _save(
     if not by_ranks:
         refuse_group_options(verb, rank_timeout=options.rank_timeout)
         if not is_tree and options.given(_OF_TREES):  # their memory is converted and written in parts, too
-            with opened(tensors, verb, tensors=True) as tree:
+            with opened(prepared(tensors, metadata, "copy", "copy")[0], verb, tensors=True) as tree:
                 return _save(verb, form, tree, path, metadata, options)
     with threads_of_call(options.threads):
         if by_ranks:
@@ -414,8 +415,9 @@ def _save_by_ranks(
         f"a tree of weights is saved by one process: call {verb} without group",
     )
     most = bytes_of("5GB" if options.max_shard_size is None else options.max_shard_size)
-    store = None if options.remote is None else options.remote._store
-    files = Files(folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, store)
+    files = Files(
+        folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, store_of(options.remote)
+    )
 
     def items() -> list[tuple[str, object]]:
         named = items_of(tensors)

@@ -1,10 +1,8 @@
-"""Many files, many machines: a command of `max-weights` as tasks, on a cluster that is there already.
+"""A command of `max-weights` as tasks, on a cluster that is there already.
 
 `validate`, `scan`, `manifest create` and `convert` take `--task I/N`: each task knows by itself what it has to do, so
 that array jobs of Slurm and indexed jobs of Kubernetes need nothing of this module. It is for engines that are called
 from Python: Ray, and whatever has a `map`, such as a client of Dask or an executor of `concurrent.futures`.
-
-    python -m max_weights.tasks --engine ray --tasks 16 -o report.json validate s3://bucket/models
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ __all__ = ["TasksResult", "run_tasks"]
 # What validations and scans end with, whatever they find; all other commands end with 0.
 _FINDINGS = {0, 1, 3, 4, 5}
 _CHECKS = ("validate", "scan")
-_NAMED = {"validate": 1, "scan": 1, "manifest": 2, "convert": 1}
+_NAMED = {"validate", "scan", "manifest", "convert"}
 
 
 class HasMap(Protocol):
@@ -176,7 +174,3 @@ def main(arguments: list[str]) -> int:
     else:
         place_text(options.output, text)
     return done.status
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

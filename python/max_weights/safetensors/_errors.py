@@ -55,9 +55,11 @@ def error_class() -> type[Exception]:
         from max_weights.safetensors._installed import found_extension
 
         installed = getattr(found_extension(), "SafetensorError", None)
-        is_error = isinstance(installed, type) and issubclass(installed, Exception)
-        own = {"__module__": "max_weights.safetensors", "__doc__": "Raised by `safe_open` and the other functions."}
-        _class = installed if is_error else type("SafetensorError", (Exception,), own)
+        if isinstance(installed, type) and issubclass(installed, Exception):
+            _class = installed
+        else:
+            own = {"__module__": "max_weights.safetensors", "__doc__": "Raised by `safe_open` and the other functions."}
+            _class = type("SafetensorError", (Exception,), own)
     return _class
 
 
