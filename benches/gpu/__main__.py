@@ -46,10 +46,9 @@ def run(options: argparse.Namespace) -> None:
     import loads
     import report
     from harness import BenchError
-    from max_weights._benching.cuda import Driver
     from rows import Limits
 
-    found = report.environment() | {"device": Driver(options.device).name()}
+    found = report.environment() | {"device": kernels.name_of(options.device)}
     found["packages"] = {name: version for name, version in found["packages"].items() if version != "not installed"}
     brought = [str(folder) for folder in options.rivals.glob("*") if folder.name != "wheel"]
     for one in distributions(path=brought):

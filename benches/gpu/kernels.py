@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import time
 from collections.abc import Callable
@@ -31,6 +32,32 @@ BLOCKS: Final = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K",
 MORE_BLOCKS: Final = ("IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4")
 
 
+def name_of(index: int) -> str:
+    """Return the name of a device."""
+    text = ctypes.create_string_buffer(256)
+    Driver(index).call("cuDeviceGetName", text, len(text), index)
+    return text.value.decode(errors="replace")
+
+
+def device_copy(driver: Driver, size: int, times: int) -> list[float]:
+    """Copy `size` bytes within the device's memory, this many times after a first one; return the seconds of each."""
+    ends = [ctypes.c_uint64(), ctypes.c_uint64()]
+    try:
+        for end in ends:
+            driver.call("cuMemAlloc_v2", ctypes.byref(end), ctypes.c_size_t(size))
+            driver.call("cuMemsetD8_v2", end, 0x5A, ctypes.c_size_t(size))
+        seconds = []
+        for _ in range(times + 1):
+            start = time.perf_counter()
+            driver.call("cuMemcpyDtoDAsync_v2", *ends, ctypes.c_size_t(size), None)
+            driver.synchronize()
+            seconds.append(time.perf_counter() - start)
+        return seconds[1:]
+    finally:
+        for end in ends:
+            driver.call("cuMemFree_v2", end)
+
+
 def measure(index: int, small: bool) -> Report:
     """Time every pair, every kind of blocks, and block scales."""
     driver, place = Driver(index), f"cuda:{index}"
@@ -43,7 +70,7 @@ def measure(index: int, small: bool) -> Report:
 
     def copy(moved: int) -> float:
         if moved not in copy_of:
-            copy_of[moved] = median(driver.device_copy(moved // 2, rounds))
+            copy_of[moved] = median(device_copy(driver, moved // 2, rounds))
         return copy_of[moved]
 
     def add(label: str, source: Buffer, convert: Callable[[], Buffer]) -> None:

@@ -319,18 +319,16 @@ def _words(words: str | Iterable[str]) -> list[str]:
 
 
 def _file(entry: JSONObject) -> FileReport:
-    uses = [GlobalUse(use["module"], use["name"], use["safety"]) for use in entry.get("pickleImports") or ()]
-    values = {name: entry.get(name) for name in FileReport._fields}
-    return FileReport(**values | {"globals": tuple(uses)})
+    uses = tuple(GlobalUse(use["module"], use["name"], use["safety"]) for use in entry.get("pickleImports") or ())
+    values = [entry.get(name) for name in FileReport._fields if name != "globals"]
+    return FileReport._make([*values, uses])
 
 
 def _finding(entry: JSONObject) -> Finding:
     severity, answer, member = entry["severity"], entry["answer"], entry.get("member")
-    return Finding(
-        entry.get("tensor"),
-        entry["message"],
-        entry["path"] + (f"!/{member}" if member else ""),
-        "note" if severity == "note" else answer,
-        severity,
-        **{name: entry.get(name) for name in ("code", "rule", "path", "member", "offset", "help", "evidence")},
-    )
+    known: JSONObject = {
+        name: entry.get(name) for name in ("code", "rule", "path", "member", "offset", "help", "evidence")
+    }
+    place = entry["path"] + (f"!/{member}" if member else "")
+    kind = "note" if severity == "note" else answer
+    return Finding(entry.get("tensor"), entry["message"], place, kind, severity, **known)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from max_weights._checkpoints import opened
+from max_weights._checkpoints import opened, tensors_of
 from max_weights._core import difference_of, shown
 from max_weights._finding import Finding
 from max_weights._html import count
@@ -76,7 +76,7 @@ def diff(
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
         values: Compare values; otherwise only the headers are compared.
         dtypes: Whether another dtype counts as a difference if the values are the same.
-        metadata: Whether metadata is compared; it never is between two different formats.
+        metadata: Whether metadata is compared; it never is between two different formats, or with tensors in memory.
         threads: How many; `None` for as many as there are cores.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
@@ -106,7 +106,7 @@ def diff(
                 exact=exact,
                 values=values,
                 dtypes=dtypes,
-                metadata=metadata,
+                metadata=metadata and not any(tensors_of(side) is not None for side in (a, b)),
                 progress=report,
             )
     finally:

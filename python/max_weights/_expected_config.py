@@ -72,9 +72,9 @@ def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
         UnsupportedError: a class that transformers does not have, or that it cannot build; packed weights.
 
     Example:
-        >>> from pathlib import Path
-        >>> config = '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}'
-        >>> _ = Path("config.json").write_text(config)
+        >>> import json
+        >>> with open("config.json", "w") as file:
+        ...     json.dump({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}, file)
         >>> max_weights.expectation_of_config("config.json")["tensors"]["h.0.attn.c_attn.weight"]
         {'shape': [8, 24]}
     """

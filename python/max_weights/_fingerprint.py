@@ -86,9 +86,7 @@ def fingerprint(
         of_files = {"identity": identity, "checksums": checksums, "threads": threads is not None}
         for option, given in (of_files | {"progress": progress is not None}).items():
             if given:
-                raise ArgumentError(
-                    f"{option} has no effect on tensors in memory, which are hashed one after the other"
-                )
+                raise ArgumentError(f"{option} has no effect on tensors in memory: leave it out")
         names = list(tensors) if select is None else selected(list(tensors), select)
         return Fingerprint({name: of_tensor(tensors[name], column_blocks, digest=digests) for name in names})
     with opened(checkpoint, "fingerprint", tensors=True) as weights:

@@ -18,11 +18,7 @@ _T = TypeVar("_T")
 
 
 class ContentCache:
-    """Results by what they were computed of, safe to use from threads and after a fork; the oldest are dropped first.
-
-    Args:
-        max_bytes: How much it keeps.
-    """
+    """Results by what they were computed of, safe in threads and after a fork; the oldest are dropped first."""
 
     def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._max_bytes = max_bytes

@@ -11,19 +11,7 @@ from itertools import islice
 
 from max_weights._core import printable
 
-__all__ = [
-    "Html",
-    "bad",
-    "count",
-    "details",
-    "frame",
-    "paragraph",
-    "pre",
-    "properties",
-    "sparkline",
-    "table",
-    "view",
-]
+__all__ = ["Html", "bad", "count", "details", "frame", "paragraph", "pre", "properties", "sparkline", "table", "view"]
 
 ROWS = 100
 """The most rows of a table that are shown."""
@@ -111,15 +99,9 @@ def table(
     code: Collection[str] = (),
     long: Collection[str] = (),
 ) -> Html:
-    """Return a table of the first rows.
+    """Return a table of the first of `total` rows; those that are not shown are not taken.
 
-    Args:
-        columns: The headers.
-        rows: The rows, with as many cells each; only those that are shown are taken.
-        total: The number of rows, if `rows` does not have a length.
-        numbers: The headers of columns of numbers.
-        code: The headers of columns of names and other program text, which is not broken.
-        long: The headers of columns of text that may be broken anywhere.
+    Columns of `code`, such as names, are not broken; those of `long` text may be, anywhere.
     """
     if total is None:
         rows = list(rows)

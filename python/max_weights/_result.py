@@ -120,7 +120,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         name = type(self).__name__
-        columns = {
+        columns: dict[str, list[object]] = {
             "what": [bad(one.kind) if one.severity == "error" else one.kind for one in self.findings],
             "name": [one.name for one in self.findings],
             "where": [one.place for one in self.findings],

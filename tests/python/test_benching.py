@@ -89,7 +89,7 @@ def test_a_file_that_stays_in_memory_is_not_called_cold(file: Path, monkeypatch:
 
 
 def test_copies_that_do_not_fit_into_memory_are_not_made(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(measure, "available_memory", lambda: 1000)
     result = max_weights.bench(file, (), cold=False)
     failed = {row.loader: row.failed for row in result.rows if row.failed}
     assert list(failed) == ["max_weights, copy=True"]

@@ -247,6 +247,7 @@ def test_a_difference_keeps_what_was_measured(tmp_path: Path) -> None:
     assert json.loads(found.to_json())["findings"][3]["values"]["differing"] == 6
     assert [finding.kind for finding in max_weights.diff({"a": ONE}, {"a": ONE, "b": TWO}).findings] == ["added"]
     assert max_weights.diff(_module(), {"weight": ONE}, threads=1)
+    assert max_weights.diff(two, max_weights.load_weights(two).load(), metadata=True)  # memory has no metadata
 
 
 def test_what_has_no_files_is_not_validated(tmp_path: Path) -> None:

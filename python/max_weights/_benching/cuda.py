@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable
 
 from max_weights._devices import Accelerator
@@ -18,9 +17,6 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 class Driver:
     """One device, with the context that the extension and torch use. An instance belongs to the thread that creates it.
-
-    Args:
-        index: The number of the device.
 
     Raises:
         DeviceError: there is no driver or no such device; the message gives the reason.
@@ -49,12 +45,6 @@ class Driver:
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
-    def name(self) -> str:
-        """Return the name of the device."""
-        text = ctypes.create_string_buffer(256)
-        self.call("cuDeviceGetName", text, len(text), self.index)
-        return text.value.decode(errors="replace")
-
     def pinned_copier(self, size: int, piece: int = 32 << 20, blocks: int = 4) -> Callable[[], None]:
         """Return a function that copies `size` bytes from pinned host memory to the device, and waits for them.
 
@@ -81,27 +71,6 @@ class Driver:
             self.synchronize()
 
         return run
-
-    def device_copy(self, size: int, times: int) -> list[float]:
-        """Copy `size` bytes within the device's memory, this many times after a first one; return the seconds of each.
-
-        The time of the first copy is dropped.
-        """
-        ends = [ctypes.c_uint64(), ctypes.c_uint64()]
-        try:
-            for end in ends:
-                self.call("cuMemAlloc_v2", ctypes.byref(end), ctypes.c_size_t(size))
-                self.call("cuMemsetD8_v2", end, 0x5A, ctypes.c_size_t(size))
-            seconds = []
-            for _ in range(times + 1):
-                start = time.perf_counter()
-                self.call("cuMemcpyDtoDAsync_v2", *ends, ctypes.c_size_t(size), None)
-                self.synchronize()
-                seconds.append(time.perf_counter() - start)
-            return seconds[1:]
-        finally:
-            for end in ends:
-                self.call("cuMemFree_v2", end)
 
     def _pinned(self, size: int) -> ctypes.c_void_p:
         block = ctypes.c_void_p()

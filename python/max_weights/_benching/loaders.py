@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,6 +65,23 @@ class Answer(TypedDict, total=False):
     failed: str
 
 
+def proc(file: str, name: str) -> int:
+    """Return a number that the system lists by its name."""
+    fields = dict(line.split(":", 1) for line in Path("/proc", file).read_text(encoding="ascii").splitlines())
+    return int(fields[name].split()[0])
+
+
+def available_memory() -> int:
+    return proc("meminfo", "MemAvailable") * 1024
+
+
+def read_bytes() -> int:
+    """Bytes that this process has read from the disk; 0 where it may not know."""
+    with suppress(OSError):
+        return proc("self/io", "read_bytes")
+    return 0
+
+
 def touch(result: object) -> int:
     """Read one byte of every page of all arrays and tensors in the result of a loader."""
     if result is None:
@@ -105,8 +123,8 @@ def _load_file(paths: list[str], index: int | None) -> Run:
     import max_weights._loading  # noqa: F401
     from max_weights.torch import load_file
 
-    _torch(index)
-    return lambda: load_file(paths, device=index, packed="keep")
+    device = _torch(index)
+    return lambda: load_file(paths, device=device, packed="keep")
 
 
 def _stream(paths: list[str], index: int | None) -> Run:

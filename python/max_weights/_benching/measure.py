@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from max_weights._benching.loaders import LOADERS, ON_DEVICE, PACKAGES, PACKAGES_ON_DEVICE, chosen
+from max_weights._benching.loaders import LOADERS, ON_DEVICE, PACKAGES, PACKAGES_ON_DEVICE, available_memory, chosen
 from max_weights._benching.result import CONDITIONS, ON_DEVICE_CONDITIONS, BenchResult, BenchRow
 from max_weights._benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights._checking import files_of
@@ -126,7 +126,7 @@ class _Measuring:
         """Fill the rows: all loaders in turns, or one after the other if their memory does not fit together."""
         together = True
         if self._device is None:
-            free = _available_memory() // 2
+            free = available_memory() // 2
             copying = [row for row in rows if LOADERS[row.loader].copies]
             if size > free:
                 for row in copying:
@@ -220,12 +220,6 @@ def _cached_fraction(place: str) -> float:
     if failed:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), place)
     return bytes(resident).count(1) / pages
-
-
-def _available_memory() -> int:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        fields = dict(line.split(":", 1) for line in file)
-    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def _rivals(

@@ -6,12 +6,10 @@ import gc
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights._benching.cuda import Driver
-from max_weights._benching.loaders import ON_DEVICE
+from max_weights._benching.loaders import ON_DEVICE, available_memory, read_bytes
 from max_weights._core import infos, shown
 
 if TYPE_CHECKING:
@@ -27,13 +25,7 @@ POLL = 0.002
 
 
 class DeviceRun:
-    """One loader, prepared in this process.
-
-    Args:
-        loader: A name of `ON_DEVICE`.
-        paths: The checkpoint: paths as given for ours, the files for the others.
-        index: The number of the device.
-    """
+    """One loader of `ON_DEVICE`, prepared in this process for the device of this number."""
 
     def __init__(self, loader: str, paths: list[str], index: int) -> None:
         self._driver, self._paths = Driver(index), paths
@@ -58,20 +50,20 @@ class DeviceRun:
             self._result = None
 
     def _timed(self) -> Answer:
-        read = _read_bytes()
+        read = read_bytes()
         start = time.perf_counter()
         self._result = self._run()
         self._driver.synchronize()
-        return {"seconds": time.perf_counter() - start, "read": _read_bytes() - read}
+        return {"seconds": time.perf_counter() - start, "read": read_bytes() - read}
 
     def _memory(self) -> Answer:
-        device, host, ended = [self._driver.memory()[0]], [_available()], threading.Event()
+        device, host, ended = [self._driver.memory()[0]], [available_memory()], threading.Event()
 
         def poll() -> None:
             driver = Driver(self._driver.index)
             while not ended.wait(POLL):
                 device.append(driver.memory()[0])
-                host.append(_available())
+                host.append(available_memory())
 
         thread = threading.Thread(target=poll)
         thread.start()
@@ -81,7 +73,7 @@ class DeviceRun:
             ended.set()
             thread.join()
         device.append(self._driver.memory()[0])  # memory taken between two looks is still in use
-        host.append(_available())
+        host.append(available_memory())
         return {**answer, "device_peak": device[0] - min(device), "host_peak": max(0, host[0] - min(host))}
 
     def _wrong(self) -> str:
@@ -111,19 +103,3 @@ def _ends(tensor: Any) -> tuple[bytes, bytes]:
         return bytes(flat[:SAMPLED].cpu().numpy()), bytes(flat[-SAMPLED:].cpu().numpy())
     flat = tensor.view("uint8", [tensor.nbytes])
     return bytes(flat[:SAMPLED].to("cpu").to_numpy()), bytes(flat[-SAMPLED:].to("cpu").to_numpy())
-
-
-def _available() -> int:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _read_bytes() -> int:
-    with suppress(OSError):
-        for line in Path("/proc/self/io").read_text().splitlines():
-            if line.startswith("read_bytes"):
-                return int(line.split()[1])
-    return 0

@@ -23,18 +23,7 @@ SAME = 1.05
 
 @dataclass
 class BenchRow:
-    """One loader: the seconds of each round by condition, peak memory, and bytes read from the disk.
-
-    Attributes:
-        loader: The name.
-        of: The package, as `against` names it; "" for ours, "limit" for what the machine itself needs.
-        seconds: {"call": [...], "touched": [...], "cold": [...]}; for a device "first", "warm" and "cold".
-        peak: The bytes that the first run added to the process at its peak, including pages of mapped files. For a
-            device, the bytes that the host had less at the peak of the second run, including pinned memory.
-        device_peak: The bytes that the device had less then.
-        read: The bytes that each cold run read from the disk.
-        failed: Why it was not measured, or "".
-    """
+    """One loader; `BenchResult` says what its fields are."""
 
     loader: str
     of: str
@@ -49,7 +38,7 @@ class BenchRow:
         return statistics.median(self.seconds[condition]) if self.seconds[condition] else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchResult:
     """The measurements of one checkpoint.
 
@@ -58,7 +47,12 @@ class BenchResult:
         format: "safetensors", "gguf" or "pytorch".
         bytes: The size of all files.
         tensors: The number of tensors.
-        rows: A row for each loader, ours first, the limits last.
+        rows: A row for each loader, ours first, the limits last: its name `loader`; the package `of` it, as `against`
+            names it ("" for ours, "limit" for a lower bound); `seconds`, {condition: those of each round}, for host
+            memory "call", "touched" and "cold", for a device "first", "warm" and "cold"; `peak`, the bytes that the
+            first run added to the process, with pages of mapped files, or for a device that the host had less at the
+            peak of the second run, and `device_peak` the device; `read`, the bytes from the disk of each cold run; and
+            why it `failed`, or "".
         not_cold: Why nothing was measured from the disk, or "".
         device: The device that it was loaded to, such as "cuda:0"; "" for host memory.
     """
@@ -170,6 +164,9 @@ class BenchResult:
         numbers = (*self.conditions, "peak")
         cells = table(("loader", *numbers, ""), self._cells(), total=len(self.rows), numbers=numbers, code=("loader",))
         return view("BenchResult", f"{self.tensors:,} tensors, {_size(self.bytes)}", cells, paragraph(self.summary))
+
+    def __repr__(self) -> str:
+        return f"<BenchResult: {self.tensors:,} tensors, {_size(self.bytes)}, {len(self.rows)} loaders>"
 
     def __str__(self) -> str:
         heads = ["loader", *self.conditions, "peak", ""]

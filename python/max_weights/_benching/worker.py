@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from max_weights._benching.loaders import LOADERS, Answer, Run, touch
+from max_weights._benching.loaders import LOADERS, Answer, Run, proc, read_bytes, touch
 from max_weights._core import printable
 from max_weights._typing import known
 
@@ -31,13 +31,9 @@ class LoaderFailed(Exception):
 
 
 class Worker:
-    """The side that sends requests.
+    """The side that sends requests, to a loader of `LOADERS`, or with a device of `ON_DEVICE`.
 
-    Args:
-        loader: A name of `LOADERS`; with a device, of `ON_DEVICE`.
-        paths: The checkpoint.
-        device: The number of the device to load to; `None` for the host.
-        ahead: A folder where the process looks for packages before all others.
+    The process looks for packages in the folder `ahead` before all others.
     """
 
     def __init__(self, loader: str, paths: list[str], device: int | None = None, ahead: str = "") -> None:
@@ -61,15 +57,10 @@ class Worker:
             os.close(write_end)
 
     def ask(self, request: str, until: float) -> Answer:
-        """Get the answer to a request.
-
-        Args:
-            request: "call", "touched" (and one byte of every page of the result is read within the time), those of
-                `DeviceRun.answer`, or "ready", which does nothing else.
-            until: The `time.monotonic()` at which to give up.
+        """Get the answer to "call", "touched" (one byte of every page is read, too), "ready", or what a device answers.
 
         Raises:
-            LoaderFailed: it raised an error, its process ended, or time ran out.
+            LoaderFailed: it raised an error, its process ended, or `time.monotonic()` passed `until`.
         """
         requests = known(self._process.stdin)
         try:
@@ -133,14 +124,14 @@ def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
 def _measured(run: Run, *, touched: bool) -> Answer:
     gc.collect()
     _reset_peak()
-    before, read = _status("VmRSS"), _read_bytes()
+    before, read = _status("VmRSS"), read_bytes()
     start = time.perf_counter()
     result = run()
     if touched:
         touch(result)
     seconds = time.perf_counter() - start
     peak = max(0, _status("VmHWM") - before)
-    return {"seconds": seconds, "peak": peak, "read": _read_bytes() - read}
+    return {"seconds": seconds, "peak": peak, "read": read_bytes() - read}
 
 
 def _reset_peak() -> None:
@@ -148,10 +139,4 @@ def _reset_peak() -> None:
 
 
 def _status(name: str) -> int:
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(fields[name].split()[0]) * 1024
-
-
-def _read_bytes() -> int:
-    fields = dict(line.split(": ", 1) for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["read_bytes"])
+    return proc("self/status", name) * 1024

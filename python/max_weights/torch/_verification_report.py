@@ -65,21 +65,13 @@ class VerificationReport(Result):
         return summary + (f" ({', '.join(f'{number:,} {kind}' for kind, number in kinds.items())})" if kinds else "")
 
 
-@dataclass(frozen=True)
-class _Gap:
-    """A parameter or buffer that was not compared."""
-
-    finding: Finding
-    names: tuple[str, ...]
-    """All of its names in the module."""
-
-
 @dataclass
 class Outcome:
     """What one process or several found, before anything is excused."""
 
     differences: list[Finding] = field(default_factory=list)
-    gaps: list[_Gap] = field(default_factory=list)
+    gaps: list[tuple[Finding, tuple[str, ...]]] = field(default_factory=list)
+    """What was not compared, with all of its names in the module."""
     weights: list[str] = field(default_factory=list)
     """The renamed names of all weights of the checkpoint."""
     held: set[str] = field(default_factory=set)
@@ -89,7 +81,7 @@ class Outcome:
     def leave_out(self, name: str, weight: str | None, why: str, names: Iterable[str], *, unfilled: bool) -> None:
         """Note what was not compared, and why."""
         finding = Finding(name, why, kind="unfilled" if unfilled else "not compared", other=weight)
-        self.gaps.append(_Gap(finding, tuple(names)))
+        self.gaps.append((finding, tuple(names)))
 
     def reported(
         self, ignore: Collection[Pattern] | None, verified: tuple[str, ...], size: int, seconds: float
@@ -105,8 +97,8 @@ class Outcome:
         if ignore is not None:
             excuses = self._excuses(ignore, unused)
             unused = [name for name in unused if name not in excuses]
-            gaps = [gap for gap in gaps if excuses.isdisjoint(gap.names)]
-        findings = sorted((*self.differences, *(gap.finding for gap in gaps)), key=lambda found: found.rank or 0)
+            gaps = [(gap, names) for gap, names in gaps if excuses.isdisjoint(names)]
+        findings = sorted((*self.differences, *(gap for gap, _ in gaps)), key=lambda found: found.rank or 0)
         findings += [Finding(name, "no parameter or buffer holds this weight", kind="unused") for name in unused]
         return VerificationReport(tuple(findings), verified, size, seconds, len(self.verified))
 
@@ -114,7 +106,7 @@ class Outcome:
         """Return the names that the patterns excuse: each has to excuse one, and none excuses a difference."""
         if not ignore:
             raise ArgumentError("ignore is empty, so that it changes nothing: leave it out")
-        among = [*unused, *(name for gap in self.gaps for name in gap.names)]
+        among = [*unused, *(name for _, names in self.gaps for name in names)]
         excused: set[str] = set()
         for pattern in ignore:
             fit = fits(pattern)
@@ -155,7 +147,7 @@ def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: Proces
     for rank, (of_rank, _) in enumerate(gathered):
         place = f"rank {rank}"
         together.differences += [replace(found, rank=rank, place=place) for found in of_rank.differences]
-        together.gaps += [replace(gap, finding=replace(gap.finding, rank=rank, place=place)) for gap in of_rank.gaps]
+        together.gaps += [(replace(gap, rank=rank, place=place), names) for gap, names in of_rank.gaps]
         together.held |= of_rank.held
         together.verified += of_rank.verified
     together.weights = list(dict.fromkeys(name for of_rank, _ in gathered for name in of_rank.weights))

@@ -22,6 +22,7 @@ from max_weights.graph import DeviceRef, Shape, Weight
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights import GGUFWeights, SafetensorWeights, Weights, load_weights, weights_format
 from max_weights.sharding import Shard
+from max_weights.types import Finding
 
 
 def hops(path: Path) -> None:
@@ -82,6 +83,17 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(weights.a.numpy(), npt.NDArray[Any])
     assert_type(weights.a.data().torch(), torch.Tensor)
     assert_type(weights.a.data().to_buffer().torch(), torch.Tensor)
+
+
+def results(path: Path, module: torch.nn.Module) -> None:
+    """Whatever a verb finds has one shape, and keeps its own type."""
+    assert_type(max_weights.diff(path, module).raise_if_not_ok(), max_weights.Difference)
+    assert_type(max_weights.validate(path, [path], load_weights(path)).raise_if_not_ok("error"), max_weights.Report)
+    assert_type(max_weights.torch.verify_loaded(module, path).unused, tuple[str, ...])
+    compared = max_weights.fingerprint(path).compare(max_weights.fingerprint({"a": torch.ones(2)}))
+    for result in (compared, max_weights.torch.load_into(module, path), max_weights.diff({}, {})):
+        assert_type(result.ok, bool)
+        assert_type(result.findings, tuple[Finding, ...])
 
 
 def indices(path: Path) -> None:
