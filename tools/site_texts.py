@@ -59,6 +59,10 @@ def made_by_functions(module: griffe.Module, value: types.ModuleType) -> None:
     """Show as functions what other functions return, as most operations of graphs are."""
     for name, function in vars(value).items():
         member = module.members.get(name)
+        if isinstance(member, griffe.Function) and inspect.isfunction(function):  # `ops` completes its texts
+            member.docstring = griffe.Docstring(inspect.getdoc(function) or "", parent=member)
+            examples_of(member)
+            continue
         if not inspect.isfunction(function) or not isinstance(member, griffe.Attribute | None):
             continue
         kinds = {one.name: one for one in griffe.ParameterKind}

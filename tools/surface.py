@@ -108,8 +108,12 @@ _MARK = "# Written by tools/surface.py from the imports above: run it after each
 def file_of(path: str) -> Path:
     """Return the file of a dotted path of MAX."""
     place = PACKAGE.joinpath(*path.split("."))
-    below = any(other.startswith(f"{path}.") for other in PATHS)
-    return place / "__init__.py" if below else place.with_suffix(".py")
+    return place / "__init__.py" if has_more(path) else place.with_suffix(".py")
+
+
+def has_more(path: str) -> bool:
+    """Whether there are paths below a path."""
+    return any(other.startswith(f"{path}.") for other in PATHS)
 
 
 def all_of(module: str) -> list[str]:
@@ -134,7 +138,7 @@ def filled(start: str, words: list[str], brackets: str) -> str:
 def facade(path: str) -> str:
     """Return the text of the module of a dotted path of MAX."""
     homes = dict(PATHS[path])
-    advice = homes.pop("?", "")
+    advice = homes.pop("?", "_unsupported import unsupported_names" if has_more(path) else "")
     exported: list[str] = []
     imports = ""
     for home, names in sorted(homes.items()):

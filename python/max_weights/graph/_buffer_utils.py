@@ -47,7 +47,7 @@ def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: object = None) -> 
         session: Not needed here.
 
     Raises:
-        UnsupportedError: there is no conversion between the two (a NotImplementedError).
+        ValueError: there is no such dtype.
 
     Example:
         >>> from max_weights.graph._buffer_utils import cast_tensor_to
@@ -67,7 +67,7 @@ def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session:
         session: Not needed here.
 
     Raises:
-        UnsupportedError: there is no conversion between the two (a NotImplementedError).
+        ValueError: there is no such dtype.
 
     Example:
         >>> from max_weights.graph._buffer_utils import cast_tensors_to

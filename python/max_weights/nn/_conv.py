@@ -121,14 +121,7 @@ class Conv2d(_Convolution):
         )
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """Return the convolved images.
-
-        Args:
-            x: `[batch, height, width, in_channels]`; `[batch, in_channels, height, width]` with `permute`.
-
-        Returns:
-            The convolved images, with the same order of axes.
-        """
+        """Return the convolved images, with the order of axes of `x`."""
         return self._conv2d(operand(type(self).__name__, x), self.filter, self.stride, self.dilation, self.padding)
 
 
@@ -143,9 +136,9 @@ class Conv1D(_Convolution):
         stride: The distance between windows.
         padding: The zeros before and after the signal; one number for both.
         dilation: The distance between the elements of a window.
-        num_groups: The number of groups that the channels are split into, each with filters of its own.
-        device: The device of the weights; default: the CPU.
-        has_bias: Whether a bias is added.
+        num_groups: As for `Conv2d`.
+        device: As for `Conv2d`.
+        has_bias: As for `Conv2d`.
         permute: Whether inputs, outputs and the weight have torch's order of axes: `[batch, channels, length]` and
             `[out_channels, in_channels / num_groups, length]`. Otherwise the weight is `[length, in_channels /
             num_groups, out_channels]`.
@@ -174,14 +167,7 @@ class Conv1D(_Convolution):
         super().__init__([kernel_size], in_channels, out_channels, dtype, num_groups, device, has_bias, permute, name)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """Return the convolved signals.
-
-        Args:
-            x: `[batch, length, in_channels]`; `[batch, in_channels, length]` with `permute`.
-
-        Returns:
-            The convolved signals, with the same order of axes.
-        """
+        """Return the convolved signals, with the order of axes of `x`."""
         value = operand(type(self).__name__, x)
         height = 2 if self.permute else 1  # a signal is an image of height 1
         filter = ops.unsqueeze(self.filter, 2 if self.permute else 0)

@@ -157,11 +157,11 @@ class LayerV2(ModuleNode):
         A warning in the log names what was converted.
 
         Args:
-            state_dict: As for `Module`.
-            override_quantization_encoding: As for `Module`.
-            weight_alignment: As for `Module`.
-            strict: As for `Module`; unknown names are ignored.
-            copy_if_misaligned: As for `Module`.
+            state_dict: Values by full names; see `Module`.
+            override_quantization_encoding: See `Module`.
+            weight_alignment: See `Module`.
+            strict: Refuse missing names.
+            copy_if_misaligned: See `Module`.
 
         Returns:
             A report, unless `strict`.

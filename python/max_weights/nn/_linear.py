@@ -163,17 +163,9 @@ class Linear(ShardableLayer):
             self.bias = Weight(f"{stem}bias", dtype, (out_dim,), self.device)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """Return the product.
+        """Return the product, `[..., out_dim]`, on the device of `x`.
 
-        Args:
-            x: `[..., in_dim]`, of the dtype of the weight, or any floats with packed weights.
-
-        Returns:
-            `[..., out_dim]`, on the device of `x`.
-
-        Raises:
-            ValueError: the size is not `in_dim`, or the packed blocks are not ones that `ops.qmatmul` accepts.
-            TypeError: a packed weight has no value yet, and so no shape in bytes.
+        A packed weight needs a value before (TypeError), and takes any floats; another takes those of its dtype.
         """
         value = operand(type(self).__name__, x)
         weight = self.weight.to(value.device)
@@ -259,14 +251,7 @@ class MLP(ShardableLayer):
         self.up_proj = linear_cls(in_dim=hidden_dim, out_dim=feed_forward_length, **common)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """Return the output of the block.
-
-        Args:
-            x: `[..., hidden_dim]`.
-
-        Returns:
-            `[..., hidden_dim]`.
-        """
+        """Return the output of the block, `[..., hidden_dim]` as `x`."""
         value = operand(type(self).__name__, x)
         gate, up = self.activation_function(self.gate_proj(value)), self.up_proj(value)
         if self.swiglu_limit > 0:
@@ -315,14 +300,7 @@ class Embedding(ShardableLayer):
         self.weight = Weight(name or "weight", dtype, (vocab_size, hidden_dim), self.device, quantization_encoding)
 
     def __call__(self, indices: TensorValueLike) -> TensorValue:
-        """Return the rows at these indices.
-
-        Args:
-            indices: Integers of any shape, 0 to `vocab_size - 1`.
-
-        Returns:
-            `[..., hidden_dim]`, on the device of the table; float32 if the table is packed.
-        """
+        """Return the rows at these indices: `[..., hidden_dim]`, float32 if the table is packed."""
         numbers = operand(type(self).__name__, indices).to(self.weight.device)
         rows, encoding = ops.gather(self.weight, numbers, axis=0), self.weight.quantization_encoding
         return rows if encoding is None else ops.dequantize(encoding, rows)

@@ -64,14 +64,7 @@ class LayerNorm(ShardableLayer):
         self.dtype = DType(dtype)
 
     def __call__(self, input: TensorValueLike) -> TensorValue:
-        """Return the normalised input.
-
-        Args:
-            input: `[..., dims]`, of floats.
-
-        Returns:
-            A tensor of the same shape, dtype and device.
-        """
+        """Return `[..., dims]`, floats, normalised: a tensor of the same shape, dtype and device."""
         return _layer_norm(operand(type(self).__name__, input), self.weight, self.bias, self.dim, self.eps)
 
 
@@ -94,14 +87,7 @@ class ConstantLayerNorm(Module):
         self.eps = eps
 
     def __call__(self, input: TensorValueLike) -> TensorValue:
-        """Return the normalised input.
-
-        Args:
-            input: `[..., dims]`, of floats.
-
-        Returns:
-            A tensor of the same shape, dtype and device.
-        """
+        """Return `[..., dims]`, floats, normalised: a tensor of the same shape, dtype and device."""
         return _layer_norm(operand(type(self).__name__, input), None, None, self.dim, self.eps)
 
 
@@ -138,14 +124,7 @@ class RMSNorm(ShardableLayer):
         self.multiply_before_cast = multiply_before_cast
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """Return the normalised input.
-
-        Args:
-            x: `[..., dim]`, of floats.
-
-        Returns:
-            A tensor of the same shape, dtype and device.
-        """
+        """Return `[..., dim]`, floats, normalised: a tensor of the same shape, dtype and device."""
         value = operand(type(self).__name__, x)
         weight = self.weight.cast(value.dtype).to(value.device)
         return ops.rms_norm(value, weight, self.eps, self.weight_offset, self.multiply_before_cast)
@@ -183,14 +162,7 @@ class GroupNorm(Module):
             self.bias = Weight("bias", DType.float32, (num_channels,), device)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """Return the normalised input.
-
-        Args:
-            x: `[batch, num_channels, ...]`, of floats.
-
-        Returns:
-            A tensor of the same shape, dtype and device.
-        """
+        """Return `[batch, num_channels, ...]`, floats, normalised: a tensor of the same shape, dtype and device."""
         value = operand(type(self).__name__, x)
         if self.weight is None or self.bias is None:
             one, zero = (ops.constant(number, value.dtype, value.device) for number in (1.0, 0.0))

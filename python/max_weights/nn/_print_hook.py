@@ -45,7 +45,7 @@ class PrintHook:
             model: The model.
 
         Raises:
-            TypeError: it is no module.
+            TypeError: it has no attributes, so it is no module.
 
         Example:
             >>> hook = nn.PrintHook()
@@ -64,7 +64,7 @@ class PrintHook:
             name: What its tensors are printed as.
 
         Raises:
-            TypeError: an argument is missing.
+            Nothing: any layer can have any name.
 
         Example:
             >>> hook = nn.PrintHook()

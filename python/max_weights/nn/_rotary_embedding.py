@@ -177,18 +177,7 @@ class Llama3RopeScalingParams:
 
 
 class Llama3RotaryEmbedding(RotaryEmbedding):
-    """`RotaryEmbedding` with the scaled frequencies of Llama 3.
-
-    Args:
-        dim: As for `RotaryEmbedding`.
-        n_heads: As for `RotaryEmbedding`.
-        theta: As for `RotaryEmbedding`.
-        max_seq_len: As for `RotaryEmbedding`.
-        head_dim: As for `RotaryEmbedding`.
-        _freqs_cis: As for `RotaryEmbedding`.
-        interleaved: As for `RotaryEmbedding`.
-        scaling_params: How the frequencies are scaled; default: not at all.
-    """
+    """`RotaryEmbedding` with the frequencies of Llama 3, scaled by `scaling_params` (by default not at all)."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Table(dict[Pattern, ShardingStrategy | None]):
         hidden_size: int | None = None,
         expert_parallel: bool = False,
     ) -> None:
-        if name not in _TABLES:
+        if not isinstance(name, str) or name not in _TABLES:
             raise ArgumentError(f"there is no table of strategies called {name!r}; there are {_NAMES}")
         options = {"num_kv_heads": num_kv_heads, "hidden_size": hidden_size, "expert_parallel": expert_parallel}
         rows, *takes = _TABLES[name]

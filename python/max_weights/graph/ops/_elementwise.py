@@ -56,8 +56,7 @@ def _question(op: str, does: str) -> Unary:
     """Return the operation on floats of this name, whose result is bool."""
 
     def function(x: TensorValueLike) -> TensorValue:
-        value = operand(op, x)
-        require_float(op, value)
+        value = operand(op, x, require_float)
         return record(op, [value], like(value, dtype=DType.bool))
 
     named(function, op, does)
@@ -156,8 +155,7 @@ def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 
 def neg(x: TensorValueLike) -> TensorValue:
     """Compute `-x`; not for unsigned integers."""
-    value = operand("neg", x)
-    require_number("neg", value)
+    value = operand("neg", x, require_number)
     if value.dtype.is_unsigned_integral():
         raise graph_error("neg", f"{value.dtype!r} has no negative numbers; convert it with `.cast(...)`")
     return record("neg", [value], value.type)
@@ -169,8 +167,7 @@ negate = neg
 
 def log1p(x: TensorValueLike) -> TensorValue:
     """Compute `log(1 + x)`, exact for small `x` too, for floats."""
-    value = operand("log1p", x)
-    require_float("log1p", value)
+    value = operand("log1p", x, require_float)
     # What rounding takes from 1 + x, the quotient gives back: log(u) / (u - 1) hardly changes near u = 1.
     moved = 1.0 + value
     difference = moved - 1.0
@@ -179,16 +176,14 @@ def log1p(x: TensorValueLike) -> TensorValue:
 
 def acos(x: TensorValueLike) -> TensorValue:
     """Compute the angle in radians, 0 to pi, whose cosine is `x`, for floats; `x` is limited to -1 to 1."""
-    value = operand("acos", x)
-    require_float("acos", value)
+    value = operand("acos", x, require_float)
     inside = max(min(value, 1.0), -1.0)
     return record("acos", [inside], inside.type)
 
 
 def trunc(x: TensorValueLike) -> TensorValue:
     """Round toward 0 to an integer, for floats."""
-    value = operand("trunc", x)
-    require_float("trunc", value)
+    value = operand("trunc", x, require_float)
     return where(value < 0.0, ceil(value), floor(value))
 
 
@@ -201,8 +196,7 @@ def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
     """
     if approximate not in ("none", "tanh", "quick"):
         raise graph_error("gelu", f"approximate must be 'none', 'tanh' or 'quick', not {approximate!r}")
-    value = operand("gelu", x)
-    require_float("gelu", value)
+    value = operand("gelu", x, require_float)
     return record("gelu", [value], value.type, approximate=approximate)
 
 
@@ -219,8 +213,7 @@ def where(condition: TensorValueLike, x: TensorValueLike, y: TensorValueLike) ->
         x: A tensor or a number, with a common dtype with `y`.
         y: A tensor or a number.
     """
-    chooser = operand("where", condition)
-    require_bool("where", chooser)
+    chooser = operand("where", condition, require_bool)
     left, right = operands("where", x, y)
     require_one_device("where", [chooser, left, right])
     shape = infer.broadcast("where", infer.broadcast("where", left.shape, right.shape), chooser.shape)

@@ -13,6 +13,7 @@ from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops._creation import constant, range
 from max_weights.graph.ops._elementwise import logical_and, rsqrt, where
 from max_weights.graph.ops._operands import (
+    along,
     converted,
     like,
     operand,
@@ -286,10 +287,9 @@ def rms_norm(
 
 
 def _along(op: str, x: TensorValueLike, axis: int) -> TensorValue:
-    value = operand(op, x)
+    value, _, axis = along(op, x, axis)
     require_float(op, value)
-    shape = value.shape
-    return record(op, [value], value.type, axis=infer.axis_of(op, axis, len(shape), shape))
+    return record(op, [value], value.type, axis=axis)
 
 
 def _require_row(op: str, value: TensorValue, row: TensorValue) -> None:

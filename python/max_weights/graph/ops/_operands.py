@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import max_weights.graph._infer as infer
 from max_weights._devices import DeviceRef
 from max_weights._dim import Dim, StaticDim
 from max_weights._dtype import DType
@@ -57,8 +58,22 @@ def like(value: TensorValue, shape: ShapeLike | None = None, dtype: DType | None
     return TensorType(value.dtype if dtype is None else dtype, value.shape if shape is None else shape, value.device)
 
 
-def operand(op: str, value: TensorValueLike) -> TensorValue:
-    """Return a value of the current graph."""
+def operand(op: str, value: TensorValueLike, require: Callable[[str, TensorValue], None] | None = None) -> TensorValue:
+    """Return a value of the current graph, which meets what is required of it."""
+    tensor = _operand(op, value)
+    if require is not None:
+        require(op, tensor)
+    return tensor
+
+
+def along(op: str, x: TensorValueLike, axis: int) -> tuple[TensorValue, Shape, int]:
+    """Return a value, its shape, and one of its axes counted from the front."""
+    value = operand(op, x)
+    shape = value.shape
+    return value, shape, infer.axis_of(op, axis, len(shape), shape)
+
+
+def _operand(op: str, value: TensorValueLike) -> TensorValue:
     if isinstance(value, TensorValue):
         value = value._value()
         return current(op)._own(op, value)

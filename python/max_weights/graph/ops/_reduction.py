@@ -5,7 +5,7 @@ from __future__ import annotations
 import max_weights.graph._infer as infer
 from max_weights._dtype import DType
 from max_weights.graph._value import TensorValue, TensorValueLike
-from max_weights.graph.ops._operands import converted, like, operand, record, require_number
+from max_weights.graph.ops._operands import along, converted, like, operand, record, require_number
 
 
 def max(x: TensorValueLike, axis: int = -1) -> TensorValue:
@@ -47,9 +47,8 @@ def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse:
         exclusive: Whether each element is left out of its own sum, so that the first one is 0.
         reverse: Whether the sums begin at the end.
     """
-    value = operand("cumsum", x)
+    value, _, axis = along("cumsum", x, axis)
     require_number("cumsum", value)
-    axis = infer.axis_of("cumsum", axis, value.rank, value.shape)
     return record("cumsum", [value], value.type, axis=axis, exclusive=bool(exclusive), reverse=bool(reverse))
 
 

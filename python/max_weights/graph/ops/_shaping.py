@@ -16,7 +16,7 @@ from max_weights.graph._value import TensorValue, TensorValueLike
 from max_weights.graph.ops import _reduction as reduction
 from max_weights.graph.ops._creation import range as numbers
 from max_weights.graph.ops._indexing import gather
-from max_weights.graph.ops._operands import converted, is_scalar, like, operand, operands, record, scalar
+from max_weights.graph.ops._operands import along, converted, is_scalar, like, operand, operands, record, scalar
 from max_weights.sharding._shape_only import ShapeOnly
 from max_weights.sharding._shape_only import concat as join_slices
 
@@ -89,9 +89,7 @@ def permute(x: TensorValueLike, dims: Iterable[int]) -> TensorValue:
 
 def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
     """Remove an axis whose size is 1."""
-    value = operand("squeeze", x)
-    shape = value.shape
-    axis = infer.axis_of("squeeze", axis, len(shape), shape)
+    value, shape, axis = along("squeeze", x, axis)
     if not infer.is_size(shape[axis], 1):
         raise graph_error("squeeze", f"the shape {listed(shape)} has size {shape[axis]} on axis {axis}, not 1")
     return record("reshape", [value], like(value, shape[:axis] + shape[axis + 1 :]))
@@ -238,9 +236,7 @@ def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> 
         split_sizes: The size of each piece; their sum is `n`.
         axis: The axis.
     """
-    value = operand("split", x)
-    shape = value.shape
-    axis = infer.axis_of("split", axis, len(shape), shape)
+    value, shape, axis = along("split", x, axis)
     sizes = [to_dim(size) for size in split_sizes]
     total = to_dim(0)
     for size in sizes:
@@ -265,9 +261,7 @@ def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
     Returns:
         That many tensors `[..., n // chunks, ...]`.
     """
-    value = operand("chunk", x)
-    shape = value.shape
-    axis = infer.axis_of("chunk", axis, len(shape), shape)
+    value, shape, axis = along("chunk", x, axis)
     if chunks < 1:
         raise graph_error("chunk", f"the number of pieces must be positive, not {chunks}")
     size = shape[axis] // chunks

@@ -193,8 +193,7 @@ def fold(
         `[batch, channels, height, width]`.
     """
     op = "fold"
-    value = operand(op, input)
-    require_float(op, value)
+    value = operand(op, input, require_float)
     shape = value.shape
     if len(shape) != 3:
         raise graph_error(op, f"takes [batch, channels * window, windows], found {listed(shape)}")
@@ -241,8 +240,7 @@ class _Pool:
         padding: _Pair,
         ceil_mode: bool,
     ) -> None:
-        value = operand(op, x)
-        require_float(op, value)
+        value = operand(op, x, require_float)
         if value.rank != 4:
             raise graph_error(op, f"takes an image [batch, height, width, channels], found {listed(value.shape)}")
         self.op, self.window = op, _pair(op, "kernel_size", kernel_size, 1)
