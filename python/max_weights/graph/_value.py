@@ -1,7 +1,7 @@
 """`TensorValue`: a tensor that a graph will compute, of which only the type is known; `BufferValue`: one in memory.
 
 Its methods and operators record operations in the current graph and return their results. The operations are functions
-of values and so stand above this file, in `ops`; `ops.methods` binds them to the class. Their signatures are here.
+of values and so stand above this file, in `ops`; `ops._methods` binds them to the class. Their signatures are here.
 """
 
 from __future__ import annotations
