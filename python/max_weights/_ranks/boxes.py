@@ -62,7 +62,9 @@ def read_boxes(
         cuts = [[_cut(one["boxes"].get(name), infos[name].logical_shape) for one in records] for name in names]
         plan = RankPlan(node, names, cuts, meshes=[], part_of=list(range(session.size)), nodes=session.machines)
         targets = [
-            target_of(Destination(boxes[name][0][1]), infos[name], part[0], session.device) if part and part[0] else None
+            target_of(Destination(boxes[name][0][1]), infos[name], part[0], session.device)
+            if part and part[0]
+            else None
             for name, part in zip(names, plan.parts(session.rank), strict=True)
         ]
     except Exception as failed:

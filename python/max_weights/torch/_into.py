@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
     from max_weights._checkpoints import Checkpoint
-    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._core import WeightsNode
     from max_weights._loading import LoadOptions
     from max_weights._ranks.session import Session
     from max_weights.sharding._by_name import Cut
