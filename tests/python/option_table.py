@@ -463,7 +463,7 @@ VERBS: dict[str, Verb] = {
         {
             "path": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version"),
             "keep": Refused(-1, "keep"),
-            "threads": Refused(0, "threads=0"),
+            "threads": Kept("test_transaction.py::test_a_number_of_threads_that_cannot_be_is_refused_by_fold"),
             "sync": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version"),
         },
         lambda case, options: max_weights.delta.fold(case.path, made_delta(case).parent, **options),

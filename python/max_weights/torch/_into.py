@@ -66,7 +66,11 @@ def load_into(
     rank_timeout: float = 600.0,
     **options: Unpack[LoadOptions],
 ) -> LoadReport:
-    """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
+    """Fill the parameters and buffers of a module from a checkpoint, as one transaction.
+
+    Everything is checked before the module is changed. An error or an interrupt leaves the module as it was, on all
+    ranks: what is replaced is kept until the end, on its device if there is room, otherwise up to 1 GiB in memory, and
+    the rest in a temporary file. Tensors on the meta device have nothing to keep.
 
     - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
       the way.
@@ -85,9 +89,6 @@ def load_into(
     - Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank gets its part: all ranks call
       this together. On the meta device, parts get memory on the device of their mesh.
 
-    Everything is checked before the module is changed, except what modules that have their own loader refuse: they load
-    first. An error while the file is read leaves the module with a part of the new values.
-
     Args:
         module: The module.
         checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
@@ -99,10 +100,9 @@ def load_into(
         spread: Who reads for whom: `rank`, each for itself; `node`, one for all ranks of its machine; `world`, one for
             all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
             `world` over NCCL.
-        rank_timeout: For how many seconds ranks wait for one that does not answer. This and `spread` are for several ranks.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy,
-            progress, options (a `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the
-            meta device.
+        rank_timeout: For how many seconds ranks wait for one that does not answer.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, progress, options (a
+            `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the meta device.
 
     Returns:
         What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
@@ -111,6 +111,10 @@ def load_into(
         ArgumentError: something does not fit (a ValueError); the message lists everything that does not.
         FormatError: the file is damaged.
         RankError: on all ranks, what went wrong on one of them: which, on which host, with which tensor and why.
+
+    Example:
+        >>> max_weights.torch.load_into(model, "model.safetensors").ok
+        True
     """
     began = time.perf_counter()
     if not isinstance(module, nn.Module):
