@@ -64,8 +64,8 @@ def renamed_tensors(
     """Return tensors by their names in a checkpoint, of which these names are known.
 
     Raises:
-        ArgumentError: `rename` gives two of them one name, or fits no tensor; a layout is not known, or cannot be undone
-            in memory.
+        ArgumentError: `rename` gives two of them one name, or fits no tensor; a layout is not known, or cannot be
+            undone in memory.
     """
     if isinstance(rename, str):
         return in_hub_layout(named, rename, config)
