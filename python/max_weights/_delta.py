@@ -112,7 +112,20 @@ class Version:
     identity: str
 
     def weights(self) -> WeightsNode:
-        """Open it as one checkpoint. Only headers are read."""
+        """Open it as one checkpoint. Only headers are read.
+
+        Returns:
+            The tree of the base with the deltas.
+
+        Raises:
+            FormatError: a delta does not fit.
+
+        Example:
+            >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "deltas/1.safetensors")
+            >>> version = next(max_weights.delta.follow("model.safetensors", "deltas"))
+            >>> len(version.weights())
+            5
+        """
         from max_weights._weights import load_weights
 
         base = [self.base] if isinstance(self.base, str) else self.base
@@ -453,8 +466,8 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
         ArgumentError: two deltas change the same version; one of TRL comes after a higher version.
 
     Example:
-        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors")
-        >>> [len(version.deltas) for version in max_weights.delta.follow("model.safetensors", ".", timeout=0)]
+        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "deltas/1.safetensors")
+        >>> [len(version.deltas) for version in max_weights.delta.follow("model.safetensors", "deltas", timeout=0)]
         [1]
     """
     first = _base_of(base)

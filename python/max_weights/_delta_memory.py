@@ -86,9 +86,8 @@ def renamed_tensors(
             raise ArgumentError(f"rename= gives '{shown(first)}' and '{shown(name)}' the same name, '{shown(own)}'")
     if names and named and not any(own in named for own in files):
         raise ArgumentError(
-            f"rename= gives '{shown(names[0])}' of the checkpoint the name '{shown(str(new.get(names[0])))}', and there "
-            f"is no such tensor, such as '{shown(next(iter(named)))}'; nor for another: it maps names of the "
-            "checkpoint to those of the tensors"
+            f"rename= makes '{shown(str(new.get(names[0])))}' of '{shown(names[0])}', and no tensor has such a name, as "
+            f"'{shown(next(iter(named)))}' has: it maps names of the checkpoint to those of the tensors"
         )
     # A tensor that stands for none of the checkpoint keeps its name, unless that is one of another tensor there.
     kept = set(named) - files.keys() - set(names)

@@ -47,25 +47,25 @@ def apply_in_group(
     """
     # What one rank could not do is said to all before each makes its own tensors what they were.
     with Transaction() as transaction, Session(group, rank_timeout, "apply_into") as session:
-        error: Exception | None = None
-        record: dict[str, Any] = {}
         own = MemoryTensors([], [], [], may_be_tied=False)
-        try:
+
+        def record() -> dict[str, Any]:
+            nonlocal own, paths
             paths = paths_of_deltas(paths)
             own = memory_tensors(tensors, rename, paths)
-            record = _record(paths, own)
-        except Exception as failed:
-            error = failed
-        records = session.agree(record, error)
+            return _record(paths, own)
+
+        records = session.agreed(record)
         require_alike(session, records, {"deltas": "has other deltas"})
         applying = Applying(paths, own, {name for one in records for name in one["names"]}, transaction)
         parts: list[_Shared] = []
-        try:
-            parts = _shared(records, record["changes"])
+
+        def apply() -> dict[str, Any]:
+            parts.extend(_shared(records, records[session.rank]["changes"]))
             applying.to_own(progress)
-        except Exception as failed:
-            error = failed
-        session.agree({}, error)
+            return {}
+
+        session.agreed(apply)
         report, finish = progress_of(progress)
         try:
             _apply_to_parts(session, parts, {name[0]: tensor for name, tensor in own.ranks}, applying, report)

@@ -21,8 +21,7 @@ from max_weights._loading import LoadMethod, converter, load_resolved, resolve_d
 from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
 from max_weights._transaction import Destination, Transaction, known_dtype
-from max_weights._typing import known
-from max_weights.errors import ArgumentError, RankError
+from max_weights.errors import ArgumentError
 from max_weights.sharding._by_name import shape_of
 from max_weights.torch._slots import (
     Fill,
@@ -130,30 +129,28 @@ def load_into(
 
     # What one rank could not do is said to all before each makes its own tensors what they were.
     with ExitStack() as files, Transaction() as transaction, Session(group, rank_timeout, "load_into") as session:
-        plan: _Plan | None = None
-        together: Together | None = None
-        error: Exception | None = None
-        try:
+        made: list[tuple[_Plan, Together]] = []
+
+        def make() -> dict[str, Any]:
             run_hooks(module, before=True)
-            weights = files.enter_context(opened(checkpoint, "load_into"))
-            plan = _Plan(module, weights, strict, options, transaction)
+            plan = _Plan(module, files.enter_context(opened(checkpoint, "load_into")), strict, options, transaction)
             plan.require_fit()
-            together = plan.together(session, spread)
-        except Exception as failed:
-            error = failed
-        records = session.agree({} if together is None else together.record, error)
-        plan, together = known(plan), known(together)
+            made.append((plan, plan.together(session, spread)))
+            return made[0][1].record
+
+        records = session.agreed(make)
+        plan, together = made[0]
         together.plan(records)
         session.note = "the module is as it was"
-        try:
-            report = plan.run(began, together)
+        reports: list[LoadReport] = []
+
+        def run() -> dict[str, Any]:
+            reports.append(plan.run(began, together))
             run_hooks(module, before=False)
-        except RankError:
-            raise
-        except Exception as failed:
-            error = failed
-        session.agree({}, error)
-        return report
+            return {}
+
+        session.agreed(run)
+        return reports[0]
 
 
 # What holds codes of quantized weights.
