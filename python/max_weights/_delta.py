@@ -121,6 +121,8 @@ class Version:
             FormatError: a delta does not fit.
 
         Example:
+            >>> import os
+            >>> os.mkdir("deltas")
             >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "deltas/1.safetensors")
             >>> version = next(max_weights.delta.follow("model.safetensors", "deltas"))
             >>> len(version.weights())
@@ -466,6 +468,8 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
         ArgumentError: two deltas change the same version; one of TRL comes after a higher version.
 
     Example:
+        >>> import os
+        >>> os.mkdir("deltas")
         >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "deltas/1.safetensors")
         >>> [len(version.deltas) for version in max_weights.delta.follow("model.safetensors", "deltas", timeout=0)]
         [1]
