@@ -7,14 +7,15 @@ deltas as one checkpoint. docs/delta.md specifies the files.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
+from max_weights._checkpoints import host_buffer, opened, tensors_of
 from max_weights._core import (
     RangeSource,
     WeightsNode,
@@ -29,46 +30,27 @@ from max_weights._core import (
     write_delta,
 )
 from max_weights._delta_layout import fitting_layout
-from max_weights._delta_memory import Applying, Rename, memory_tensors, named_tensors
-from max_weights._group_options import refuse_group_options
+from max_weights._delta_memory import Applying, has_parts, memory_tensors, renamed_tensors
+from max_weights._group_options import TIMEOUT, refuse_group_options
 from max_weights._progress import progress_of
+from max_weights._threads import threads_of_call
 from max_weights._transaction import Transaction
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    import torch
     import torch.distributed as dist
 
-    from max_weights._buffer import Buffer, DLPackArray
+    from max_weights._buffer import Buffer
+    from max_weights._checkpoints import Checkpoint, Tensors
+    from max_weights._load_request import Rename
     from max_weights._progress import Progress
 
-__all__ = [
-    "AppliedDelta",
-    "Checksum",
-    "Delta",
-    "DeltaSummary",
-    "Dialect",
-    "UpdatedFiles",
-    "Version",
-    "apply",
-    "apply_into",
-    "create",
-    "fold",
-    "follow",
-    "read",
-]
-
+__all__ = ["Delta", "DeltaSummary", "Version", "apply", "apply_into", "create", "fold", "follow", "read"]
 
 # What other libraries write last into a folder that is a delta.
 _WRITTEN_LAST = ("model.safetensors.index.json", "sparse_update_manifest.json")
 
 _Path: TypeAlias = "str | os.PathLike[str]"
-_Checkpoint: TypeAlias = "WeightsNode | _Path | Sequence[_Path]"
-_Tensors: TypeAlias = "Mapping[str, DLPackArray]"
-Dialect: TypeAlias = Literal["max-weights", "xor", "overwrite", "sparse"]
-"""The forms of deltas that are written: this library's, those of folders `weight_v000012`, and the file of TRL."""
-Checksum: TypeAlias = Literal["xxh3-128", "blake3", "adler32"]
-"""How the checksums of such folders are taken."""
 
 
 @dataclass(frozen=True)
@@ -96,45 +78,29 @@ class Delta:
 
 @dataclass(frozen=True)
 class DeltaSummary:
-    """What was written by `max_weights.delta.create`."""
+    """What a delta that was written has, or what deltas did where they were applied."""
 
-    base: str
-    """The identity of the version before."""
-    target: str
-    """The identity of the version after."""
-    changed: int
-    """Tensors of which some elements changed."""
-    whole: int
-    """Tensors that are there with all of their elements: new ones, and those of which most changed."""
-    removed: int
-    unchanged: int
-    elements: int
+    changed: int = 0
+    """Tensors of which some elements changed; where `apply_into` changed memory, blocks of 65,536 elements of them, or
+    tensors, if the delta is one of another library."""
+    unchanged: int = 0
+    """Those that stayed; of `apply_into`, those that were as they should be already."""
+    whole: int = 0
+    """Tensors with all of their elements: new ones, and those of which most changed."""
+    removed: int = 0
+    """Tensors of the base that are no more."""
+    elements: int = 0
     """Elements that are replaced in the tensors that changed in part."""
-    path: Path | str
-    """Where it is; a URL is text."""
-
-
-@dataclass(frozen=True)
-class UpdatedFiles:
-    """What `max_weights.delta.apply` did."""
-
-    identity: str
-    """The identity of the version that is there now, or what another library's delta calls it."""
-    applied_before: int
-    """How many of the deltas were in the files before."""
-    files: tuple[Path, ...]
-    """The files that were written; none if there was nothing to do."""
-
-
-@dataclass(frozen=True)
-class AppliedDelta:
-    """What `max_weights.delta.apply_into` did, in blocks of 65,536 elements; with other dialects, in tensors."""
-
-    changed: int
-    unchanged: int
-    """Blocks that the deltas change and that were as they should be already."""
-    whole: int
-    """Tensors that were replaced with all of their elements."""
+    base: str = ""
+    """The identity of the version before."""
+    target: str = ""
+    """The identity of the version after, or what another library's delta calls it."""
+    path: Path | str | None = None
+    """Where the delta was written; a URL is text."""
+    applied_before: int = 0
+    """How many of the deltas were in the files before, of `apply`."""
+    files: tuple[Path, ...] = ()
+    """The files that `apply` wrote; none if there was nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +112,22 @@ class Version:
     identity: str
 
     def weights(self) -> WeightsNode:
-        """Open it as one checkpoint. Only headers are read."""
+        """Open it as one checkpoint. Only headers are read.
+
+        Returns:
+            The tree of the base with the deltas.
+
+        Raises:
+            FormatError: a delta does not fit.
+
+        Example:
+            >>> import os
+            >>> os.mkdir("deltas")
+            >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "deltas/1.safetensors")
+            >>> version = next(max_weights.delta.follow("model.safetensors", "deltas"))
+            >>> len(version.weights())
+            5
+        """
         from max_weights._weights import load_weights
 
         base = [self.base] if isinstance(self.base, str) else self.base
@@ -154,16 +135,17 @@ class Version:
 
 
 def create(
-    base: _Checkpoint | _Tensors | torch.nn.Module,
-    new: _Checkpoint | _Tensors | torch.nn.Module,
+    base: Checkpoint | Tensors,
+    new: Checkpoint | Tensors,
     path: _Path,
     *,
-    dialect: Dialect = "max-weights",
+    dialect: Literal["max-weights", "xor", "overwrite", "sparse"] = "max-weights",
     version: str | None = None,
     base_version: str | None = None,
-    checksum: Checksum = "xxh3-128",
-    rename: Rename = None,
+    checksum: Literal["xxh3-128", "blake3", "adler32"] = "xxh3-128",
+    rename: Rename | str | None = None,
     sync: bool = True,
+    threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> DeltaSummary:
     """Write what changed from one version of a checkpoint to another as a delta.
@@ -171,9 +153,8 @@ def create(
     Both are read once, in blocks, on all cores.
 
     Args:
-        base: The version before: a tree that is open, what `load_weights` takes, such as `[checkpoint, delta]`, a
-            module, or tensors of any library by their names (those of a device are copied). From memory it is twice as
-            fast.
+        base: The version before: a checkpoint, such as a path or `[path, delta]`, a module, or {name: tensor} (those of
+            a device are copied). From memory it is twice as fast.
         new: The version after, likewise.
         path: The file; what is there is replaced as a whole. Or a URL. With `"xor"` and `"overwrite"`, a folder without
             index.
@@ -183,9 +164,10 @@ def create(
             `weight_v000012`, or a file that ends with a number, such as `step_000012.safetensors`.
         base_version: What it calls the version before; one less than `version`.
         checksum: Of each tensor in such a folder.
-        rename: The name in the checkpoint of each tensor in memory, as of `apply_into`: a mapping, a function, or the
-            layout of the module, such as `"transformers5"`, whose packed experts are then compared one by one.
+        rename: What the tensors in memory are called, by their names in the checkpoint: as of `load`, a mapping or a
+            function; or the layout of the module, such as `"transformers5"`, whose experts are compared one by one.
         sync: Wait until the bytes are on the disk.
+        threads: How many threads compare; default: as `max_weights.set_threads` says.
         progress: Called with the bytes that were compared and those of all; True shows a bar.
 
     Returns:
@@ -195,28 +177,42 @@ def create(
         UnsupportedError: elements that are packed in blocks, or that only PyTorch has.
         ValueError: `path` is a file or folder of `base` or of `new`, or lies in such a folder.
         ArgumentError: a tree is a part of a tree, or one that was renamed or converted; `rename` without tensors in
-            memory.
+            memory, or without a checkpoint whose names it changes.
 
     Example:
-        >>> delta.create("base/", model, "step-1.safetensors", rename="transformers5")  # doctest: +SKIP
+        >>> max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors").removed
+        0
     """
-    in_memory = [not isinstance(version, WeightsNode) and not _is_path(version) for version in (base, new)]
-    if rename is not None and not any(in_memory):
-        raise ArgumentError("rename= gives tensors in memory their names; of a checkpoint, give renamed(weights, ...)")
-    config = next((one.config for one in (new, base) if hasattr(one, "config") and not _is_path(one)), None)
-    before, after = (_version(one, rename if own else None) for one, own in zip((base, new), in_memory, strict=True))
-    _warn_of_names(_names(before), _names(after), new if in_memory[1] else None, config)
-    report, close = progress_of(progress)
-    try:
-        own = (dialect, checksum, version, base_version)
-        summary = write_delta(before, after, os.fspath(path), dialect=own, sync=sync, progress=report)
-    finally:
-        close()
-    return DeltaSummary(*summary[:7], _place(path))
+    memory = [tensors_of(one) for one in (base, new)]
+    config = next((one.config for one in (new, base) if hasattr(one, "config") and tensors_of(one) is not None), None)
+    with ExitStack() as files, threads_of_call(threads):
+        trees = [
+            None if named is not None else _whole(files.enter_context(opened(one, "delta.create")))
+            for one, named in zip((base, new), memory, strict=True)
+        ]
+        names = next(([info.name for info in infos(tree)] for tree in trees if tree is not None), None)
+        if rename is not None and (all(trees) or (names is None and not isinstance(rename, str))):
+            raise ArgumentError(
+                "rename= gives the names of a checkpoint those of tensors in memory: give one of each; of a "
+                "checkpoint, give renamed(weights, ...)"
+            )
+        versions = [
+            tree
+            or [(name, host_buffer(name, one)) for name, one in renamed_tensors(named, rename, names, config).items()]
+            for tree, named in zip(trees, memory, strict=True)
+        ]
+        _warn_of_names(*map(_names, versions), memory[1], config)
+        report, close = progress_of(progress)
+        try:
+            own = (dialect, checksum, version, base_version)
+            return _summary(write_delta(*versions, os.fspath(path), dialect=own, sync=sync, progress=report), path)
+        finally:
+            close()
 
 
-def _is_path(version: object) -> bool:
-    return isinstance(version, str | os.PathLike | Sequence | RangeSource)
+def _summary(written: Sequence[Any], path: _Path) -> DeltaSummary:
+    base, target, changed, whole, removed, unchanged, elements = written[:7]
+    return DeltaSummary(changed, unchanged, whole, removed, elements, base, target, _place(path))
 
 
 def _place(path: _Path) -> Path | str:
@@ -225,20 +221,21 @@ def _place(path: _Path) -> Path | str:
     return text if "://" in text else Path(text)
 
 
+def _whole(weights: WeightsNode) -> WeightsNode:
+    if weights.name:
+        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root")
+    return weights
+
+
 def _names(version: WeightsNode | list[tuple[str, Buffer]]) -> list[str]:
-    if isinstance(version, WeightsNode):
-        return [info.name for info in infos(version)]
-    return [name for name, _ in version]
+    return [info.name for info in infos(version)] if isinstance(version, WeightsNode) else [name for name, _ in version]
 
 
-def _warn_of_names(base: list[str], new: list[str], tensors: Any, config: Any) -> None:
+def _warn_of_names(base: list[str], new: list[str], tensors: Mapping[str, object] | None, config: object) -> None:
     """Warn if two versions hardly have a name in common: then the delta is nearly all of the new one."""
     shared = len(set(base) & set(new))
     if not base or not new or 2 * shared >= len(base):
         return
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensors, torch.nn.Module):
-        tensors = tensors.state_dict()
     layout = None if tensors is None else fitting_layout(base, tensors, config)
     hint = "give rename=, a mapping, a function, or a layout such as 'transformers5'"
     if layout is not None:
@@ -255,11 +252,20 @@ def _warn_of_names(base: list[str], new: list[str], tensors: Any, config: Any) -
 def read(path: _Path) -> Delta:
     """Read what a delta says of itself: its header, and nothing else.
 
-    A folder `weight_v000012`, as slime, miles and others write it, is a delta, too, and so are sparse files of TRL and
-    folders of prime-rl.
+    Args:
+        path: A file, a URL, or a folder `weight_v000012` as slime, miles and others write it; sparse files of TRL and
+            folders of prime-rl are deltas, too.
+
+    Returns:
+        Its form, the versions that it leads from and to, and the names that it changes.
 
     Raises:
         FormatError: the file is no delta (rule `delta.header`).
+
+    Example:
+        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors")
+        >>> max_weights.delta.read("step-1.safetensors").dialect
+        'max-weights'
     """
     dialect, base, target, changed, whole, removed, folded = delta_header(os.fspath(path))
     shapes = {name: said and (said[0], tuple(said[1])) for name, said in changed.items()}
@@ -267,109 +273,133 @@ def read(path: _Path) -> Delta:
 
 
 def apply(
-    target: _Path,
+    checkpoint: _Path,
     *deltas: _Path,
     sync: bool = True,
     read_back: bool = False,
+    threads: int | None = None,
     progress: Progress | bool | None = None,
-) -> UpdatedFiles:
+) -> DeltaSummary:
     """Make the files of a checkpoint what deltas say.
 
     Files are replaced as wholes: a reader sees the version before or the new one, also if the process is killed. All
-    bytes of the target are compared first, and so is the identity of the outcome. A target that has the first deltas
-    already gets the others; one that has all stays as it is.
+    bytes are compared first, and so is the identity of the outcome. Files that have the first deltas already get the
+    others; those that have all stay as they are.
 
     Args:
-        target: A safetensors file, or a folder or index of several.
+        checkpoint: A safetensors file, or a folder or index of several, on a disk.
         deltas: Paths, in the order in which they build on each other.
         sync: Wait until the bytes are on the disk.
         read_back: Read back what was written before it takes its place.
-        progress: Called with the bytes that are done and those of all; True shows a bar.
-
-    Raises:
-        FormatError: the target is no version of the chain (rule `delta.base`); a delta is missing or out of order
-            (`delta.chain`). Then nothing has changed.
-    """
-    report, close = progress_of(progress)
-    paths = [os.fspath(path) for path in deltas]
-    try:
-        now, before, files = update_files(os.fspath(target), paths, sync=sync, verify=read_back, progress=report)
-    finally:
-        close()
-    return UpdatedFiles(now, before, tuple(map(Path, files)))
-
-
-def apply_into(
-    tensors: Mapping[str, DLPackArray] | torch.nn.Module,
-    *deltas: _Path,
-    rename: Rename = None,
-    group: dist.ProcessGroup | None = None,
-    rank_timeout: float = 600.0,
-    progress: Progress | bool | None = None,
-) -> AppliedDelta:
-    """Make tensors in memory what deltas say, in place, on all cores, as one transaction.
-
-    Every block that changes is compared with the base before it is written, and with what it should be after that. If
-    one cannot be done, all tensors are what they were, on the host and on devices: what was replaced is kept until
-    then, which takes as much memory as the deltas have, beyond 32 MB a temporary file. A block may have the changes
-    already, so that applying again changes nothing, and finishes what was interrupted. Tensors of a device are taken to
-    the host one after the other. Nobody may use the tensors meanwhile.
-
-    Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call this
-    together. Those that change are put together on each rank, one after the other, compared as wholes, and each rank
-    writes its part; memory is taken for two of the largest.
-
-    Args:
-        tensors: Tensors by their names in the checkpoint, each contiguous and writable; or a module. Of one that is
-            fused with others, the rows are a view that may be given. Tied tensors may have several names, if the deltas
-            make the same of all of them that the checkpoint has.
-        deltas: Paths, in the order in which they build on each other; or of a folder of several.
-        rename: The name in the checkpoint of each name of `tensors`: a mapping, a function that returns None for a
-            tensor that is not in the checkpoint, or the layout of a module of transformers, such as `"transformers5"`.
-        group: The ranks that apply them together: an error of one is that of all. Default: all ranks for distributed
-            tensors, and otherwise this process alone.
-        rank_timeout: For how many seconds ranks wait for one that does not answer.
+        threads: How many threads compare and write; default: as `max_weights.set_threads` says.
         progress: Called with the bytes that are done and those of all; True shows a bar.
 
     Returns:
-        What was changed.
+        The version that is there now (`target`), the `files` that were written, and how many deltas were
+        `applied_before`.
+
+    Raises:
+        FormatError: the checkpoint is no version of the chain (rule `delta.base`); a delta is missing or out of order
+            (`delta.chain`). Then nothing has changed.
+
+    Example:
+        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors")
+        >>> max_weights.delta.apply("model.safetensors", "step-1.safetensors").applied_before
+        0
+    """
+    if not isinstance(checkpoint, (str, os.PathLike)):
+        what = shown(type(checkpoint).__name__)
+        raise ArgumentError(f"delta.apply replaces files: give the path of the checkpoint, not a {what}")
+    report, close = progress_of(progress)
+    paths = [os.fspath(path) for path in deltas]
+    try:
+        with threads_of_call(threads):
+            now, before, files = update_files(
+                os.fspath(checkpoint), paths, sync=sync, verify=read_back, progress=report
+            )
+    finally:
+        close()
+    return DeltaSummary(target=now, applied_before=before, files=tuple(map(Path, files)))
+
+
+def apply_into(
+    tensors: Tensors,
+    *deltas: _Path,
+    rename: Rename | str | None = None,
+    group: dist.ProcessGroup | None = None,
+    rank_timeout: float = TIMEOUT,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+) -> DeltaSummary:
+    """Make tensors in memory what deltas say, in place, on all cores, as one transaction.
+
+    Every block that changes is compared with the base before it is written, and with what it should be after that. An
+    error or an interrupt leaves all tensors what they were, on the host, on devices and on all ranks. What was replaced
+    is kept until then, which takes as much memory as the deltas have, beyond 32 MB a temporary file. A block may have
+    the changes already: applying again changes nothing. Tensors of a device are taken to the host one after the other.
+    Nobody may use the tensors meanwhile.
+
+    Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call this
+    together. Those that change are put together on each rank, one after the other, compared as wholes, and each rank
+    writes its part; memory is taken for two of the largest, and for the parts as they were.
+
+    Args:
+        tensors: A module, or {name: tensor}, each contiguous and writable. Of one that is fused with others, the rows
+            are a view that may be given. Tied tensors may have several names, if the deltas make the same of all of
+            them that the checkpoint has.
+        deltas: Paths, in the order in which they build on each other; or of a folder of several.
+        rename: What the tensors are called, by their names in the checkpoint: as of `load`, a mapping, or a function
+            that returns None for a tensor that is not there; or the layout of a module, such as `"transformers5"`.
+        group: The ranks that apply them together: an error of one is that of all. Default: all ranks for distributed
+            tensors, and otherwise this process alone.
+        rank_timeout: For how many seconds ranks wait for one that does not answer.
+        threads: How many threads compare and write; default: as `max_weights.set_threads` says.
+        progress: Called with the bytes that are done and those of all; True shows a bar.
+
+    Returns:
+        What was changed: `changed`, `unchanged` and `whole`.
 
     Raises:
         FormatError: a tensor is no version of the chain (rule `delta.base`), has another dtype or shape, is not there,
-            or is tied to one that stays (`delta.tensor`), or a delta is damaged (`delta.changes`): then all are what
-            they were.
+            or is tied to one that stays (`delta.tensor`), or a delta is damaged (`delta.changes`).
         ArgumentError: tensors that overlap in part; a layout that cannot be undone in memory.
-        RankError: on all ranks, what went wrong on one of them; then all are what they were, unless a rank is gone.
+        RankError: on all ranks, what went wrong on one of them.
 
     Example:
-        >>> delta.apply_into(model, "step-1.safetensors")  # doctest: +SKIP
+        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors")
+        >>> tensors = max_weights.load_file("model.safetensors", copy=True)
+        >>> max_weights.delta.apply_into(tensors, "step-1.safetensors").unchanged
+        0
     """
-    sorted_tensors = memory_tensors(tensors, rename)
     paths = [os.fspath(path) for path in deltas]
-    names = sorted_tensors.names()
-    if group is None and not sorted_tensors.ranks:
-        refuse_group_options("apply_into", rank_timeout=rank_timeout)
-        with Transaction() as transaction:
-            applying = Applying(paths, sorted_tensors, names, transaction)
-            applying.to_own(progress)
-            return AppliedDelta(*applying.counts)
-    from max_weights._ranks.deltas import apply_in_group
+    with threads_of_call(threads):
+        if group is None and not has_parts(tensors):
+            refuse_group_options("apply_into", rank_timeout=rank_timeout)
+            own = memory_tensors(tensors, rename, paths)
+            with Transaction() as transaction:
+                applying = Applying(paths, own, own.names(), transaction)
+                applying.to_own(progress)
+            return DeltaSummary(*applying.counts)
+        from max_weights._ranks.deltas import apply_in_group
 
-    return AppliedDelta(
-        *apply_in_group(paths, sorted_tensors, group=group, rank_timeout=rank_timeout, progress=progress)
-    )
+        return DeltaSummary(*apply_in_group(paths, tensors, rename, group, rank_timeout, progress))
 
 
 @overload
-def fold(base: _Path | Sequence[_Path], *deltas: _Path, path: _Path, sync: bool = True) -> DeltaSummary: ...
+def fold(
+    base: _Path | Sequence[_Path], *deltas: _Path, path: _Path, sync: bool = True, threads: int | None = None
+) -> DeltaSummary: ...
 @overload
-def fold(base: _Path | Sequence[_Path], *deltas: _Path, keep: int, sync: bool = True) -> DeltaSummary | None: ...
+def fold(
+    base: _Path | Sequence[_Path], *deltas: _Path, keep: int, sync: bool = True, threads: int | None = None
+) -> DeltaSummary | None: ...
 def fold(
     base: _Path | Sequence[_Path],
     *deltas: _Path,
     path: _Path | None = None,
     keep: int | None = None,
     sync: bool = True,
+    threads: int | None = None,
 ) -> DeltaSummary | None:
     """Write one delta that does what a chain does, from the base to the last version.
 
@@ -385,6 +415,7 @@ def fold(
         path: The file that is written. The deltas stay as they are.
         keep: Instead of `path`, how many of the newest deltas stay.
         sync: Wait until the bytes are on the disk.
+        threads: How many threads compare; default: as `max_weights.set_threads` says.
 
     Returns:
         What the folded delta has; with `keep`, None if fewer than two deltas are older than those that stay.
@@ -394,7 +425,9 @@ def fold(
         ArgumentError: neither `path` nor `keep`; a tree; `keep` with deltas of other libraries, or on a server.
 
     Example:
-        >>> delta.fold("base.safetensors", "deltas/", keep=20)  # doctest: +SKIP
+        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors")
+        >>> max_weights.delta.fold("model.safetensors", "step-1.safetensors", path="all.safetensors").removed
+        0
     """
     if isinstance(base, WeightsNode):
         raise ArgumentError("give the paths of the base, with which the deltas can be opened")
@@ -403,17 +436,18 @@ def fold(
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
         raise ArgumentError(f"keep= is a number of deltas, 0 or more, not {keep!r}")
     own = [base] if isinstance(base, str | os.PathLike) else base
-    written = fold_deltas(
-        [os.fspath(one) for one in own],
-        [os.fspath(delta) for delta in deltas],
-        path=None if path is None else os.fspath(path),
-        keep=keep or 0,
-        sync=sync,
-    )
-    return None if written is None else DeltaSummary(*written[:7], _place(written[7][0]))
+    with threads_of_call(threads):
+        written = fold_deltas(
+            [os.fspath(one) for one in own],
+            [os.fspath(delta) for delta in deltas],
+            path=None if path is None else os.fspath(path),
+            keep=keep or 0,
+            sync=sync,
+        )
+    return None if written is None else _summary(written, written[7][0])
 
 
-def follow(base: _Checkpoint, folder: _Path, *, every: float = 0.2, timeout: float | None = None) -> Iterator[Version]:
+def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: float | None = None) -> Iterator[Version]:
     """Yield each version after a base that deltas in a folder lead to, those that are there and those that come.
 
     A delta is there when it has its name, which `create` gives it when it is complete; of a folder that other libraries
@@ -432,6 +466,13 @@ def follow(base: _Checkpoint, folder: _Path, *, every: float = 0.2, timeout: flo
     Raises:
         FormatError: a file of the folder is a delta that cannot be read.
         ArgumentError: two deltas change the same version; one of TRL comes after a higher version.
+
+    Example:
+        >>> import os
+        >>> os.mkdir("deltas")
+        >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "deltas/1.safetensors")
+        >>> [len(version.deltas) for version in max_weights.delta.follow("model.safetensors", "deltas", timeout=0)]
+        [1]
     """
     first = _base_of(base)
     waiting: dict[str, list[Delta]] = {}
@@ -467,7 +508,7 @@ def follow(base: _Checkpoint, folder: _Path, *, every: float = 0.2, timeout: flo
         time.sleep(every)
 
 
-def _base_of(base: _Checkpoint) -> str | list[str]:
+def _base_of(base: Checkpoint) -> str | list[str]:
     """Return the paths by which a base is opened again; the deltas of a folder one by one."""
     if isinstance(base, WeightsNode):
         paths = opened_paths(base)
@@ -480,10 +521,11 @@ def _base_of(base: _Checkpoint) -> str | list[str]:
     return [first, *(one for path in others for one in (paths_of_deltas([path]) if os.path.isdir(path) else [path]))]
 
 
-def _version_of(base: _Checkpoint, deltas: Sequence[Delta]) -> str | None:
+def _version_of(base: Checkpoint, deltas: Sequence[Delta]) -> str | None:
     """Return the version that a base is: its identity, or, as other libraries do not say it, what no delta leads to."""
     if any(delta.dialect == "max-weights" for delta in deltas):
-        return identity_of(_whole_tree(base))
+        with opened(base, "follow") as weights:
+            return identity_of(_whole(weights))
     targets = {delta.target for delta in deltas}
     return next((delta.base for delta in deltas if delta.base not in targets), None)
 
@@ -511,22 +553,3 @@ def _new_deltas(folder: Path, seen: set[str]) -> Iterator[Delta]:
             continue
         seen.add(entry.name)
         yield read(entry.path)
-
-
-def _version(version: Any, rename: Rename) -> WeightsNode | list[tuple[str, Buffer]]:
-    """What a version is for the native code."""
-    if isinstance(version, WeightsNode) or _is_path(version):
-        return _whole_tree(version)
-    from max_weights._saved_tensors import buffer_of
-
-    return [(name, buffer_of(name, tensor)) for name, tensor in named_tensors(version, rename).items()]
-
-
-def _whole_tree(weights: _Checkpoint) -> WeightsNode:
-    if not isinstance(weights, WeightsNode):
-        from max_weights._weights import load_weights
-
-        return load_weights(weights)
-    if weights.name:
-        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root")
-    return weights

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._core import DeltaLog, apply_deltas_to, shown
+from max_weights._checkpoints import tensors_of
+from max_weights._core import DeltaLog, apply_deltas_to, delta_header, paths_of_deltas, renamed_names, shown
 from max_weights._delta_layout import in_hub_layout
 from max_weights._progress import progress_of
+from max_weights._transaction import is_distributed, local
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from max_weights._load_request import Rename
     from max_weights._progress import Progress
     from max_weights._transaction import Transaction
 
-__all__ = ["Applying", "Counts", "MemoryTensors", "Rename", "memory_tensors", "named_tensors"]
+__all__ = ["Applying", "Counts", "MemoryTensors", "has_parts", "memory_tensors", "renamed_tensors"]
 
-Rename: TypeAlias = "Callable[[str], str | None] | Mapping[str, str] | str | None"
 Counts = tuple[int, int, int]
 """Blocks that were changed, blocks that had the changes already, and tensors that were replaced."""
 
@@ -39,35 +41,68 @@ class MemoryTensors(NamedTuple):
         return [*(name for name, _ in self.host), *several]
 
 
-def named_tensors(tensors: Any, rename: Rename) -> dict[str, Any]:
-    """Return the tensors of a mapping or a module by their names in the checkpoint.
-
-    Raises:
-        ArgumentError: `rename` gives two tensors one name; a layout is not known, or cannot be undone in memory.
-    """
-    torch = sys.modules.get("torch")
-    config = None
-    if torch is not None and isinstance(tensors, torch.nn.Module):
-        config = getattr(tensors, "config", None)
-        tensors = tensors.state_dict()
-    elif not isinstance(tensors, Mapping):
-        raise ArgumentError(f"tensors are a module, or a mapping of names to tensors, not a {type(tensors).__name__}")
-    if isinstance(rename, str):
-        return in_hub_layout(tensors, rename, config)
-    named: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        own = _renamed(name, rename)
-        if own in named:
-            raise ArgumentError(f"rename= gives two tensors the name '{shown(own)}'; the second is '{shown(name)}'")
-        if own is not None:
-            named[own] = tensor
+def _named(tensors: object) -> dict[str, Any]:
+    named = tensors_of(tensors)
+    if named is None:
+        what = shown(type(tensors).__name__)
+        raise ArgumentError(f"tensors are a module, or a mapping of names to tensors, not a {what}")
     return named
 
 
-def memory_tensors(tensors: Any, rename: Rename) -> MemoryTensors:
-    """Sort tensors by where they are."""
+def has_parts(tensors: object) -> bool:
+    """Whether some of them are distributed, so that this process has a part."""
+    return any(map(_is_part, _named(tensors).values()))
+
+
+def _is_part(tensor: Any) -> bool:
+    return is_distributed(tensor) and not all(place.is_replicate() for place in tensor.placements)
+
+
+def renamed_tensors(
+    named: Mapping[str, Any], rename: Rename | str | None, names: Sequence[str] | None, config: object
+) -> dict[str, Any]:
+    """Return tensors by their names in a checkpoint, of which these names are known.
+
+    Raises:
+        ArgumentError: `rename` gives two of them one name, or fits no tensor; a layout is not known, or cannot be
+            undone in memory.
+    """
+    if isinstance(rename, str):
+        return in_hub_layout(named, rename, config)
+    if rename is None or names is None:
+        return dict(named)
+    if isinstance(rename, Mapping):
+        table = renamed_names(list(names), list(rename.items()))
+        new = {name: name if own is None else own for name, own in zip(names, table, strict=True)}
+    elif callable(rename):
+        new = {name: own for name in names if (own := rename(name)) is not None}
+    else:
+        raise ArgumentError(
+            f"rename= is a mapping, a function or the name of a layout, not a {shown(type(rename).__name__)}"
+        )
+    files: dict[str, str] = {}
+    for name, own in new.items():
+        if (first := files.setdefault(own, name)) != name:
+            raise ArgumentError(f"rename= gives '{shown(first)}' and '{shown(name)}' the same name, '{shown(own)}'")
+    if names and named and not any(own in named for own in files):
+        old, new_name, there = (shown(str(one)) for one in (names[0], new.get(names[0]), next(iter(named))))
+        raise ArgumentError(
+            f"rename= makes '{new_name}' of '{old}', and no tensor has such a name; one is '{there}': it maps names of "
+            "the checkpoint to those of the tensors"
+        )
+    # A tensor that stands for none of the checkpoint keeps its name, unless that is one of another tensor there.
+    kept = set(named) - files.keys() - set(names)
+    return {files.get(name, name): tensor for name, tensor in named.items() if name in files or name in kept}
+
+
+def memory_tensors(tensors: object, rename: Rename | str | None, paths: Sequence[str]) -> MemoryTensors:
+    """Sort the tensors of a mapping or a module by where they are, under their names in the checkpoint of deltas."""
     torch = sys.modules.get("torch")
-    named = named_tensors(tensors, rename)
+    names = None
+    if rename is not None and not isinstance(rename, str):
+        headers = [delta_header(path) for path in paths_of_deltas(paths)]
+        names = sorted({name for header in headers for of_kind in header[3:6] for name in of_kind})
+    named = renamed_tensors(_named(tensors), rename, names, getattr(tensors, "config", None))
     # An array that is given twice is a mistake; a module's state dict has tied weights under each of their names.
     is_of_torch = torch is not None and any(isinstance(tensor, torch.Tensor) for tensor in named.values())
     sorted_tensors = MemoryTensors([], [], [], is_of_torch)
@@ -76,33 +111,22 @@ def memory_tensors(tensors: Any, rename: Rename) -> MemoryTensors:
         if torch is None or not isinstance(tensor, torch.Tensor):
             sorted_tensors.host.append((name, tensor))
             continue
-        is_part = hasattr(tensor, "device_mesh") and not all(place.is_replicate() for place in tensor.placements)
-        local = tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor.detach()
-        if not is_part and local.device.type == "cpu":
-            sorted_tensors.host.append((name, local))
+        is_part, own = _is_part(tensor), local(tensor).detach()
+        if not is_part and own.device.type == "cpu":
+            sorted_tensors.host.append((name, own))
             continue
-        if local.device.type == "meta":
+        if own.device.type == "meta":
             raise ArgumentError(f"'{shown(name)}' is on the meta device: it has no values that a delta could change")
-        place = (local.device, local.data_ptr(), local.dtype, local.shape, local.stride(), is_part)
-        if local.nbytes and place in memory:
+        place = (own.device, own.data_ptr(), own.dtype, own.shape, own.stride(), is_part)
+        if own.nbytes and place in memory:
             memory[place].append(name)
             continue
-        names = memory.setdefault(place, [name]) if local.nbytes else [name]
+        others = memory.setdefault(place, [name]) if own.nbytes else [name]
         if is_part:
-            sorted_tensors.ranks.append((names, tensor.detach()))
+            sorted_tensors.ranks.append((others, tensor.detach()))
         else:
-            sorted_tensors.devices.append((names, local))
+            sorted_tensors.devices.append((others, own))
     return sorted_tensors
-
-
-def _renamed(name: str, rename: Callable[[str], str | None] | Mapping[str, str] | None) -> str | None:
-    if rename is None:
-        return name
-    if isinstance(rename, Mapping):
-        return rename.get(name, name)
-    if not callable(rename):
-        raise ArgumentError(f"rename= is a mapping, a function or the name of a layout, not a {type(rename).__name__}")
-    return rename(name)
 
 
 class Applying:

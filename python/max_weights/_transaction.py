@@ -158,7 +158,7 @@ class Box:
         axes = []
         for ranges in self.axes:
             ends = list(itertools.accumulate((stop - start for start, stop in ranges), initial=0))
-            inner = zip(ends, ends[1:], strict=False)
+            inner = itertools.pairwise(ends)
             axes.append([(slice(*own), slice(*place)) for own, place in zip(ranges, inner, strict=True)])
         for block in itertools.product(*axes):
             yield tuple(outer for outer, _ in block), tuple(inner for _, inner in block)

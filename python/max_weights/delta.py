@@ -4,34 +4,6 @@ A trainer writes one after each step, engines apply them; `load_weights([base, d
 deltas as one checkpoint. docs/delta.md specifies the files.
 """
 
-from max_weights._delta import (
-    AppliedDelta,
-    Checksum,
-    Delta,
-    DeltaSummary,
-    Dialect,
-    UpdatedFiles,
-    Version,
-    apply,
-    apply_into,
-    create,
-    fold,
-    follow,
-    read,
-)
+from max_weights._delta import Delta, DeltaSummary, Version, apply, apply_into, create, fold, follow, read
 
-__all__ = [
-    "AppliedDelta",
-    "Checksum",
-    "Delta",
-    "DeltaSummary",
-    "Dialect",
-    "UpdatedFiles",
-    "Version",
-    "apply",
-    "apply_into",
-    "create",
-    "fold",
-    "follow",
-    "read",
-]
+__all__ = ["Delta", "DeltaSummary", "Version", "apply", "apply_into", "create", "fold", "follow", "read"]

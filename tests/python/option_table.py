@@ -428,6 +428,7 @@ VERBS: dict[str, Verb] = {
             "version": Kept(WRITTEN),
             "base_version": Kept(WRITTEN),
             "rename": Refused({"a.weight": "b"}, "rename"),
+            "threads": Refused(0, "threads=0"),
             "checksum": Kept("test_delta_dialects_written.py::test_what_is_written_is_read_as_receivers_do"),
             "sync": Kept(DELTA + "test_versions_are_files_trees_or_tensors_in_memory"),
             "progress": PROGRESS,
@@ -443,6 +444,7 @@ VERBS: dict[str, Verb] = {
         {
             "sync": Kept(DELTA + "test_deltas_of_a_folder_are_read_by_url"),
             "read_back": Kept("test_delta_dialects.py::test_files_become_the_new_version_once"),
+            "threads": Refused(0, "threads=0"),
             "progress": PROGRESS,
         },
         lambda case, options: max_weights.delta.apply(case.path, made_delta(case), **options),
@@ -452,6 +454,7 @@ VERBS: dict[str, Verb] = {
         {
             "rename": Kept(DELTA + "test_a_module_gets_a_delta_also_under_other_names"),
             "group": Kept("test_ranks.py::test_deltas_are_applied_to_parts_of_every_placement"),
+            "threads": Refused(0, "threads=0"),
             "rank_timeout": TIMEOUT,
             "progress": PROGRESS,
         },
@@ -462,6 +465,7 @@ VERBS: dict[str, Verb] = {
         {
             "path": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version"),
             "keep": Refused(-1, "keep"),
+            "threads": Kept("test_transaction.py::test_a_number_of_threads_that_cannot_be_is_refused_by_fold"),
             "sync": Kept(DELTA + "test_what_folds_a_chain_leads_to_the_same_version"),
         },
         lambda case, options: max_weights.delta.fold(case.path, made_delta(case).parent, **options),

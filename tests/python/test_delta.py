@@ -231,7 +231,7 @@ def test_commands_take_a_folder_of_several_deltas(chain: Chain, tmp_path: Path) 
     assert sum(layer["tensors"] for layer in summary["layers"]) == len(changed)
     assert f"{len(changed)} weights changed by 3 deltas: --changed prints where" in run("ls", chain.version(0), folder)
     weights = load_weights([chain.version(0), folder])
-    assert repr(weights).splitlines()[0].endswith(f"v0.safetensors, with 3 deltas that changed {len(changed)} weights")
+    assert f"v0.safetensors, with 3 deltas that changed {len(changed)} weights: " in repr(weights)
     assert (
         "no deltas follow the base"
         in subprocess.run(
@@ -340,8 +340,7 @@ def test_a_module_gets_a_delta_also_under_other_names(chain: Chain) -> None:
     for name in ("a.weight", "b.weight", "b.double", "c.bytes", "d.same", "scalar"):
         module.register_buffer(name.replace(".", "_"), torch.from_numpy(chain.versions[0][name].copy()))
     module.tied = torch.nn.Parameter(module.b_weight)
-    names = {own.replace(".", "_"): own for own in chain.versions[0]}
-    delta.apply_into(module, chain.delta(1), rename=lambda name: names.get(name))
+    delta.apply_into(module, chain.delta(1), rename=lambda name: name.replace(".", "_"))
     assert np.array_equal(module.b_weight.numpy(), chain.versions[1]["b.weight"])
     assert np.array_equal(module.tied.detach().numpy(), chain.versions[1]["b.weight"])
 

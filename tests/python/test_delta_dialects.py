@@ -239,9 +239,9 @@ def test_files_become_the_new_version_once(chain: Chain, tmp_path: Path, shards:
         target = tmp_path / "model.safetensors"
         shutil.copy(chain.base, target)
     done = delta.apply(target, chain.delta(1), sync=False)
-    assert (done.applied_before, done.identity) == (0, "000001")
+    assert (done.applied_before, done.target) == (0, "000001")
     done = delta.apply(target, *chain.deltas(), sync=False, read_back=True)
-    assert (done.applied_before, done.identity) == (1, "000003")
+    assert (done.applied_before, done.target) == (1, "000003")
     assert_same(load_weights(target).load(framework="numpy"), chain.versions[3])
     done = delta.apply(target, *chain.deltas(), sync=False)
     assert (done.applied_before, done.files) == (3, ())

@@ -33,7 +33,7 @@ def test_a_file_and_a_folder_become_the_new_version(chain: Chain, tmp_path: Path
     file = tmp_path / "model.safetensors"
     shutil.copy(chain.version(0), file)
     done = delta.apply(file, chain.delta(1), sync=False)
-    assert (done.applied_before, done.identity) == (0, delta.read(chain.delta(1)).target)
+    assert (done.applied_before, done.target) == (0, delta.read(chain.delta(1)).target)
     assert_same(load_file(file), chain.versions[1])
     assert dict(load_weights(file).metadata) == {"step": "0"}
     done = delta.apply(file, *chain.deltas(), sync=False, read_back=True)

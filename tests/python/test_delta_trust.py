@@ -465,7 +465,7 @@ def test_names_of_layouts_and_modules_that_are_none_are_named(tmp_path: Path) ->
         delta.apply_into(tensors, path, rename=3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"not a float"):
         delta.create(base, 3.5, path)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="rename= gives tensors in memory their names"):
+    with pytest.raises(ArgumentError, match="rename= gives the names of a checkpoint those of tensors in memory"):
         delta.create(base, base, path, rename={})
     other = Experts()
     other.config.values["model_type"] = "bert"
@@ -474,7 +474,7 @@ def test_names_of_layouts_and_modules_that_are_none_are_named(tmp_path: Path) ->
     module = torch.nn.Module()
     module.register_buffer("a", torch.full((4,), 2.0))
     delta.create(base, module, path, sync=False)
-    delta.create(base, {"module.a": np.full(4, 2, np.float32)}, path, rename={"module.a": "a"}, sync=False)
+    delta.create(base, {"module.a": np.full(4, 2, np.float32)}, path, rename={"a": "module.a"}, sync=False)
     assert np.array_equal(load_weights([base, path]).a.numpy(), np.full(4, 2, np.float32))
 
 

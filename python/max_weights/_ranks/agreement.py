@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -13,10 +13,12 @@ from max_weights._core import __version__, file_identities
 from max_weights._ranks.failure import Failure
 
 if TYPE_CHECKING:
-    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._core import RankPlan, RankSave, WeightInfo, WeightsNode
     from max_weights._ranks.session import Session
 
-__all__ = ["digest", "record_of", "require_alike"]
+__all__ = ["agreed_plan", "digest", "record_of", "require_alike"]
+
+_Plan = TypeVar("_Plan", bound="RankPlan | RankSave")
 
 
 def digest(rows: Iterable[object]) -> str:
@@ -37,13 +39,7 @@ def record_of(node: WeightsNode, infos: Sequence[WeightInfo], **more: object) ->
 def require_alike(session: Session, records: Sequence[Mapping[str, Any]], alike: Mapping[str, str]) -> None:
     """Raise an error on all ranks if one of them sees other files or weights, or has other values of `alike`.
 
-    Args:
-        session: The ranks.
-        records: What each of them sees.
-        alike: What has to be the same, and what to say of a rank that has another one.
-
-    Raises:
-        RankError: the first rank that differs from rank 0.
+    Those are names of what has to be the same, and what to say of a rank that has another one.
     """
     first, machines = records[0], session.machines
     for rank, record in enumerate(records):
@@ -58,6 +54,21 @@ def require_alike(session: Session, records: Sequence[Mapping[str, Any]], alike:
             if record["versions"] != first["versions"]:
                 why += f" (it has {record['versions']}, rank 0 has {first['versions']})"
             raise Failure(rank, session.host_of(rank), why).error(session.note)
+
+
+def agreed_plan(
+    session: Session, records: Sequence[Mapping[str, Any]], make: Callable[[], _Plan], why: str = "has another plan"
+) -> _Plan:
+    """Make a plan on each rank, from what all of them have, and see that they are the same."""
+    made: list[_Plan] = []
+
+    def own() -> dict[str, Any]:
+        made.append(make())
+        return {"plan": made[0].hash().hex()}
+
+    plans = session.agreed(own)
+    require_alike(session, [{**old, **new} for old, new in zip(records, plans, strict=True)], {"plan": why})
+    return made[0]
 
 
 def _other_files(first: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]], same_machine: bool) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import RankPlan, shown
 from max_weights._dtype import DType
-from max_weights._ranks.agreement import record_of, require_alike
+from max_weights._ranks.agreement import agreed_plan, record_of, require_alike
 from max_weights._ranks.exchange import exchange, target_of
 from max_weights._read_options import ReadOptions
 from max_weights._transaction import Box, Destination
@@ -43,36 +43,31 @@ def read_boxes(
     Raises:
         RankError: on all ranks, what went wrong on one of them.
     """
-    error: Exception | None = None
-    record: dict[str, Any] = {}
-    try:
-        own = {name: of_name[0][0].axes if len(of_name) == 1 else None for name, of_name in boxes.items()}
-        record = record_of(node, list(infos.values()), boxes=own)
-    except Exception as failed:
-        error = failed
-    records = session.agree(record, error)
+
+    def own() -> dict[str, Any]:
+        axes = {name: of_name[0][0].axes if len(of_name) == 1 else None for name, of_name in boxes.items()}
+        return record_of(node, list(infos.values()), boxes=axes)
+
+    records = session.agreed(own)
     require_alike(session, records, {})
     named = {name for one in records for name in one["boxes"]}
     alone = {name for one in records for name, box in one["boxes"].items() if box is None}
     alone |= {name for name in named if not isinstance(infos[name].dtype, DType) or infos[name].encoding}
     names = [name for name in infos if name in named - alone]
-    plan: RankPlan | None = None
     targets: list[Target | None] = []
-    try:
+
+    def make() -> RankPlan:
         cuts = [[_cut(one["boxes"].get(name), infos[name].logical_shape) for one in records] for name in names]
         plan = RankPlan(node, names, cuts, meshes=[], part_of=list(range(session.size)), nodes=session.machines)
-        targets = [
+        targets.extend(
             target_of(Destination(boxes[name][0][1]), infos[name], part[0], session.device)
             if part and part[0]
             else None
             for name, part in zip(names, plan.parts(session.rank), strict=True)
-        ]
-    except Exception as failed:
-        error = failed
-    hashes = session.agree({"plan": "" if plan is None else plan.hash().hex()}, error)
-    both = [old | new for old, new in zip(records, hashes, strict=True)]
-    require_alike(session, both, {"plan": "has another plan"})
-    exchange(known(plan), node, targets, session, ReadOptions())
+        )
+        return plan
+
+    exchange(agreed_plan(session, records, make), node, targets, session, ReadOptions())
     return alone
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from max_weights._core import __version__, delta_header, paths_of_deltas, ranges_in_mesh, shown
-from max_weights._delta_memory import Applying
+from max_weights._delta_memory import Applying, MemoryTensors, memory_tensors
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
 from max_weights._ranks.placements import refusal, splits_of
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
 
-    from max_weights._delta_memory import Counts, MemoryTensors
+    from max_weights._delta_memory import Counts
+    from max_weights._load_request import Rename
     from max_weights._progress import Progress
 
 __all__ = ["apply_in_group"]
@@ -33,8 +34,8 @@ _BYTES = torch.uint8
 
 def apply_in_group(
     paths: Sequence[str],
-    tensors: MemoryTensors,
-    *,
+    tensors: object,
+    rename: Rename | str | None,
     group: dist.ProcessGroup | None,
     rank_timeout: float,
     progress: Progress | bool | None,
@@ -46,26 +47,28 @@ def apply_in_group(
     """
     # What one rank could not do is said to all before each makes its own tensors what they were.
     with Transaction() as transaction, Session(group, rank_timeout, "apply_into") as session:
-        error: Exception | None = None
-        record: dict[str, Any] = {}
-        try:
+        own = MemoryTensors([], [], [], may_be_tied=False)
+
+        def record() -> dict[str, Any]:
+            nonlocal own, paths
             paths = paths_of_deltas(paths)
-            record = _record(paths, tensors)
-        except Exception as failed:
-            error = failed
-        records = session.agree(record, error)
+            own = memory_tensors(tensors, rename, paths)
+            return _record(paths, own)
+
+        records = session.agreed(record)
         require_alike(session, records, {"deltas": "has other deltas"})
-        applying = Applying(paths, tensors, {name for one in records for name in one["names"]}, transaction)
+        applying = Applying(paths, own, {name for one in records for name in one["names"]}, transaction)
         parts: list[_Shared] = []
-        try:
-            parts = _shared(records, record["changes"])
+
+        def apply() -> dict[str, Any]:
+            parts.extend(_shared(records, records[session.rank]["changes"]))
             applying.to_own(progress)
-        except Exception as failed:
-            error = failed
-        session.agree({}, error)
+            return {}
+
+        session.agreed(apply)
         report, finish = progress_of(progress)
         try:
-            _apply_to_parts(session, parts, {name[0]: tensor for name, tensor in tensors.ranks}, applying, report)
+            _apply_to_parts(session, parts, {name[0]: tensor for name, tensor in own.ranks}, applying, report)
         finally:
             finish()
         return applying.counts

@@ -12,11 +12,10 @@ from max_weights._dtype import DType
 from max_weights._garbage import gc_paused
 from max_weights._loading import check_device, converter
 from max_weights._progress import progress_of
-from max_weights._ranks.agreement import digest, record_of, require_alike
+from max_weights._ranks.agreement import agreed_plan, digest, record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.session import Session
-from max_weights._typing import known
-from max_weights.errors import ArgumentError, RankError, UnsupportedError
+from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.sharding._by_name import Shard, shape_of
 
 if TYPE_CHECKING:
@@ -69,27 +68,25 @@ def load_in_group(
     refuse_options("load", refused)
     with Session(group, timeout, "load") as session:
         resolved, plan, parts = agreed(session, node, request)
-        error: Exception | None = None
         report, finish = progress_of(progress)
         done, total = [0], sum(part.size for part in parts)
+        buffers: list[Buffer] = []
 
         def note(size: int) -> None:
             done[0] += size
             if report is not None:
                 report(done[0], total)
 
-        try:
+        def run() -> dict[str, Any]:
             exchange(plan, resolved.node, [part.target for part in parts], session, read, note)
-            buffers = [part.finish() for part in parts]
-            if device is not None:
-                buffers = [buffer.to(str(device)) for buffer in buffers]
-        except RankError:
-            raise
-        except Exception as failed:
-            error = failed
+            made = [part.finish() for part in parts]
+            buffers.extend(made if device is None else [buffer.to(str(device)) for buffer in made])
+            return {}
+
+        try:
+            session.agreed(run)
         finally:
             finish()
-        session.agree({}, error)
     with gc_paused():
         rest = zip(resolved.new_names, buffers, resolved.infos, strict=True)
         return {name: convert(buffer, info) for name, buffer, info in rest}
@@ -115,35 +112,30 @@ def agreed(
     Raises:
         RankError: one of them loads something else.
     """
-    error: Exception | None = None
-    resolved: ResolvedRequest | None = None
-    record: dict[str, Any] = {}
-    try:
+    made: list[ResolvedRequest] = []
+
+    def own() -> dict[str, Any]:
         with gc_paused():
-            resolved = request.resolve(node)
+            made.append(request.resolve(node))
         shard = None if request.shard is None else [int(request.shard.rank), int(request.shard.world_size)]
-        what = digest(zip(resolved.names, resolved.new_names, map(str, resolved.dtypes), strict=True))
-        record = record_of(resolved.node, list(resolved.infos), what=what, shard=shard, most=most)
-    except Exception as failed:
-        error = failed
-    records = session.agree(record, error)
-    resolved = known(resolved)
+        what = digest(zip(made[0].names, made[0].new_names, map(str, made[0].dtypes), strict=True))
+        return record_of(made[0].node, list(made[0].infos), what=what, shard=shard, most=most)
+
+    records = session.agreed(own)
+    resolved = made[0]
     alike = {"what": "asks for other weights, names or dtypes", "most": "has another max_memory"}
     require_alike(session, records, alike)
-    plan: RankPlan | None = None
     parts: list[Part] = []
-    try:
+
+    def make() -> RankPlan:
         plan = _plan(session, node, request, resolved, records, most)
         rows = zip(resolved.infos, resolved.dtypes, resolved.parts, plan.parts(session.rank), strict=True)
-        parts = [Part(info, dtype, cut, 0 if own is None else own[0]) for info, dtype, cut, own in rows]
+        parts.extend(Part(info, dtype, cut, 0 if part is None else part[0]) for info, dtype, cut, part in rows)
         if most is not None:
             _require_fit(parts, most)
-    except Exception as failed:
-        error = failed
-    hashes = session.agree({"plan": "" if plan is None else plan.hash().hex()}, error)
-    plan = known(plan)
-    one_plan = {"plan": "has other strategies in its shard"}
-    require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
+        return plan
+
+    plan = agreed_plan(session, records, make, "has other strategies in its shard")
     return resolved, plan, parts
 
 

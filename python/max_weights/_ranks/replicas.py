@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from max_weights._core import fingerprint_of, shown
 from max_weights._ranks.agreement import digest
@@ -17,20 +17,11 @@ if TYPE_CHECKING:
     from max_weights._core import Buffer
     from max_weights._ranks.session import Session
 
-__all__ = ["Replica", "require_same_replicas", "shared_part"]
+__all__ = ["require_same_replicas", "shared_part"]
 
 _HASH_BYTES = 16
 _NAMED = 5
 """How many ranks an error lists."""
-
-
-class Replica(NamedTuple):
-    """A part of a tensor that other ranks may have as well."""
-
-    name: str
-    part: str
-    """Which part it is: ranks that say the same have the same elements."""
-    elements: Buffer
 
 
 def shared_part(tensor: DTensor | None, sharing: int | None, size: int) -> str | None:
@@ -53,22 +44,20 @@ def shared_part(tensor: DTensor | None, sharing: int | None, size: int) -> str |
     return f"{sharing}/{own}"
 
 
-def require_same_replicas(session: Session, replicas: Iterable[Replica]) -> None:
+def require_same_replicas(session: Session, replicas: Iterable[tuple[str, str, Buffer]]) -> None:
     """Raise an error on all ranks if two of them have other elements of the same part of a tensor.
 
-    One hash per part is exchanged, and those of single tensors only where these differ.
-
-    Raises:
-        RankError: the first rank that differs from the first one that has the part.
+    Replicas are names, parts (ranks that say the same of one have the same elements), and elements. One hash per part
+    is exchanged, and those of single tensors only where these differ.
     """
-    error: Exception | None = None
     hashes: dict[str, list[tuple[str, str]]] = {}
-    try:
+
+    def own() -> dict[str, str]:
         for name, part, elements in replicas:
             hashes.setdefault(part, []).append((name, _hash(elements)))
-    except Exception as failed:
-        error = failed
-    records = session.agree({part: digest(rows) for part, rows in hashes.items()}, error)
+        return {part: digest(rows) for part, rows in hashes.items()}
+
+    records = session.agreed(own)
     parts = {part for record in records for part in record}
     differing = {part for part in parts if len({record[part] for record in records if part in record}) > 1}
     if not differing:

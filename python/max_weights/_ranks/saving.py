@@ -13,12 +13,11 @@ from torch.distributed.tensor import DTensor
 
 from max_weights._core import Buffer, RankSave, __version__, shown
 from max_weights._progress import progress_of
-from max_weights._ranks.agreement import digest, require_alike
+from max_weights._ranks.agreement import agreed_plan, digest, require_alike
 from max_weights._ranks.placements import Meshes, refusal, splits_of, together
-from max_weights._ranks.replicas import Replica, require_same_replicas, shared_part
+from max_weights._ranks.replicas import require_same_replicas, shared_part
 from max_weights._ranks.session import Members, Session
 from max_weights._saved_paths import paths_of
-from max_weights._typing import known
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -158,8 +157,9 @@ def save_in_group(
             )
 
         save = _agreed(session, files, own, save_of)
-        replicas = (Replica(part.name, part.shared, part.own) for part in parts if part.shared is not None)
-        require_same_replicas(session, replicas)
+        require_same_replicas(
+            session, [(part.name, part.shared, part.own) for part in parts if part.shared is not None]
+        )
         return _saved(session, [part.own for part in parts], save, progress)
 
 
@@ -204,19 +204,17 @@ def _agreed(
 ) -> RankSave:
     """Agree on what is saved, of which this rank has `own`, and on where everything lies, by what all have."""
     session.note = "what was in the folder is as it was"
-    error: Exception | None = None
-    record: dict[str, Any] = {}
-    try:
-        record = {
+
+    def record() -> dict[str, Any]:
+        return {
             "files": [],
             "weights": "",
             "versions": f"torch {torch.__version__}, max_weights {__version__}",
             "to": digest([files.folder, dict(files.metadata), files.max_shard_size, files.stem, files.alignment]),
             **own(),
         }
-    except Exception as failed:
-        error = failed
-    records = session.agree(record, error)
+
+    records = session.agreed(record)
     require_alike(
         session,
         records,
@@ -226,15 +224,7 @@ def _agreed(
             "to": "saves to another folder, with other metadata or other sizes",
         },
     )
-    save: RankSave | None = None
-    try:
-        save = save_of(records)
-    except Exception as failed:
-        error = failed
-    hashes = session.agree({"plan": "" if save is None else save.hash().hex()}, error)
-    one_plan = {"plan": "has other files in its plan"}
-    require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
-    return known(save)
+    return agreed_plan(session, records, lambda: save_of(records), "has other files in its plan")
 
 
 def _saved(session: Session, own: Sequence[Buffer], save: RankSave, progress: Progress | bool | None) -> list[Path]:
@@ -254,19 +244,9 @@ def _written(
     session: Session, own: Sequence[Buffer], save: RankSave, report: Callable[[int, int], object] | None
 ) -> list[Path]:
     """Write what this rank has to write, and see that all do."""
-
-    def agreed(do: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-        error: Exception | None = None
-        said: dict[str, Any] = {}
-        try:
-            said = do()
-        except Exception as failed:
-            error = failed
-        return session.agree(said, error)
-
     first = session.rank == 0
-    begun = agreed(lambda: {"paths": save.begin() if first else []})[0]["paths"]
-    sizes = [one["bytes"] for one in agreed(lambda: {"bytes": save.open(session.rank, begun, own)})]
+    begun = session.agreed(lambda: {"paths": save.begin() if first else []})[0]["paths"]
+    sizes = [one["bytes"] for one in session.agreed(lambda: {"bytes": save.open(session.rank, begun, own)})]
     own_size, done = sizes[session.rank], 0
 
     def wrote(count: int) -> None:
@@ -292,9 +272,9 @@ def _written(
             message = buffer.torch().to(session.device)
         return {}
 
-    rounds = agreed(lambda: {"rounds": save.rounds})[0]["rounds"]
+    rounds = session.agreed(lambda: {"rounds": save.rounds})[0]["rounds"]
     for number in range(rounds + 1 if rounds else 0):
-        agreed(lambda number=number: take_and_send(number))  # type: ignore[misc]
+        session.agreed(lambda number=number: take_and_send(number))  # type: ignore[misc]
         if number < rounds and session.size > 1:
             there = torch.empty(sum(of), dtype=torch.uint8, device=session.device)
             work = session.connection.all_to_all(there, message, of, to)
@@ -310,16 +290,16 @@ def _written(
         wrote(count)
         return {"count": count}
 
-    while any(one["count"] for one in agreed(write)):
+    while any(one["count"] for one in session.agreed(write)):
         pass
 
     def flush() -> dict[str, Any]:
         save.flush()
         return {"sent": save.sent()}
 
-    sent = [one["sent"] for one in agreed(flush)]
+    sent = [one["sent"] for one in session.agreed(flush)]
     of_files = [[tuple(part) for one in sent for part in one[file]] for file in range(len(begun))]
     session.note = ""
-    placed = agreed(lambda: {"paths": save.finish(of_files) if first else []})
+    placed = session.agreed(lambda: {"paths": save.finish(of_files) if first else []})
     save.leave()
     return paths_of([Path(path) for path in placed[0]["paths"]])

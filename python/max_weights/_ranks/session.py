@@ -189,6 +189,18 @@ class Session:
             raise failures[0].error(self.note) from error
         return records
 
+    def agreed(self, do: Callable[[], Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Do something on each rank, and return what all of them say of it; an error of one is that of all."""
+        error: Exception | None = None
+        said: Mapping[str, Any] = {}
+        try:
+            said = do()
+        except RankError:
+            raise
+        except Exception as failed:
+            error = failed
+        return self.agree(said, error)
+
     def wait(self, work: dist.Work) -> None:
         """Wait for something that was sent.
 

@@ -35,7 +35,7 @@ from max_weights._saved_tensors import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._transaction import Box, Destination, Transaction, torch_dtype
 from max_weights._typing import known
-from max_weights.errors import ArgumentError, RankError
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -174,15 +174,13 @@ class WeightsReader(StorageReader):
             boxes.setdefault(item.storage_index.fqn, []).append((box, target))
         with Session(group, self._rank_timeout, "WeightsReader") as session:
             session.note = "the tensors are as they were"
-            error: Exception | None = None
-            try:
+
+            def read() -> dict[str, object]:
                 left = read_boxes(session, self._weights, self._infos, boxes)
                 self._read([(item, target) for item, target in items if item.storage_index.fqn in left])
-            except RankError:
-                raise
-            except Exception as failed:
-                error = failed
-            session.agree({}, error)
+                return {}
+
+            session.agreed(read)
 
     def _read(self, items: list[tuple[ReadItem, torch.Tensor]]) -> None:
         """Fill tensors."""

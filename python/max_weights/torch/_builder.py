@@ -73,12 +73,19 @@ def load(
             "refuse" raises an error, as torch does; "placeholder" gives a `max_weights.Placeholder` in the place of
             each, which says what would have been built, so that the rest of the file can be used.
 
+    Returns:
+        The nested values of the file.
+
     Raises:
         UnsupportedError: the file names a class or function that is not among those that tensors and plain values are
             made of (`load_weights` reads the tensors of such a file); or an argument asks for something that could run
             code.
         FormatError: the file is damaged.
         ArgumentError: `f` is neither a path nor a file object that gives bytes.
+
+    Example:
+        >>> sorted(max_weights.torch.load("model.pt"))[0]
+        'lm_head.weight'
     """
     if pickle_module is not None or weights_only is False or encoding != "utf-8":
         raise UnsupportedError(

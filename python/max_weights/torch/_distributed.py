@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from max_weights._core import RankPlan, shown
 from max_weights._group_options import require_spread
-from max_weights._ranks.agreement import digest, record_of, require_alike
+from max_weights._ranks.agreement import agreed_plan, digest, record_of, require_alike
 from max_weights._ranks.exchange import exchange, target_of
 from max_weights._ranks.placements import ABSENT, Mesh, Meshes, Split, splits_of, together
 from max_weights._transaction import Box
@@ -71,22 +71,14 @@ class Together:
                 "spread": "was called with another spread=",
             },
         )
-        error: Exception | None = None
-        hashed = b""
-        try:
-            meshes = together([record["meshes"] for record in records])
-            self._plan = self._plan_of(meshes, session.machines)
-            self._meshes = meshes
-            hashed = self._plan.hash()
+
+        def make() -> RankPlan:
+            self._meshes = together([record["meshes"] for record in records])
+            self._plan = self._plan_of(self._meshes, session.machines)
             self._take_parts()
-        except Exception as failed:
-            error = failed
-        hashes = session.agree({"plan": hashed.hex()}, error)
-        require_alike(
-            session,
-            [dict(record) | one for record, one in zip(records, hashes, strict=True)],
-            {"plan": "has another plan"},
-        )
+            return self._plan
+
+        agreed_plan(session, records, make)
 
     def _plan_of(self, meshes: Sequence[Mesh], nodes: Sequence[int]) -> RankPlan:
         request = self._request

@@ -37,9 +37,9 @@ def load_file(
     Args:
         checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
         device: Where the tensors go.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy,
-            progress, options (a `max_weights.types.ReadOptions`) and its fields. `select`, `rename` and
-            `packed` say which tensors there are; with any other, all are in memory when this returns.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, progress, options (a
+            `max_weights.types.ReadOptions`) and its fields. `select` and `rename` say which tensors there are; with any
+            other, all are in memory when this returns.
 
     Raises:
         FormatError: the file is damaged.
@@ -48,6 +48,10 @@ def load_file(
             and `load_weights` has the arrays that it is made of.
         BufferError: an element type that torch does not have.
         DeviceError: the CUDA device has too little memory, or a copy fails.
+
+    Example:
+        >>> max_weights.torch.load_file("model.safetensors")["model.norm.weight"].shape
+        torch.Size([8])
     """
     require_options("load_file", options)
     place = torch.device(device)

@@ -21,8 +21,7 @@ from max_weights._loading import LoadMethod, converter, load_resolved, resolve_d
 from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
 from max_weights._transaction import Destination, Transaction, known_dtype
-from max_weights._typing import known
-from max_weights.errors import ArgumentError, RankError
+from max_weights.errors import ArgumentError
 from max_weights.sharding._by_name import shape_of
 from max_weights.torch._slots import (
     Fill,
@@ -66,7 +65,11 @@ def load_into(
     rank_timeout: float = 600.0,
     **options: Unpack[LoadOptions],
 ) -> LoadReport:
-    """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
+    """Fill the parameters and buffers of a module from a checkpoint, as one transaction.
+
+    Everything is checked before the module is changed. An error or an interrupt leaves the module as it was, on all
+    ranks: what is replaced is kept until the end, on its device if there is room, otherwise up to 1 GiB in memory, and
+    the rest in a temporary file. Tensors on the meta device have nothing to keep.
 
     - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
       the way.
@@ -85,9 +88,6 @@ def load_into(
     - Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank gets its part: all ranks call
       this together. On the meta device, parts get memory on the device of their mesh.
 
-    Everything is checked before the module is changed, except what modules that have their own loader refuse: they load
-    first. An error while the file is read leaves the module with a part of the new values.
-
     Args:
         module: The module.
         checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
@@ -99,10 +99,9 @@ def load_into(
         spread: Who reads for whom: `rank`, each for itself; `node`, one for all ranks of its machine; `world`, one for
             all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
             `world` over NCCL.
-        rank_timeout: For how many seconds ranks wait for one that does not answer. This and `spread` are for several ranks.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy,
-            progress, options (a `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the
-            meta device.
+        rank_timeout: For how many seconds ranks wait for one that does not answer.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, progress, options (a
+            `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the meta device.
 
     Returns:
         What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
@@ -111,6 +110,10 @@ def load_into(
         ArgumentError: something does not fit (a ValueError); the message lists everything that does not.
         FormatError: the file is damaged.
         RankError: on all ranks, what went wrong on one of them: which, on which host, with which tensor and why.
+
+    Example:
+        >>> max_weights.torch.load_into(model, "model.safetensors").ok
+        True
     """
     began = time.perf_counter()
     if not isinstance(module, nn.Module):
@@ -126,30 +129,28 @@ def load_into(
 
     # What one rank could not do is said to all before each makes its own tensors what they were.
     with ExitStack() as files, Transaction() as transaction, Session(group, rank_timeout, "load_into") as session:
-        plan: _Plan | None = None
-        together: Together | None = None
-        error: Exception | None = None
-        try:
+        made: list[tuple[_Plan, Together]] = []
+
+        def make() -> dict[str, Any]:
             run_hooks(module, before=True)
-            weights = files.enter_context(opened(checkpoint, "load_into"))
-            plan = _Plan(module, weights, strict, options, transaction)
+            plan = _Plan(module, files.enter_context(opened(checkpoint, "load_into")), strict, options, transaction)
             plan.require_fit()
-            together = plan.together(session, spread)
-        except Exception as failed:
-            error = failed
-        records = session.agree({} if together is None else together.record, error)
-        plan, together = known(plan), known(together)
+            made.append((plan, plan.together(session, spread)))
+            return made[0][1].record
+
+        records = session.agreed(make)
+        plan, together = made[0]
         together.plan(records)
         session.note = "the module is as it was"
-        try:
-            report = plan.run(began, together)
+        reports: list[LoadReport] = []
+
+        def run() -> dict[str, Any]:
+            reports.append(plan.run(began, together))
             run_hooks(module, before=False)
-        except RankError:
-            raise
-        except Exception as failed:
-            error = failed
-        session.agree({}, error)
-        return report
+            return {}
+
+        session.agreed(run)
+        return reports[0]
 
 
 # What holds codes of quantized weights.
