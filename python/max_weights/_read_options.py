@@ -86,7 +86,7 @@ class ReadOptions:
             views: Whether tensors have to be views of the file.
 
         Raises:
-            Nothing.
+            ArgumentError: Never; MAX_WEIGHTS_BACKEND is checked where it is used.
 
         Example:
             >>> max_weights.types.ReadOptions().backend_for(views=True)
