@@ -7,13 +7,10 @@
 No framework, not even NumPy, is imported before it is needed.
 """
 
-import sys as _sys
+from max_weights._facade import facade as _facade
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable as _Callable
-    from collections.abc import Mapping as _Mapping
-
     from max_weights import (
         conversion,
         delta,
@@ -143,34 +140,6 @@ _ELSEWHERE = {
     "Shard": "it is max_weights.sharding.Shard",
     "GraphError": "it is max_weights.graph.GraphError",
 }
-
-
-def _facade(
-    module: str, names: "_Mapping[str, str]", otherwise: "_Callable[[str], object]"
-) -> "tuple[_Callable[[str], object], _Callable[[], list[str]]]":
-    """Return the `__getattr__` and `__dir__` of a package whose names are imported when they are first used.
-
-    So `import max_weights` costs next to nothing. `names` has them by the module that they live in; `otherwise` is
-    asked for others.
-    """
-    homes = {name: f"max_weights.{home}" if home else "" for home, there in names.items() for name in there.split()}
-    found = vars(_sys.modules[module])
-
-    def __getattr__(name: str) -> object:
-        if name not in homes:
-            return otherwise(name)
-        home = homes[name] or f"{module}.{name}"
-        try:
-            __import__(home)
-        except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
-            raise AttributeError(f"module {module!r} has {name!r} only with its library: {error}") from error
-        value: object = getattr(_sys.modules[home], name) if homes[name] else _sys.modules[home]
-        return found.setdefault(name, value)  # found directly from now on
-
-    def __dir__() -> list[str]:
-        return sorted({*homes, *found})
-
-    return __getattr__, __dir__
 
 
 def _elsewhere(name: str) -> object:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
-from max_weights._checkpoints import host_buffer, opened, tensors_of
+from max_weights._checkpoints import opened, tensors_of
+from max_weights._memory_source import host_buffer
 from max_weights._core import (
     RangeSource,
     WeightsNode,

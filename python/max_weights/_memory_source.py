@@ -13,7 +13,7 @@ from max_weights._core import Buffer, RangeSource, WeightsNode, shown
 from max_weights._dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 
-__all__ = ["SAFETENSORS_DTYPES", "source_of"]
+__all__ = ["SAFETENSORS_DTYPES", "host_buffer", "source_of"]
 
 # fmt: off
 SAFETENSORS_DTYPES: dict[DType | str, str] = {
@@ -63,6 +63,12 @@ def source_of(tensors: Mapping[str, object]) -> RangeSource:
             yield parts[0] if len(parts) == 1 else bytearray().join(parts)
 
     return RangeSource(read, starts[-1], "memory://tensors", b"")
+
+
+def host_buffer(name: str, tensor: object) -> Buffer:
+    """Return a tensor of any library as a contiguous buffer of the host: its own memory, where it is that."""
+    buffer = _buffer(name, tensor)
+    return (buffer if buffer.device.label == "cpu" else buffer.to("cpu")).contiguous()
 
 
 def _buffer(name: str, tensor: object) -> Buffer:

@@ -3,7 +3,7 @@
 Each is imported when it is used, with its library.
 """
 
-from max_weights import _facade
+from max_weights._facade import facade as _facade
 from max_weights._unsupported import unsupported_names as _unsupported_names
 
 TYPE_CHECKING = False

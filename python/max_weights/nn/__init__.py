@@ -1,6 +1,6 @@
 """Models: `Module`, `Layer`, `LayerList`, hooks and state dicts, and the layers that models are made of."""
 
-from max_weights import _facade
+from max_weights._facade import facade as _facade
 from max_weights.nn._unsupported_layers import unsupported_layers as _unsupported_layers
 
 TYPE_CHECKING = False
