@@ -55,7 +55,7 @@ impl WeightsNode {
         let count = self.catalog().range(self.name()).len();
         let weight = self.catalog().find(self.name()).map(|number| {
             let info = self.catalog().table().get(number);
-            format!("{} {:?}", info.element, info.shape)
+            format!("{} {:?}", text::shown(&info.element.to_string()), info.shape)
         });
         match weight {
             Some(weight) if count == 1 => format!("{name}{weight}"),
