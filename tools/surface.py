@@ -193,6 +193,7 @@ def homes_of(module: str) -> dict[str, str]:
         for node in ast.walk(block)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("max_weights")
         for alias in node.names
+        if not (alias.asname or alias.name).startswith("_") or alias.name == "__version__"
     }
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
 from max_weights._checkpoints import opened, tensors_of
-from max_weights._memory_source import host_buffer
 from max_weights._core import (
     RangeSource,
     WeightsNode,
@@ -33,6 +32,7 @@ from max_weights._core import (
 from max_weights._delta_layout import fitting_layout
 from max_weights._delta_memory import Applying, has_parts, memory_tensors, renamed_tensors
 from max_weights._group_options import TIMEOUT, refuse_group_options
+from max_weights._memory_source import host_buffer
 from max_weights._progress import progress_of
 from max_weights._threads import threads_of_call
 from max_weights._transaction import Transaction
