@@ -435,11 +435,10 @@ def test_progress_is_one_count_over_all_ways(models: Path) -> None:
 
 def test_the_report_says_in_a_few_lines_what_was_done(models: Path) -> None:
     report = load_into(bert(models).half(), models / "minilm.safetensors")
-    lines = repr(report).splitlines()
-    assert re.fullmatch(r"LoadReport: 103 loaded, 45\.4 MB in \d+\.\d\d s \(\d+\.\d\d GB/s\)", lines[0])
-    assert lines[1].startswith("  converted, float32 -> float16: embeddings.word_embeddings.weight, ")
-    assert lines[1].endswith(" and 98 more")
-    assert lines[2] == "  non_persistent: embeddings.position_ids"
+    text = r"<LoadReport: ok, 103 loaded, 45\.4 MB in \d+\.\d\d s \(\d+\.\d\d GB/s\)>"
+    assert re.fullmatch(text, repr(report))
+    assert "converted, float32 -> float16: embeddings.word_embeddings.weight, " in str(report)
+    assert "embeddings.position_ids" in str(report)
     assert isinstance(report, LoadReport)
     with pytest.raises(AttributeError):
         report.loaded = ()  # type: ignore[misc]
