@@ -192,21 +192,24 @@ def create(
             for one, named in zip((base, new), memory, strict=True)
         ]
         names = next(([info.name for info in infos(tree)] for tree in trees if tree is not None), None)
-        if rename is not None and (all(trees) or (names is None and not isinstance(rename, str))):
+        if rename is not None and (
+            all(tree is not None for tree in trees) or (names is None and not isinstance(rename, str))
+        ):
             raise ArgumentError(
                 "rename= gives the names of a checkpoint those of tensors in memory: give one of each; of a "
                 "checkpoint, give renamed(weights, ...)"
             )
-        versions = [
-            tree
-            or [(name, host_buffer(name, one)) for name, one in renamed_tensors(named, rename, names, config).items()]
-            for tree, named in zip(trees, memory, strict=True)
-        ]
-        _warn_of_names(*map(_names, versions), memory[1], config)
+        versions: list[WeightsNode | list[tuple[str, Buffer]]] = []
+        for tree, named in zip(trees, memory, strict=True):
+            tensors = {} if named is None else renamed_tensors(named, rename, names, config)
+            own = [(name, host_buffer(name, one)) for name, one in tensors.items()]
+            versions.append(own if tree is None else tree)
+        before, after = versions
+        _warn_of_names(_names(before), _names(after), memory[1], config)
         report, close = progress_of(progress)
         try:
-            own = (dialect, checksum, version, base_version)
-            return _summary(write_delta(*versions, os.fspath(path), dialect=own, sync=sync, progress=report), path)
+            form = (dialect, checksum, version, base_version)
+            return _summary(write_delta(before, after, os.fspath(path), dialect=form, sync=sync, progress=report), path)
         finally:
             close()
 

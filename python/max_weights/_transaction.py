@@ -88,8 +88,8 @@ class Transaction:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="max-weights-undo-")  # noqa: SIM115
         file, start = self._file, self._file.seek(0, os.SEEK_END)
-        for part in _bytes_of(tensor.contiguous()).split(_AT_A_TIME):
-            file.write(part.cpu().numpy())
+        for part in _parts_of(tensor.contiguous()):
+            file.write(part.cpu().numpy().data)
         return functools.partial(_read_back, file, start, tensor)
 
 
@@ -98,7 +98,7 @@ def _read_back(file: IO[bytes], start: int, tensor: torch.Tensor) -> None:
 
     whole = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
     file.seek(start)
-    for part in _bytes_of(whole).split(_AT_A_TIME):
+    for part in _parts_of(whole):
         part.copy_(torch.frombuffer(bytearray(file.read(len(part))), dtype=torch.uint8))
     if whole is not tensor:
         tensor.copy_(whole)
@@ -108,6 +108,11 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     return tensor.reshape(-1).view(torch.uint8)
+
+
+def _parts_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    whole = _bytes_of(tensor)
+    return (whole[start : start + _AT_A_TIME] for start in range(0, len(whole), _AT_A_TIME))
 
 
 def _free_on(device: torch.device) -> int:
@@ -199,8 +204,8 @@ class Destination:
                 own.copy_(made.torch().view(own.shape))
             return
         typed = raw.view(torch_dtype(info)).view(own.shape)
-        is_straight = is_straight and raw.device.type == "cpu" and known is not None
-        if is_straight and isinstance(info.dtype, DType) and info.dtype != known:
+        is_straight = is_straight and raw.device.type == "cpu"
+        if is_straight and known is not None and isinstance(info.dtype, DType) and info.dtype != known:
             Buffer.of(typed).astype(known, out=own)
         else:
             own.copy_(typed)
@@ -216,7 +221,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return what this process has of a tensor: its part of a distributed one, else the tensor."""
     if not is_distributed(tensor):
         return tensor
-    own: Any = tensor.detach().to_local()
+    own: Any = tensor.to_local()
     part: torch.Tensor = own.wait() if hasattr(own, "wait") else own
     return part
 

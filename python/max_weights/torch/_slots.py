@@ -321,7 +321,7 @@ def keep_values(owner: nn.Module, transaction: Transaction) -> None:
             transaction.on_undo(functools.partial(one.set_extra_state, copy.deepcopy(one.get_extra_state())))
 
 
-def _put_back(own: dict[str, torch.Tensor | None], before: dict[str, torch.Tensor | None]) -> None:
+def _put_back(own: dict[str, Any], before: dict[str, Any]) -> None:
     if any(own.get(name) is not tensor for name, tensor in before.items()) or len(own) != len(before):
         own.clear()
         own.update(before)
