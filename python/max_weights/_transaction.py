@@ -20,6 +20,7 @@ from max_weights._buffer import Buffer
 from max_weights._core import dequantize
 from max_weights._devices import torch_gpu
 from max_weights._dtype import DType
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,9 +40,15 @@ _AT_A_TIME = 64 << 20
 
 
 class Transaction:
-    """What changes together: an error or an interrupt within its `with` block leaves everything as it was before."""
+    """What changes together: an error or an interrupt within its `with` block leaves everything as it was before.
 
-    def __init__(self) -> None:
+    With `undo=False` values are not kept, which takes no memory and no time: an error says that some are new.
+    """
+
+    def __init__(self, *, undo: bool = True) -> None:
+        if not isinstance(undo, bool):
+            raise ArgumentError(f"undo must be True or False, not {undo!r}")
+        self._keeps, self._changed = undo, False
         self._undo: list[Callable[[], object]] = []
         self._room = _IN_MEMORY
         self._file: IO[bytes] | None = None
@@ -57,6 +64,8 @@ class Transaction:
             with contextlib.suppress(KeyboardInterrupt):
                 self._roll_back(error)
         self._undo = []
+        if error is not None and self._changed:
+            error.add_note("undo=False: some tensors hold new values, others the old ones; load the weights again")
         if self._file is not None:
             self._file.close()
 
@@ -75,8 +84,12 @@ class Transaction:
     def keep(self, tensor: torch.Tensor) -> None:
         """Note what a tensor of torch holds, or this process's part of a distributed one: before it is written to."""
         own = local(tensor).detach()
-        if not own.is_meta and own.numel():
+        if own.is_meta or not own.numel():
+            return
+        if self._keeps:
             self.on_undo(self._kept(own))
+        else:
+            self._changed = True
 
     def _kept(self, tensor: torch.Tensor) -> Callable[[], object]:
         size, is_plain = tensor.nbytes, not (tensor.is_conj() or tensor.is_neg())
@@ -84,13 +97,27 @@ class Transaction:
             return functools.partial(tensor.copy_, tensor.clone())
         if size <= self._room or not is_plain:
             self._room -= size
-            return functools.partial(tensor.copy_, tensor.to("cpu", copy=True))
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="max-weights-undo-")  # noqa: SIM115
-        file, start = self._file, self._file.seek(0, os.SEEK_END)
-        for part in _parts_of(tensor.contiguous()):
-            file.write(part.cpu().numpy().data)
+            return functools.partial(tensor.copy_, _copied(tensor))
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="max-weights-undo-")  # noqa: SIM115
+            file, start = self._file, self._file.seek(0, os.SEEK_END)
+            for part in _parts_of(tensor.contiguous()):
+                file.write(part.cpu().numpy().data)
+        except OSError as error:
+            error.add_note(
+                f"what is replaced is kept in {tempfile.gettempdir()} until all is written: set TMPDIR to a folder "
+                "with room for it, or give undo=False, which keeps nothing"
+            )
+            raise
         return functools.partial(_read_back, file, start, tensor)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the host."""
+    if tensor.device.type == "cpu" and tensor.is_contiguous() and known_dtype(tensor) is not None:
+        return Buffer.of(tensor).copy().torch()  # into large pages: twice as fast as torch's
+    return tensor.to("cpu", copy=True)
 
 
 def _read_back(file: IO[bytes], start: int, tensor: torch.Tensor) -> None:

@@ -268,6 +268,7 @@ VERBS: dict[str, Verb] = {
             "group": Kept("test_ranks.py::test_a_group_may_have_one_rank"),
             "spread": Refused("world", "spread= has no effect without ranks"),
             "rank_timeout": TIMEOUT,
+            "undo": Kept("test_transaction.py::test_without_undo_an_error_says_that_values_may_be_new"),
         },
         into,
         (LoadOptions,),

@@ -85,6 +85,31 @@ def test_a_module_is_what_it_was_after_an_error_of_load_into(
     assert model.head.weight is model.embed.weight
 
 
+def test_without_undo_an_error_says_that_values_may_be_new(
+    checkpoint: Path, failing: Callable[[BaseException], None]
+) -> None:
+    model = Model()
+    before = values(model)
+    failing(ERRORS[0])
+    with pytest.raises(OSError, match="Input") as caught:
+        load_into(model, checkpoint, undo=False)
+    assert not is_same(values(model), before)
+    assert any("some tensors hold new values" in note for note in caught.value.__notes__)
+    with pytest.raises(ArgumentError, match="undo must be True or False, not 1"):
+        load_into(model, checkpoint, undo=1)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_says_where_old_values_are_kept(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_transaction, "_IN_MEMORY", 0)
+    monkeypatch.setattr(_transaction.tempfile, "TemporaryFile", Mock(side_effect=OSError(28, "No space left")))
+    model = Model()
+    before = values(model)
+    with pytest.raises(OSError, match="No space left") as caught:
+        load_into(model, checkpoint)
+    assert any("TMPDIR" in note and "undo=False" in note for note in caught.value.__notes__)
+    assert is_same(values(model), before)
+
+
 def test_a_module_on_the_meta_device_stays_there_after_an_error(
     checkpoint: Path, failing: Callable[[BaseException], None]
 ) -> None:

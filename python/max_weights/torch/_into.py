@@ -63,6 +63,7 @@ def load_into(
     group: dist.ProcessGroup | None = None,
     spread: Spread = "auto",
     rank_timeout: float = 600.0,
+    undo: bool = True,
     **options: Unpack[LoadOptions],
 ) -> LoadReport:
     """Fill the parameters and buffers of a module from a checkpoint, as one transaction.
@@ -100,6 +101,8 @@ def load_into(
             all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
             `world` over NCCL.
         rank_timeout: For how many seconds ranks wait for one that does not answer.
+        undo: Keep what is replaced until all is written. False: keep nothing, which is faster and takes no memory; an
+            error that comes after all checks may leave part of the new values then, and says so.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, progress, options (a
             `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the meta device.
 
@@ -121,14 +124,14 @@ def load_into(
     if group is None and not has_distributed(module):
         require_spread(spread)
         refuse_group_options("load_into", rank_timeout=rank_timeout, spread=spread)
-        with opened(checkpoint, "load_into") as weights, Transaction() as transaction:
+        with opened(checkpoint, "load_into") as weights, Transaction(undo=undo) as transaction:
             own = _Plan(module, weights, strict, options, transaction)
             own.require_fit()
             return own.run(began)
     from max_weights._ranks.session import Session
 
     # What one rank could not do is said to all before each makes its own tensors what they were.
-    with ExitStack() as files, Transaction() as transaction, Session(group, rank_timeout, "load_into") as session:
+    with ExitStack() as files, Transaction(undo=undo) as transaction, Session(group, rank_timeout, "load_into") as session:
         made: list[tuple[_Plan, Together]] = []
 
         def make() -> dict[str, Any]:
@@ -141,7 +144,7 @@ def load_into(
         records = session.agreed(make)
         plan, together = made[0]
         together.plan(records)
-        session.note = "the module is as it was"
+        session.note = "the module is as it was" if undo else "modules may hold part of the new values"
         reports: list[LoadReport] = []
 
         def run() -> dict[str, Any]:
