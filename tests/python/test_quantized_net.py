@@ -23,6 +23,7 @@ from max_weights import lazy_state_dict, load_weights, nn
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, FormatError
 from max_weights.graph import DeviceRef
+from max_weights.remote import source
 from max_weights.sharding import Shard
 from quantized_schemes import EXPERTS, NORM, SCHEMES, UP, Checkpoint, fp8_of_rows, gptq_of
 
@@ -292,6 +293,19 @@ def test_a_configuration_that_cannot_be_read_is_an_error_beside_codes_alone(tmp_
     max_weights.save_file({"a": torch.ones(3)}, plain / "model.safetensors")
     (plain / "config.json").write_text("{")
     assert load_weights(plain).load(dtype="bfloat16", framework="torch")["a"].dtype is torch.bfloat16
+
+
+def test_the_configuration_of_the_working_folder_is_not_that_of_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    max_weights.save_file({"a": torch.ones(3, dtype=torch.int8)}, tmp_path / "model.safetensors")
+    content = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "config.json").write_text("{")
+    monkeypatch.chdir(tmp_path)
+    for name in ("source", str(tmp_path / "model.safetensors")):
+        one = source(lambda ranges: [content[start:end] for start, end in ranges], len(content), name=name)
+        found = load_weights(one).load(dtype={"a": "float32"}, framework="torch")
+        assert found["a"].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("scheme", ["fp8-block", "gptq-4", "nf4-nested", "mxfp6"])

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from max_weights._core import files, read_quantization_config
+from max_weights._core import file_identities, files, read_quantization_config
 
 if TYPE_CHECKING:
     from max_weights._core import QuantizationConfig, WeightsNode
@@ -21,6 +21,8 @@ _Mark = tuple[int, int, int] | None
 def config_of(node: WeightsNode) -> QuantizationConfig:
     """Return what is said beside the files of a tree. FormatError for a configuration that cannot be gone by."""
     folder = os.path.dirname(next(iter(files(node)), ""))
+    if any(is_object for _, is_object, _ in file_identities(node)[:1]) and "://" not in folder:
+        folder = "source://"  # the name of a source is no path: what lies in the working folder is not beside it
     return _read(folder, tuple(_mark(os.path.join(folder, name)) for name in _NAMES))
 
 
