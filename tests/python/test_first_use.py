@@ -98,7 +98,8 @@ OF_PYTHON = ("repr(x)", "str(x)", "x._repr_html_()", "np.asarray(x)", "pickle.lo
 @pytest.mark.parametrize("kind", BEGINNINGS)
 def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Parent, folder: Path) -> None:
     begin, members = BEGINNINGS[kind]
-    public = {name for name, _ in inspect.getmembers(operator.attrgetter(kind)(max_weights)) if not name.startswith("_")}
+    found = operator.attrgetter(kind)(max_weights)
+    public = {name for name, _ in inspect.getmembers(found) if not name.startswith("_")}
     assert public <= set(members), f"a member without its first use here: {public - set(members)}"
     for name, call in members.items():
         if call is not None:  # of what needs torch or another file, below
