@@ -5,6 +5,7 @@ tests everything has been imported long ago.
 """
 
 import inspect
+import operator
 import pkgutil
 import re
 from pathlib import Path
@@ -87,7 +88,7 @@ NODE = {
 BEGINNINGS = {
     "Buffer": ("x = mw.Buffer.from_numpy(np.zeros(1, 'f4'))", BUFFER),
     "WeightData": ("x = mw.WeightData.from_numpy(np.zeros(1), 'x')", WEIGHT_DATA),
-    "SafetensorWeights": ("x = mw.SafetensorWeights('model.safetensors').a", NODE),
+    "graph.weights.SafetensorWeights": ("x = mw.graph.weights.SafetensorWeights('model.safetensors').a", NODE),
 }
 # What Python itself asks of all of them.
 OF_PYTHON = ("repr(x)", "str(x)", "x._repr_html_()", "np.asarray(x)", "pickle.loads(pickle.dumps(x))", "copy.copy(x)",
@@ -97,7 +98,8 @@ OF_PYTHON = ("repr(x)", "str(x)", "x._repr_html_()", "np.asarray(x)", "pickle.lo
 @pytest.mark.parametrize("kind", BEGINNINGS)
 def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Parent, folder: Path) -> None:
     begin, members = BEGINNINGS[kind]
-    public = {name for name, _ in inspect.getmembers(getattr(max_weights, kind)) if not name.startswith("_")}
+    found = operator.attrgetter(kind)(max_weights)
+    public = {name for name, _ in inspect.getmembers(found) if not name.startswith("_")}
     assert public <= set(members), f"a member without its first use here: {public - set(members)}"
     for name, call in members.items():
         if call is not None:  # of what needs torch or another file, below
@@ -107,10 +109,10 @@ def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Pa
 
 
 FUNCTIONS = [
-    "mw.DType('f16').to_numpy()", "mw.finfo(mw.DType.float16)", "mw.DeviceRef.CPU().to_device()",
+    "mw.DType('f16').to_numpy()", "mw.dtype.finfo(mw.DType.float16)", "mw.DeviceRef.CPU().to_device()",
     *(f"mw.{name}(mw.load_weights('model.safetensors'))" for name in
       ("fingerprint", "infos", "lazy_state_dict", "plan", "quantized", "stats")),
-    "mw.weights_format('model.gguf')",
+    "mw.graph.weights.weights_format('model.gguf')",
     "mw.quantize(np.zeros((2, 32), 'f4'), 'q4_0')", "mw.dequantize(np.zeros((2, 18), 'u1'), 'q4_0')",
     "mw.save_file({'a': np.zeros(2)}, 'out.safetensors')", "mw.save_sharded({'a': np.zeros(2)}, 'out')",
     "mw.validate('model.safetensors')", "mw.diff('model.safetensors', 'model.safetensors')", "mw.release_memory()",
@@ -118,7 +120,7 @@ FUNCTIONS = [
     "import max_weights.safetensors.numpy as n; n.load_file('model.safetensors')",
     "mw.graph.Graph('g')", "mw.nn.Linear", "mw.driver.Buffer.zeros([2], 'float32')",
     "mw.sharding.ShardingStrategy.rowwise(2)", "mw.set_threads(1)",
-    "with mw.virtual_devices(): mw.WeightData.from_numpy(np.zeros(2), 'x').astype('float16')",
+    "with mw.driver.virtual_devices(): mw.WeightData.from_numpy(np.zeros(2), 'x').astype('float16')",
 ]  # fmt: skip
 
 

@@ -2,9 +2,8 @@
 
 use pyo3::prelude::*;
 
-use crate::buffer::writable;
 use crate::convert::{Listed, dtype_from_python, encoding_from_python};
-use crate::dlpack::Access;
+use crate::dlpack::{Access, writable};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::tensor::Buffer;

@@ -7,36 +7,24 @@ use std::path::PathBuf;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::device::Device;
 use max_weights::dtype::DType;
-use max_weights::memory::Exclusive;
-use max_weights::source::{LocalFile, Source};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyList, PyTuple, PyType};
-use pyo3::{ffi, intern};
 
-use crate::buffer_of::buffer_of;
+use crate::buffer_of;
 use crate::buffer_protocol;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
-use crate::dlpack::{self, Access};
+use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt, to_python};
-use crate::own::{is_same, own_or_imported, require_file};
+use crate::error::{Outcome, interrupt};
+use crate::numbers;
+use crate::out;
+use crate::own::{own_or_imported, require_file};
 use crate::package;
 use crate::pickle;
 use crate::place;
 use crate::tensor::Buffer;
-
-impl Buffer {
-    /// The value of a tensor of one element, for Python's conversions, which answer anything else with TypeError.
-    fn number<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        match slf.get().tensor.elements() {
-            1 => Self::item(slf),
-            more => {
-                Err(PyTypeError::new_err(format!("only a tensor of one element can become a number; this has {more}")))
-            }
-        }
-    }
-}
 
 #[pymethods]
 impl Buffer {
@@ -51,7 +39,7 @@ impl Buffer {
         Self::zeros(py, shape, dtype, device)
     }
 
-    /// A tensor of rank 0.
+    /// Return a tensor of rank 0.
     ///
     /// Args:
     ///     value: A number.
@@ -61,6 +49,10 @@ impl Buffer {
     /// Raises:
     ///     OverflowError: an integer that the dtype does not hold.
     ///     DeviceError: no such device.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.scalar(2, "int32").item()
+    ///     2
     #[staticmethod]
     #[pyo3(signature = (value, dtype, device=None))]
     fn scalar<'py>(
@@ -68,13 +60,10 @@ impl Buffer {
         dtype: &Bound<'py, PyAny>,
         device: Option<&Bound<'py, PyAny>>,
     ) -> Outcome<Bound<'py, Self>> {
-        let py = value.py();
-        let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
-        let made = package::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype_from_python(dtype)?)?))?;
-        place::to(made.cast_into::<Self>().map_err(PyErr::from)?, place)
+        buffer_of::scalar(value, dtype_from_python(dtype)?, device)
     }
 
-    /// A file of bare elements, without a header, by memory map.
+    /// Return the tensor of a file of bare elements, without a header, by memory map.
     ///
     /// Args:
     ///     filename: The file.
@@ -87,6 +76,10 @@ impl Buffer {
     /// Raises:
     ///     FileNotFoundError: there is no such file.
     ///     ValueError: the file is too short, or the mode another one.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.mmap("model.safetensors", "uint8", 8).nbytes
+    ///     8
     #[staticmethod]
     #[pyo3(signature = (filename, dtype, shape, mode="copyonwrite", offset=0))]
     fn mmap<'py>(
@@ -97,49 +90,60 @@ impl Buffer {
         mode: &str,
         offset: usize,
     ) -> Outcome<Bound<'py, PyAny>> {
-        let dtype = dtype_from_python(dtype)?;
         let shape = shape.extract().map(|dim| vec![dim]).or_else(|_| shape.extract().map(|Listed(dims)| dims))?;
-        if !matches!(mode, "c" | "copyonwrite" | "r" | "readonly") {
-            let dtype = dtype_to_python(py, dtype)?;
-            return Ok(package::MEMMAP.get(py)?.call1((filename, dtype, shape, mode, offset))?);
-        }
-        let map = || {
-            let file = LocalFile::open(&filename)?;
-            let rest = (offset, (file.len() as usize).saturating_sub(offset));
-            let (storage, first) = pickle::mapped(&file, rest, offset)?;
-            Tensor::contiguous_at(storage, first, dtype, &shape)
-        };
-        Ok(Bound::new(py, Self { tensor: detached(py, map)? })?.into_any())
+        buffer_of::file(py, filename, dtype_from_python(dtype)?, shape, mode, offset)
     }
 
-    /// The tensor of an array (including those of ml_dtypes), sharing its memory. Bytes in the other order are swapped into a copy.
+    /// Return the tensor of an array, sharing its memory. Bytes in the other order are swapped into a copy.
+    ///
+    /// Args:
+    ///     array: An array or a scalar of NumPy, also with the dtypes of ml_dtypes.
     ///
     /// Raises:
     ///     TypeError: not an array.
     ///     ValueError: a dtype that no `DType` stands for.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.from_numpy(np.ones(3)).shape
+    ///     (3,)
     #[classmethod]
     fn from_numpy<'py>(class: &Bound<'py, PyType>, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         package::FROM_NUMPY.get(class.py())?.call1((array,))
     }
 
-    /// The tensor of anything that has one, sharing its memory: a `Buffer` itself, an array, a weight, a tensor of a library that supports DLPack.
-    /// `what` is its name in errors.
+    /// Return the tensor of anything that has one, sharing its memory.
+    ///
+    /// Args:
+    ///     value: A `Buffer`, an array, a weight, or a tensor of a library that supports DLPack.
+    ///     what: Its name in errors.
     ///
     /// Raises:
     ///     TypeError: not a tensor.
     ///     ArgumentError: a tensor without elements here, or of a type that no `DType` stands for (a ValueError).
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.of(torch.ones(2, 3)).shape
+    ///     (2, 3)
     #[staticmethod]
     #[pyo3(signature = (value, what=None))]
     fn of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
-        buffer_of(value, what)
+        buffer_of::buffer_of(value, what)
     }
 
-    /// The tensor of any DLPack producer, sharing its memory unless `copy` is true.
+    /// Return the tensor of any DLPack producer, sharing its memory unless `copy` is true.
     ///
     /// It may be on a GPU (docs/gpu.md). It is read-only where the producer says so, or cannot say it (docs/security.md).
     ///
+    /// Args:
+    ///     array: Any object with `__dlpack__`.
+    ///     copy: True for a copy in memory of its own.
+    ///
     /// Raises:
     ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.from_dlpack(torch.ones(3)).nbytes
+    ///     12
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
@@ -147,12 +151,21 @@ impl Buffer {
         Ok(Self { tensor: if copy == Some(true) { detached(array.py(), || tensor.copy(&interrupt))? } else { tensor } })
     }
 
-    /// A new tensor of zeros, aligned to 64 bytes.
+    /// Return a new tensor of zeros, aligned to 64 bytes.
+    ///
+    /// Args:
+    ///     shape: The shape.
+    ///     dtype: The dtype.
+    ///     device: Where; default: the CPU.
     ///
     /// Raises:
     ///     ValueError: a negative dimension, or a size that overflows.
     ///     MemoryError: there is not enough memory.
     ///     DeviceError: no such device.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2, 3], "float32").nbytes
+    ///     24
     #[staticmethod]
     #[pyo3(signature = (shape, dtype, device=None))]
     fn zeros(
@@ -288,22 +301,36 @@ impl Buffer {
         unchanged.then(|| (origin.absolute.clone(), self.tensor.offset()))
     }
 
-    /// An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
-    /// ml_dtypes.
+    /// Return an array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes.
     ///
     /// Raises:
     ///     ImportError: ml_dtypes is needed and missing.
     ///     UnsupportedError: a packed dtype; view the bytes instead.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2], "int8").to_numpy()
+    ///     array([0, 0], dtype=int8)
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         package::TO_NUMPY.get(slf.py())?.call1((slf,))
     }
 
-    /// As `to_numpy`.
+    /// Return the array that `to_numpy` returns.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2], "int8").numpy()
+    ///     array([0, 0], dtype=int8)
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::to_numpy(slf)
     }
 
-    /// A torch tensor over the same memory, which it keeps alive.
+    /// Return a torch tensor over the same memory, which it keeps alive.
+    ///
+    /// Raises:
+    ///     ImportError: torch is missing.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2], "float32").torch()
+    ///     tensor([0., 0.])
     fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         package::TO_TORCH.get(slf.py())?.call1((slf,))
     }
@@ -317,7 +344,7 @@ impl Buffer {
         package::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
-    /// This tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a list.
+    /// Return this tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a list.
     ///
     /// Args:
     ///     device: `cpu`, `cuda` (torch's current device, or the first), `cuda:1`, or what names one (docs/gpu.md); or several.
@@ -325,6 +352,10 @@ impl Buffer {
     /// Raises:
     ///     DeviceError: no such device, too little memory there, or a copy that failed.
     ///     FileChangedError: the file of a mapped tensor was truncated.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2], "float32").to("cpu").is_host
+    ///     True
     fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
         if device.is_instance_of::<PyList>() || device.is_instance_of::<PyTuple>() {
             return Ok(place::to_each(&slf, device)?.into_any());
@@ -332,7 +363,7 @@ impl Buffer {
         Ok(place::to(slf, place::device_from_python(device)?)?.into_any())
     }
 
-    /// A contiguous copy in its own memory, which no change of the file can reach.
+    /// Return a contiguous copy in its own memory, which no change of the file can reach.
     ///
     /// Args:
     ///     device: Where; default: where this tensor is.
@@ -340,6 +371,10 @@ impl Buffer {
     /// Raises:
     ///     MemoryError: there is not enough memory.
     ///     DeviceError: no such device, too little memory there, or a copy that failed.
+    ///
+    /// Example:
+    ///     >>> weights.lm_head.weight.data().to_buffer().copy().is_mapped
+    ///     False
     #[pyo3(signature = (device=None))]
     fn copy(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
         let place = device.map_or(Ok(self.tensor.device()), place::device_from_python)?;
@@ -358,7 +393,7 @@ impl Buffer {
         self.copy(py, None)
     }
 
-    /// The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the dtype.
+    /// Return the elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the dtype.
     ///
     /// Floats round once to the nearest even, denormals are kept; too large a value becomes infinity, or NaN where
     /// there is none; floats become integers by truncation with saturation, NaN becomes 0. Runs on all cores with the
@@ -374,6 +409,10 @@ impl Buffer {
     ///     ValueError: `out` does not fit, cannot be written in place, or overlaps this tensor.
     ///     FileChangedError: the file of a mapped tensor was truncated.
     ///     DeviceError: a strided tensor on a GPU, too little memory there, or a kernel that failed.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.scalar(2.5, "float32").astype("int8").item()
+    ///     2
     #[pyo3(signature = (dtype, *, saturate=false, out=None))]
     fn astype<'py>(
         slf: Bound<'py, Self>,
@@ -381,65 +420,49 @@ impl Buffer {
         saturate: bool,
         out: Option<&Bound<'py, PyAny>>,
     ) -> Outcome<Bound<'py, Self>> {
-        let py = slf.py();
-        let dtype = dtype_from_python(dtype)?;
-        let tensor = &slf.get().tensor;
-        if let Some(out) = out {
-            let (out, mut target) = writable(out, Access::Write)?;
-            let found = target.get().dtype();
-            if found != dtype {
-                return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
-            }
-            detached(py, || tensor.astype_into(&mut target, saturate, &interrupt))?;
-            return Ok(out);
-        }
-        if dtype == tensor.dtype() {
-            return Ok(slf);
-        }
-        let made = detached(py, || tensor.astype(dtype, saturate, &interrupt))?;
-        Ok(Bound::new(py, Self { tensor: made })?)
+        out::astype(slf, dtype_from_python(dtype)?, saturate, out)
     }
 
-    /// Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and number of elements. From itself,
-    /// there is nothing to write.
+    /// Write the elements of another tensor to this one, which must be contiguous. From itself, there is nothing to write.
+    ///
+    /// Args:
+    ///     src: A Buffer, array or DLPack tensor of the same dtype and number of elements.
     ///
     /// Raises:
     ///     ValueError: another dtype or size, or memory that cannot be written to, or that both share.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([3], "int8").inplace_copy_from(np.ones(3, "int8"))
     fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> Outcome<()> {
-        let py = slf.py();
-        let source = own_or_imported(src)?;
-        if is_same(&source, &slf.get().tensor) {
-            return Ok(());
-        }
-        let (_, mut target) = writable(slf.as_any(), Access::Write)?;
-        let (have, want) = (source.dtype(), target.get().dtype());
-        if have != want {
-            return Err(PyValueError::new_err(format!(
-                "the source is {have}, but this tensor is {want}; call astype() first"
-            ))
-            .into());
-        }
-        let shape = target.get().shape().to_vec();
-        let write =
-            || source.contiguous(&interrupt)?.view(want, Some(&shape))?.astype_into(&mut target, false, &interrupt);
-        Ok(detached(py, write)?)
+        out::copy_from(slf, src)
     }
 
-    /// Starts to read the bytes of this view of a mapped file, and only those, and returns the view.
+    /// Start to read the bytes of this view of a mapped file, and only those.
     ///
     /// Does nothing to other tensors. The first use of a view reads what is around it as well, as far as the disk's read-ahead goes. For parts of a
     /// file, such as the rows of one rank, this reads less and sooner.
+    ///
+    /// Returns:
+    ///     The view itself.
+    ///
+    /// Example:
+    ///     >>> weights.lm_head.weight.data().to_buffer()[:2].prefetch().shape
+    ///     (2, 8)
     fn prefetch<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, Self>> {
         let tensor = &slf.get().tensor;
         detached(slf.py(), || tensor.prefetch(&interrupt))?;
         Ok(slf.clone())
     }
 
-    /// A contiguous copy in its own memory, also of what is contiguous: writing to it never changes this tensor.
+    /// Return a contiguous copy in its own memory, also of what is contiguous: writing to it never changes this tensor.
     ///
     /// Raises:
     ///     MemoryError: there is not enough memory.
     ///     FileChangedError: the file of a mapped tensor was truncated.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2, 3], "int8")[:, 1].contiguous().strides
+    ///     (1,)
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: place::copy(py, &self.tensor, self.tensor.device())? })
     }
@@ -449,52 +472,50 @@ impl Buffer {
         Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
 
-    /// The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
-    /// sizes.
+    /// Return the same bytes as elements of another dtype and shape.
+    ///
+    /// Args:
+    ///     dtype: The dtype.
+    ///     shape: The shape; default: this one, its last dimension scaled by the sizes of the elements.
     ///
     /// Raises:
     ///     ValueError: the bytes do not fit, or are not contiguous.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.zeros([2, 4], "uint8").view("float32").shape
+    ///     (2, 1)
     #[pyo3(signature = (dtype, shape=None))]
     fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<Listed<i64>>) -> Outcome<Self> {
         let shape = shape.as_ref().map(|shape| &*shape.0);
         Ok(Self { tensor: self.tensor.view(dtype_from_python(dtype)?, shape)? })
     }
 
-    /// The value of a tensor of one element.
+    /// Return the value of a tensor of one element.
     ///
     /// Raises:
     ///     ValueError: it has more or fewer.
+    ///
+    /// Example:
+    ///     >>> max_weights.Buffer.scalar(1.5, "float32").item()
+    ///     1.5
     fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let elements = slf.get().tensor.elements();
-        if elements != 1 {
-            return Err(PyValueError::new_err(format!("item() needs a tensor of one element; this has {elements}")));
-        }
-        // Out of a copy, which answers a truncated file with an error.
-        let tensor = &slf.get().tensor;
-        let copy = detached(slf.py(), || tensor.copy(&interrupt)).map_err(to_python)?;
-        let copy = Bound::new(slf.py(), Self::new(copy))?;
-        Self::to_numpy(&copy)?.call_method0(intern!(slf.py(), "item"))
+        numbers::item(slf)
     }
 
     fn __int__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().get_type::<PyInt>().call1((Self::number(slf)?,))
+        slf.py().get_type::<PyInt>().call1((numbers::number(slf)?,))
     }
 
     fn __float__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().get_type::<PyFloat>().call1((Self::number(slf)?,))
+        slf.py().get_type::<PyFloat>().call1((numbers::number(slf)?,))
     }
 
     fn __complex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().get_type::<PyComplex>().call1((Self::number(slf)?,))
+        slf.py().get_type::<PyComplex>().call1((numbers::number(slf)?,))
     }
 
     fn __index__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let value = Self::number(slf)?;
-        if !value.is_exact_instance_of::<PyInt>() {
-            let dtype = slf.get().tensor.dtype();
-            return Err(PyTypeError::new_err(format!("only a tensor of integers can be an index, not one of {dtype}")));
-        }
-        Ok(value)
+        numbers::index(slf)
     }
 
     /// A view by NumPy's basic indexing: integers, slices, `...`, `None`.
@@ -516,12 +537,7 @@ impl Buffer {
     }
 
     fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
-        if slf.get().tensor.elements() != 1 {
-            return Err(PyValueError::new_err(
-                "the truth value of a tensor of more or less than one element is ambiguous",
-            ));
-        }
-        Self::item(slf)?.is_truthy()
+        numbers::truth(slf)
     }
 
     /// Leaves equality to identity, and takes the hash away, as from everything that changes.
@@ -579,19 +595,4 @@ impl Buffer {
         // SAFETY: a view that was filled above, which Python releases once.
         unsafe { buffer_protocol::release(view) }
     }
-}
-
-/// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
-pub(crate) fn writable<'py>(
-    out: &Bound<'py, PyAny>,
-    access: Access,
-) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
-    let py = out.py();
-    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
-        Ok(own) => own,
-        Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), access)?))?,
-    };
-    // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
-    let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
-    Ok((found, exclusive))
 }

@@ -1,14 +1,58 @@
-//! Anything that is a tensor, as a `Buffer`: of this package, of NumPy, or of a library that supports DLPack.
+//! Anything that is a tensor, as a `Buffer`: of this package, of NumPy, or of a library that supports DLPack; a number; a file of elements.
 
+use std::path::PathBuf;
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::device::Device;
+use max_weights::dtype::DType;
+use max_weights::source::{LocalFile, Source};
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::error::classes;
+use crate::convert::dtype_to_python;
+use crate::ending::detached;
+use crate::error::{Outcome, classes};
 use crate::own::own_or_imported;
 use crate::package;
+use crate::pickle;
+use crate::place;
 use crate::tensor::Buffer;
+
+/// The tensor of rank 0 of a number.
+pub(crate) fn scalar<'py>(
+    value: &Bound<'py, PyAny>,
+    dtype: DType,
+    device: Option<&Bound<'py, PyAny>>,
+) -> Outcome<Bound<'py, Buffer>> {
+    let py = value.py();
+    let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
+    let made = package::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype)?))?;
+    place::to(made.cast_into::<Buffer>().map_err(PyErr::from)?, place)
+}
+
+/// The tensor over a file of bare elements. The modes that write to the file are NumPy's.
+pub(crate) fn file<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    dtype: DType,
+    shape: Vec<i64>,
+    mode: &str,
+    offset: usize,
+) -> Outcome<Bound<'py, PyAny>> {
+    if !matches!(mode, "c" | "copyonwrite" | "r" | "readonly") {
+        let dtype = dtype_to_python(py, dtype)?;
+        return Ok(package::MEMMAP.get(py)?.call1((path, dtype, shape, mode, offset))?);
+    }
+    let map = || {
+        let file = LocalFile::open(&path)?;
+        let rest = (offset, (file.len() as usize).saturating_sub(offset));
+        let (storage, first) = pickle::mapped(&file, rest, offset)?;
+        Tensor::contiguous_at(storage, first, dtype, &shape)
+    };
+    Ok(Bound::new(py, Buffer { tensor: detached(py, map)? })?.into_any())
+}
 
 /// The tensor over the memory of a value, which errors call `what`.
 pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> PyResult<Bound<'py, PyAny>> {

@@ -5,9 +5,8 @@ use max_weights::quant::After;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::buffer::writable;
 use crate::convert::dtype_from_python;
-use crate::dlpack::Access;
+use crate::dlpack::{Access, writable};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::tensor::Buffer;

@@ -14,8 +14,7 @@ use max_weights::workers::now_and_then;
 use max_weights::write::{DeltaSummary, FoldInto, Form, Options, Version, delta, fold, update};
 use pyo3::prelude::*;
 
-use crate::buffer::writable;
-use crate::dlpack::Access;
+use crate::dlpack::{Access, writable};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::{over_weights, tell};

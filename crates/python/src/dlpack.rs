@@ -13,7 +13,7 @@ use std::sync::Arc;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::device::{Device, DeviceMemory};
 use max_weights::dtype::DType;
-use max_weights::memory::Storage;
+use max_weights::memory::{Exclusive, Storage};
 use max_weights::tensor::extent;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -23,6 +23,7 @@ use pyo3::{ffi, intern};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::package;
+use crate::tensor::Buffer;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -414,6 +415,21 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     let owner = Imported(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
     unsafe { borrowed(&(*managed.as_ptr()).tensor, place, writable, owner) }
+}
+
+/// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
+pub(crate) fn writable<'py>(
+    out: &Bound<'py, PyAny>,
+    access: Access,
+) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
+    let py = out.py();
+    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
+        Ok(own) => own,
+        Err(other) => Bound::new(py, Buffer::new(import(&other.into_inner(), access)?))?,
+    };
+    // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
+    let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
+    Ok((found, exclusive))
 }
 
 /// Refuses a tensor of torch whose values are not what its memory holds. torch itself refuses to export one with the conjugate bit, and

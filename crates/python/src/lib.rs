@@ -27,6 +27,7 @@ mod numbers;
 mod objects;
 mod one_file;
 mod open;
+mod out;
 mod own;
 mod package;
 mod pickle;

@@ -14,9 +14,8 @@ use max_weights::text;
 use max_weights::workers::{self, Interrupt, now_and_then};
 use pyo3::prelude::*;
 
-use crate::buffer::writable;
 use crate::convert::dtype_from_python;
-use crate::dlpack::Access;
+use crate::dlpack::{Access, writable};
 use crate::ending::{detached, reattached};
 use crate::error::{Outcome, interrupt};
 use crate::node::WeightsNode;
@@ -273,7 +272,16 @@ pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Resul
     told.unwrap_or(Err(Error::Interrupted))
 }
 
-/// Sets how many threads everything uses; None for as many as the process may use.
+/// Set how many threads everything uses.
+///
+/// Args:
+///     threads: 1 at least; None for as many as the process may use.
+///
+/// Raises:
+///     ArgumentError: another number (a ValueError).
+///
+/// Example:
+///     >>> max_weights.set_threads(None)
 #[pyfunction]
 pub(crate) fn set_threads(#[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>) {
     workers::set_threads(threads);

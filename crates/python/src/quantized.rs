@@ -17,9 +17,8 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::buffer::writable;
 use crate::convert::dtype_from_python;
-use crate::dlpack::Access;
+use crate::dlpack::{Access, writable};
 use crate::ending::detached;
 use crate::error::{Failure, Outcome, classes, interrupt, of_option};
 use crate::node::WeightsNode;

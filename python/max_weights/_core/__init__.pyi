@@ -252,7 +252,9 @@ def dequantize_codebook(packed: Buffer, values: Buffer, scales: Buffer, *, bits:
 def dequantize_groups(packed: Buffer, scales: Buffer, *, layout: str, bits: int, shape: tuple[int, int],
                       zero_points: Buffer | None, group_index: Buffer | None, group_size: int | None,
                       zero_point_offset: int, dtype: DTypeLike,
-                      out: DLPackArray | None = None) -> Buffer: ...  # fmt: skip
+                      out: DLPackArray | None = None) -> Buffer:  # fmt: skip
+    """`(code - zero point) × scale` of packed integers with a scale for each group, on all cores."""
+
 def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
     """Float32 values as packed blocks, on all cores."""
 
@@ -362,7 +364,7 @@ def update_files(
     target: str, paths: Sequence[str], *, sync: bool = True, verify: bool = False, progress: _Progress = None,
 ) -> tuple[str, int, list[PathLike[str]]]: ...  # fmt: skip
 def set_threads(threads: int | None) -> None:
-    """Sets how many threads everything uses; None for as many as the process may use."""
+    """Set how many threads everything uses."""
 
 def limit_threads(threads: int | None) -> int | None: ...
 def get_threads() -> int: ...

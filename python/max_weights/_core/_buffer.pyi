@@ -27,30 +27,26 @@ class Buffer:
     def __new__(cls, dtype: DTypeLike, shape: Sequence[int], device: Device | DeviceRef | None = None) -> Self: ...
     @classmethod
     def from_numpy(cls, array: _Array | np.generic) -> Buffer:
-        """The tensor of an array (including those of ml_dtypes), sharing its memory. Bytes in the other order are
-        swapped into a copy.
-        """
+        """Return the tensor of an array, sharing its memory. Bytes in the other order are swapped into a copy."""
     @staticmethod
     def of(value: object, what: str | None = None) -> Buffer:
-        """The tensor of anything that has one, sharing its memory: a `Buffer` itself, an array, a weight, a tensor of a
-        library that supports DLPack. `what` is its name in errors.
-        """
+        """Return the tensor of anything that has one, sharing its memory."""
     @staticmethod
     def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
-        """The tensor of any DLPack producer, sharing its memory unless `copy` is true."""
+        """Return the tensor of any DLPack producer, sharing its memory unless `copy` is true."""
     @staticmethod
     def scalar(value: complex, dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
-        """A tensor of rank 0."""
+        """Return a tensor of rank 0."""
     @staticmethod
     def mmap(
         filename: str | PathLike[str], dtype: DTypeLike, shape: Sequence[int] | int,
         mode: Literal["c", "copyonwrite", "r", "readonly", "r+", "readwrite", "w+", "write"] = "copyonwrite",
         offset: int = 0,
     ) -> Buffer:  # fmt: skip
-        """A file of bare elements, without a header, by memory map."""
+        """Return the tensor of a file of bare elements, without a header, by memory map."""
     @staticmethod
     def zeros(shape: Sequence[int], dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
-        """A new tensor of zeros, aligned to 64 bytes."""
+        """Return a new tensor of zeros, aligned to 64 bytes."""
     @staticmethod
     def _any(shape: Sequence[int], dtype: DTypeLike) -> Buffer: ...
     @staticmethod
@@ -99,43 +95,43 @@ class Buffer:
     def _require_file(self) -> None: ...
     def _file_place(self) -> tuple[Path, int] | None: ...
     def to_numpy(self) -> _Array:
-        """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
+        """Return an array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
         ml_dtypes.
         """
     def numpy(self) -> _Array:
-        """As `to_numpy`."""
+        """Return the array that `to_numpy` returns."""
     def torch(self) -> _torch.Tensor:
-        """A torch tensor over the same memory, which it keeps alive."""
+        """Return a torch tensor over the same memory, which it keeps alive."""
     def __array__(self, dtype: np.typing.DTypeLike | None = None, copy: bool | None = None) -> _Array: ...
     @overload
     def to(self, device: Device | DeviceRef | str) -> Buffer:
-        """This tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a
-        list.
+        """Return this tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices,
+        a list.
         """
     @overload
     def to(self, device: list[Device] | tuple[Device, ...]) -> list[Buffer]:
         """This tensor on each of these devices."""
     def copy(self, device: Device | DeviceRef | str | None = None) -> Buffer:
-        """A contiguous copy in its own memory, which no change of the file can reach."""
+        """Return a contiguous copy in its own memory, which no change of the file can reach."""
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: DLPackArray | None = None) -> Buffer:
-        """The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the
+        """Return the elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the
         dtype.
         """
     def inplace_copy_from(self, src: DLPackArray) -> None:
-        """Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and
-        number of elements. From itself, there is nothing to write.
+        """Write the elements of another tensor to this one, which must be contiguous. From itself, there is nothing to
+        write.
         """
     def prefetch(self) -> Self:
-        """Starts to read the bytes of this view of a mapped file, and only those, and returns the view."""
+        """Start to read the bytes of this view of a mapped file, and only those."""
     def contiguous(self) -> Buffer:
-        """A contiguous copy in its own memory, also of what is contiguous: writing to it never changes this tensor."""
+        """Return a contiguous copy in its own memory, also of what is contiguous: writing to it never changes this
+        tensor.
+        """
     def _contiguous(self) -> Buffer: ...
     def view(self, dtype: DTypeLike, shape: Sequence[int] | None = None) -> Buffer:
-        """The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
-        sizes.
-        """
+        """Return the same bytes as elements of another dtype and shape."""
     def item(self) -> Any:
-        """The value of a tensor of one element."""
+        """Return the value of a tensor of one element."""
     def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
     def __setitem__(self, key: _Index | tuple[_Index, ...], value: object, /) -> None: ...
     def __contains__(self, value: object, /) -> bool: ...
