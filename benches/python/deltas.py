@@ -184,7 +184,7 @@ class _Apply:
 def _apply(folder: Path) -> Callable[[], object]:
     from max_weights import delta
 
-    return _Apply(folder, lambda tensors: delta.apply_into(tensors, folder / "delta-01.safetensors"))  # type: ignore[arg-type]
+    return _Apply(folder, lambda tensors: delta.apply_into(tensors, folder / "delta-01.safetensors"))
 
 
 def _apply_copy(folder: Path) -> Callable[[], object]:
@@ -200,7 +200,7 @@ def _apply_dialect(dialect: str) -> harness.Loader:
 
         _encode_dialect(dialect)(folder)()
         path = _own_path(folder, dialect)
-        return _Apply(folder, lambda tensors: delta.apply_into(tensors, path))  # type: ignore[arg-type]
+        return _Apply(folder, lambda tensors: delta.apply_into(tensors, path))
 
     return load
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
-from max_weights._checkpoints import opened, tensors_of
+from max_weights._checkpoints import opened, paths_of, tensors_of
 from max_weights._core import (
     RangeSource,
     WeightsNode,
@@ -479,6 +479,7 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
         [1]
     """
     first = _base_of(base)
+    again = base if isinstance(base, WeightsNode) else first  # a generator of paths is empty now
     waiting: dict[str, list[Delta]] = {}
     passed: dict[str, Delta] = {}
     seen: set[str] = set()
@@ -498,7 +499,7 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
         for delta in (delta for delta in found if delta.base and delta.base != delta.target):
             waiting.setdefault(delta.base, []).append(delta)
         if now is None and waiting:
-            now = _version_of(base, [delta for deltas in waiting.values() for delta in deltas])
+            now = _version_of(again, [delta for deltas in waiting.values() for delta in deltas])
         while now is not None and now in waiting:
             delta = _one_of(waiting.pop(now))
             chain, now = (*chain, Path(delta.path)), delta.target
@@ -517,11 +518,14 @@ def _base_of(base: Checkpoint) -> str | list[str]:
     if isinstance(base, WeightsNode):
         paths = opened_paths(base)
         return paths[0] if len(paths) == 1 else paths
+    given: list[str] = []
+    for path in paths_of(base, "follow"):
+        if isinstance(path, RangeSource):
+            raise ArgumentError("follow opens the base again with each version: give its path or URL, not a source")
+        given.append(os.fspath(path))
     if isinstance(base, str | os.PathLike):
-        return os.fspath(base)
-    if isinstance(base, RangeSource):
-        raise ArgumentError("follow opens the base again with each version: give its path or URL, not a source")
-    first, *others = [os.fspath(path) for path in base]
+        return given[0]
+    first, *others = given
     return [first, *(one for path in others for one in (paths_of_deltas([path]) if os.path.isdir(path) else [path]))]
 
 

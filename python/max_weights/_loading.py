@@ -288,7 +288,7 @@ def _place_of(memory: DLPackArray) -> tuple[str, int]:
     return ("gpu", int(number)) if kind == _CUDA else ("cpu", 0)
 
 
-def check_device(device: DeviceLike | None, copy: bool | None, framework: str | None) -> None:
+def check_device(device: DeviceLike | None, copy: CopyOption, framework: str | None) -> None:
     """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
     if device is None:
         return

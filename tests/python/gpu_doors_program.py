@@ -7,7 +7,7 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -400,8 +400,8 @@ def out_that_does_not_fit_is_refused_and_nothing_is_written(_: Path, models: Pat
 
 
 def a_module_on_a_gpu_is_filled_in_place(_: Path, models: Path) -> None:
+    from max_weights._transaction import Destination, Transaction
     from max_weights.torch import load_into
-    from max_weights.torch._slots import Slot
 
     weights = load_weights(models / FILE)
     memory: dict[tuple[int, ...], Buffer] = {}
@@ -409,13 +409,16 @@ def a_module_on_a_gpu_is_filled_in_place(_: Path, models: Path) -> None:
     class There(Producer):
         device, dtype = torch.device("cuda", 1), torch.float32
 
-    def destination(slot: Slot, shape: tuple[int, ...]) -> Any:
+    def straight(destination: Destination, shape: Sequence[int]) -> Any:
         if len(shape) != 2:
-            return slot.tensor.detach().view(shape)
-        memory[shape] = Buffer.zeros(shape, "float32", "cuda:1")
-        return There(memory[shape])
+            return destination.local.view(tuple(shape))
+        memory[tuple(shape)] = Buffer.zeros(shape, "float32", "cuda:1")
+        return There(memory[tuple(shape)])
 
-    Slot.destination = destination  # type: ignore[method-assign]
+    # torch cannot copy what the stand-in has, as it would a tensor of a GPU.
+    keep = Transaction.keep
+    Transaction.keep = lambda log, out: None if isinstance(out, There) else keep(log, out)  # type: ignore[method-assign]
+    Destination.straight = straight  # type: ignore[method-assign]
     take_the_place_of_torchs_cuda()
     module = torch.nn.Linear(384, 384)
     report = load_into(module, models / FILE, select="pooler.dense.*", rename={"pooler.dense.": ""})
