@@ -76,7 +76,7 @@ class Files(OnDevice):
         weights = load_weights(path)
         if path.suffix == ".gguf" and not options.keys() & {"dtype", "packed"}:
             options["dtype"] = "float32"  # packed blocks become floats only where a dtype asks for it
-        expected = weights.load(copy=True, **options)
+        expected = weights.load(**({"copy": True} | options))
         self.assertTrue(expected, options)
         there = weights.load(device=DEVICE, **options)
         self.assertEqual(list(there), list(expected))

@@ -22,7 +22,7 @@ def bytes_come_without_the_host(folder: Path) -> None:
     halves = {"*.weight": ShardingStrategy.rowwise(2), "*": None}
     several: list[dict[str, Any]] = [{}, {"dtype": {"*.weight": "float32"}}, {"shard": Shard(1, 2, halves)}]
     for options in several:
-        expected = weights.load(copy=True, **options)
+        expected = weights.load(**({"copy": True} | options))
         there = weights.load(device="cuda:1", backend="cufile", **options)
         assert list(there) == list(expected)
         assert all(same(there[name].to("cpu"), tensor) for name, tensor in expected.items())

@@ -310,7 +310,7 @@ def out_is_written_where_it_lies(folder: Path, models: Path) -> None:
     path = large(folder, 60)
     for name, options in ((path, {}), (path, {"dtype": "float32"}), (models / BLOCKS, {"dtype": "float32"})):
         weights = load_weights(name)
-        expected = weights.load(copy=True, **options)
+        expected = weights.load(**({"copy": True} | options))
         own = {name: Buffer.zeros(tensor.shape, tensor.dtype, "cuda:1") for name, tensor in expected.items()}
         others = {name: Producer(tensor) for name, tensor in own.items()}
         for out in (own, others):

@@ -55,7 +55,7 @@ def loads_equally(path: Path, **options: Any) -> None:
     weights = load_weights(path)
     if isinstance(weights, GGUFWeights) and not options.keys() & {"dtype", "packed"}:
         options = options | {"dtype": "float32"}
-    expected = weights.load(copy=True, **options)
+    expected = weights.load(**({"copy": True} | options))
     there = weights.load(device="cuda:0", **options)
     assert list(there) == list(expected)
     for name, tensor in expected.items():
@@ -277,7 +277,7 @@ def a_rank_has_its_part_on_its_device(folder: Path, models: Path) -> None:
     }
     weights = load_weights(models / "minilm.safetensors")
     for options in [{}, {"dtype": "float16"}, {"backend": "direct"}, {"copy": "per-tensor"}]:
-        expected = [weights.load(copy=True, shard=Shard(rank, 2, strategies), **options) for rank in range(2)]
+        expected = [weights.load(shard=Shard(rank, 2, strategies), **({"copy": True} | options)) for rank in range(2)]
         one = weights.load(device="cuda:1", shard=Shard(1, 2, strategies), **options)
         both = load_ranks(weights, [Shard(rank, 2, strategies) for rank in (1, 0)], ["cuda:1", "cuda:0"], **options)
         for there, rank, index in [(one, 1, 1), (both[0], 1, 1), (both[1], 0, 0)]:
@@ -350,7 +350,7 @@ def the_bus_carries_the_small_form(folder: Path, models: Path) -> None:
         (models / "smollm2-135m.Q4_1.gguf", {"dtype": "bfloat16"}, (models / "smollm2-135m.Q4_1.gguf").stat().st_size),
     ]:
         weights = load_weights(file)
-        expected = weights.load(copy=True, **options)
+        expected = weights.load(**({"copy": True} | options))
         before, ran = counters()["bytes_to_device"], more_counters()["kernels"]
         there = weights.load(device="cuda:0", **options)
         for name, tensor in expected.items():

@@ -131,7 +131,11 @@ def load_into(
     from max_weights._ranks.session import Session
 
     # What one rank could not do is said to all before each makes its own tensors what they were.
-    with ExitStack() as files, Transaction(undo=undo) as transaction, Session(group, rank_timeout, "load_into") as session:
+    with (
+        ExitStack() as files,
+        Transaction(undo=undo) as transaction,
+        Session(group, rank_timeout, "load_into") as session,
+    ):
         made: list[tuple[_Plan, Together]] = []
 
         def make() -> dict[str, Any]:
