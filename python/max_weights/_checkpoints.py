@@ -83,6 +83,7 @@ def tensors_of(checkpoint: object) -> dict[str, object] | None:
 
 
 def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[CheckpointPath]:
+    """Return the paths of a checkpoint that is no open tree. ArgumentError for anything else."""
     if isinstance(checkpoint, (str, os.PathLike, RangeSource)):
         return [checkpoint]
     wrong: object = checkpoint
@@ -94,10 +95,10 @@ def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[Ch
         wrong = odd[0] if odd else paths
     what = "an empty list" if isinstance(wrong, list) and not wrong else f"a {shown(type(wrong).__name__)}"
     also = ", or {name: tensor}, or a module" if tensors else ""
-    raise ArgumentError(
-        f"{verb} takes a checkpoint, which is a tree of max_weights.load_weights, a path, a URL or a source, or a list "
-        f"of these{also}, not {what}"
-    )
+    takes = f"{verb} takes a checkpoint, which is a tree of max_weights.load_weights, a path, a URL or a source, or a list"
+    if verb == "load_weights":
+        takes = "load_weights opens a path, a URL or a source, or a list"
+    raise ArgumentError(f"{takes} of these{also}, not {what}")
 
 
 def infos(checkpoint: Checkpoint) -> WeightInfos:

@@ -45,8 +45,7 @@ def source_of(tensors: Mapping[str, object]) -> RangeSource:
     def content(number: int) -> memoryview:
         if number < 0:
             return memoryview(head)
-        buffer = buffers[number]
-        host = (buffer if buffer.device.label == "cpu" else buffer.to("cpu")).contiguous()
+        host = _on_host(buffers[number])
         return memoryview(host.view(DType.uint8, (host.nbytes,)))
 
     starts = [0, *(len(head) + end for end in ends)]
@@ -67,8 +66,13 @@ def source_of(tensors: Mapping[str, object]) -> RangeSource:
 
 def host_buffer(name: str, tensor: object) -> Buffer:
     """Return a tensor of any library as a contiguous buffer of the host: its own memory, where it is that."""
-    buffer = _buffer(name, tensor)
-    return (buffer if buffer.device.label == "cpu" else buffer.to("cpu")).contiguous()
+    return _on_host(_buffer(name, tensor))
+
+
+def _on_host(buffer: Buffer) -> Buffer:
+    # `contiguous` copies in any case, as in MAX; what is not copied is still known to be a view of its file.
+    buffer = buffer if buffer.device.label == "cpu" else buffer.to("cpu")
+    return buffer if buffer.is_contiguous else buffer.contiguous()
 
 
 def _buffer(name: str, tensor: object) -> Buffer:

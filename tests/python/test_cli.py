@@ -40,9 +40,9 @@ def layers(make_file: Make) -> Path:
 # --- ls --------------------------------------------------------------------------------------------------------------
 
 
-def test_ls_prints_the_tree_that_repr_prints_and_the_totals(minilm: Path) -> None:
+def test_ls_prints_the_tree_that_str_gives_and_the_totals(minilm: Path) -> None:
     shown, _, summary = listed("ls", minilm).partition("\n\n")
-    assert shown == repr(max_weights.load_weights(minilm)).split("\n", 1)[1]
+    assert shown == str(max_weights.load_weights(minilm)).split("\n", 1)[1]
     assert summary.splitlines() == [
         "104 weights, 90.9 MB, in 1 file",
         "  float32    90.9 MB  103 weights",

@@ -228,7 +228,7 @@ def test_show_has_statistics_of_real_weights_in_bf16_and_fp8(models: Path) -> No
 def test_show_of_a_prefix_gives_its_subtree(minilm: Path) -> None:
     weights = max_weights.load_weights(minilm)
     shown = listed("show", minilm, "encoder.layer.0")
-    assert shown.rstrip() == repr(weights.encoder.layer[0]).split("\n", 1)[1]
+    assert shown.rstrip() == str(weights.encoder.layer[0]).split("\n", 1)[1]
 
 
 def test_show_of_a_weight_that_is_also_a_prefix_gives_both(make_file: Make) -> None:

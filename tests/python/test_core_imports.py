@@ -18,7 +18,7 @@ BINDING = Path(__file__).resolve().parents[2] / "crates" / "python" / "src"
 def test_the_core_alone_imports_nothing_of_the_package_but_its_errors() -> None:
     script = "import max_weights._core, sys; print(*sorted(name for name in sys.modules if name.startswith('max_w')))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= {"max_weights", "max_weights._core", "max_weights.errors"}
+    assert set(done.stdout.split()) <= {"max_weights", "max_weights._core", "max_weights._facade", "max_weights.errors"}
 
 
 def test_one_table_alone_names_the_modules_that_are_imported_later() -> None:

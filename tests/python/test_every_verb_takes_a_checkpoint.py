@@ -201,8 +201,8 @@ def test_every_kind_of_checkpoint_gives_what_its_tree_gives(
 ) -> None:
     path = folder / "model.safetensors"
     call = (VERBS | OF_TENSORS)[verb]
-    if verb in ("validate", "assert_checkpoint_ok") and kind == "source":
-        with pytest.raises(max_weights.errors.ArgumentError, match="examines files, and a RangeSource has none"):
+    if verb in ("validate", "assert_checkpoint_ok", "bench") and kind == "source":
+        with pytest.raises(max_weights.errors.ArgumentError, match=r"files, (not|and) a RangeSource"):
             call(CHECKPOINTS[kind](path, server))
         return
     with max_weights.load_weights(path) as weights:

@@ -208,7 +208,7 @@ def test_a_type_of_a_fork_spoils_its_tensor_only(tmp_path: Path) -> None:
     assert any("fork" in warning for warning in max_weights.infos(weights).warnings)
     assert np.asarray(weights.b.data())[0, 0] == 1
     assert weights.a.data().dtype == DType.uint8
-    assert "142" in repr(weights)
+    assert "142" in str(weights)
 
 
 def test_a_header_that_declares_2_to_the_60_elements_answers_at_once(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_i
     says = (REMOVED | FORKS)[type_id]
     assert any("'odd'" in warning and says in warning for warning in max_weights.infos(weights).warnings)
     assert [info.name for info in max_weights.infos(weights)] == ["before", "odd", "after"]
-    assert f"ggml type {type_id}" in repr(weights)
+    assert f"ggml type {type_id}" in str(weights)
     for name in ("before", "after"):
         assert np.array_equal(np.asarray(weights[name].data().astype("float64")), np.arange(8))
 

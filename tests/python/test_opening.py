@@ -16,14 +16,15 @@ import max_weights
 from max_weights import MissingFileError, load_weights
 from max_weights._quantization import QuantizationEncoding
 from max_weights._weights import WeightInfo
+from max_weights.errors import ArgumentError
 from max_weights.graph.weights import GGUFWeights, PytorchWeights, SafetensorWeights
 
 Make = Callable[..., Path]
 
 
 @pytest.mark.parametrize("wrong", [3, None, b"a.safetensors", [3], {"a": 1}.values(), 2.5])
-def test_what_is_no_path_is_a_clear_type_error(wrong: object) -> None:
-    with pytest.raises(TypeError, match="path, or a list of paths"):
+def test_what_is_no_path_is_a_clear_error(wrong: object) -> None:
+    with pytest.raises(ArgumentError, match="load_weights opens a path, a URL or a source, or a list of these, not "):
         load_weights(wrong)  # type: ignore[arg-type]
 
 

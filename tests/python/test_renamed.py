@@ -107,7 +107,7 @@ def test_the_tree_shows_the_new_names_and_only_rows_of_queries_and_keys_differ(f
     query = hf.model.layers[3].self_attn.q_proj.weight
     assert query.exists()
     assert not hf["blk.3.attn_q.weight"].exists()
-    assert "q_proj" in repr(hf)
+    assert "q_proj" in str(hf)
     assert "attn_q" not in repr(hf)
     assert {"q_proj", "k_proj", "v_proj", "load"} <= set(dir(hf.model.layers[3].self_attn))
     assert [(info.offset, info.bytes, info.shape) for info in max_weights.infos(hf)] == [

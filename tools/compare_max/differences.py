@@ -147,6 +147,9 @@ DIFFERENCES = {
     "packed": Difference("more", "`qmatmul` and `dequantize` take other floats, too, and Q4_1, Q5_K and Q8_0."),
     "pytorch-files": Difference("more", "PyTorch files can be read, too. Nothing in them is executed."),
     "file-order": Difference("more", "`items()` yields the order of the file, in which reading is fastest. MAX sorts."),
+    "missing-names": Difference(
+        "more", "`items()` of a name that is not there is an error with near names. In MAX it yields nothing."
+    ),
     "children": Difference("more", "A node has `len()`, `in` and `children()`."),
     "equality": Difference("more", "`WeightData` compares by identity. Compare values with NumPy."),
     "arrays": Difference(

@@ -14,7 +14,7 @@ from max_weights._benching.result import CONDITIONS, ON_DEVICE_CONDITIONS, Bench
 from max_weights._benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights._checking import files_of
 from max_weights._checkpoints import opened
-from max_weights._core import files, infos, shown
+from max_weights._core import file_identities, files, infos, shown
 from max_weights._devices import Accelerator
 from max_weights._devices import place as placed
 from max_weights._weights import GGUFWeights, PytorchWeights
@@ -84,8 +84,7 @@ def bench(
     with opened(paths, "bench") as weights:
         places = [os.fspath(file) for file in files(weights)]
         form = {GGUFWeights: "gguf", PytorchWeights: "pytorch"}.get(type(weights), "safetensors")
-        tensors = len(infos(weights))
-    size = sum(os.stat(place).st_size for place in places)
+        tensors, size = len(infos(weights)), sum(length for length, *_ in file_identities(weights))
     loaders, packages = (LOADERS, PACKAGES) if gpu is None else (ON_DEVICE, PACKAGES_ON_DEVICE)
     names = _rivals(form, loaders, packages, against)
     conditions = CONDITIONS if gpu is None else ON_DEVICE_CONDITIONS

@@ -162,7 +162,7 @@ def patched() -> Mapping[str, Calls]:
     Example:
         >>> max_weights.patch(verify=False)
         >>> max_weights.patched()["torch.load"]
-        Calls(fast=0, fallback=0)
+        Calls(fast=..., fallback=...)
         >>> max_weights.unpatch()
     """
     with _state.lock:
