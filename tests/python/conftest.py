@@ -187,7 +187,7 @@ def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         findings = max_weights.validate(path, rules="MW-QU").findings
         # That the configuration says other blocks is no fault of the parts.
         of_parts = [finding for finding in findings if "for blocks of" not in finding.message]
-        return {finding.rule for finding in of_parts if finding.tensor in tensors} & OF_PARTS
+        return {finding.rule for finding in of_parts if finding.name in tensors} & OF_PARTS
 
     def require_no(rules: set[str]) -> None:
         assert not rules

@@ -149,7 +149,7 @@ def _over(rank: int, instead: Any, save: Any = _save) -> dict[str, Any]:
     dist.barrier()
     if rank == ranks.RANK:
         saving.RankSave = functools.partial(_Failing, instead=instead)  # type: ignore[misc, assignment]
-    failed = raised(lambda: save(_large(1), max_shard_size="20MB", timeout=20))
+    failed = raised(lambda: save(_large(1), max_shard_size="20MB", rank_timeout=20))
     saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
     return {"failed": failed, "same": _stored() == before, "files": len(before)}
 

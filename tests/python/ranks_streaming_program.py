@@ -177,7 +177,7 @@ def slow_consumer() -> dict[str, Any]:
     weights = small("consumer.safetensors")
 
     def take() -> None:
-        with in_group(weights, timeout=1.0) as stream:
+        with in_group(weights, rank_timeout=1.0) as stream:
             for number, _ in enumerate(stream, 1):
                 if ranks.RANK == 3 and number == 2:
                     time.sleep(3)
@@ -205,7 +205,7 @@ def refused() -> dict[str, Any]:
 def killed() -> dict[str, Any]:
     weights = small("killed.safetensors")
     read = slowly(2, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    found = raised(lambda: list(in_group(weights, timeout=20)))
+    found = raised(lambda: list(in_group(weights, rank_timeout=20)))
     exchange._Runner.read = read  # type: ignore[method-assign]
     return found
 

@@ -115,7 +115,9 @@ def test_a_folder_without_a_configuration_is_divided_by_strategies_that_need_non
     ranks = [load_weights(tmp_path / "out" / f"rank-{rank}").load(framework="torch") for rank in range(2)]
     for name, axis in (("rows", 0), ("columns", 1)):
         assert torch.equal(torch.cat([rank[name] for rank in ranks], axis), theirs[name])
-    message = r"there is no '.*config\.json': put the model's config\.json there, or give .*Table\(\"llama\", 2, num_heads="
+    message = (
+        r"there is no '.*config\.json': put the model's config\.json there, or give .*Table\(\"llama\", 2, num_heads="
+    )
     with pytest.raises(ArgumentError, match=message):
         max_weights.reshard(saved / "large", tmp_path / "auto", world_size=2)
     assert not (tmp_path / "auto").exists()

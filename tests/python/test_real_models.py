@@ -89,7 +89,7 @@ def test_the_tree_of_the_real_file(models: Path) -> None:
     assert {name for name, _ in layer.items()} == {
         info.name for info in max_weights.infos(weights) if info.name.startswith("encoder.layer.0.")
     }
-    shown = repr(weights)
+    shown = str(weights)
     assert "104 weights, 90.9 MB" in shown
     assert "0–5 (6 alike)" in shown
     assert "float32" in shown
