@@ -95,9 +95,7 @@ def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[Ch
         wrong = odd[0] if odd else paths
     what = "an empty list" if isinstance(wrong, list) and not wrong else f"a {shown(type(wrong).__name__)}"
     also = ", or {name: tensor}, or a module" if tensors else ""
-    takes = (
-        f"{verb} takes a checkpoint, which is a tree of max_weights.load_weights, a path, a URL or a source, or a list"
-    )
+    takes = f"{verb} takes a checkpoint, which is a tree of load_weights, a path, a URL or a source, or a list"
     if verb == "load_weights":
         takes = "load_weights opens a path, a URL or a source, or a list"
     raise ArgumentError(f"{takes} of these{also}, not {what}")

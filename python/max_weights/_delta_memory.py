@@ -85,10 +85,10 @@ def renamed_tensors(
         if (first := files.setdefault(own, name)) != name:
             raise ArgumentError(f"rename= gives '{shown(first)}' and '{shown(name)}' the same name, '{shown(own)}'")
     if names and named and not any(own in named for own in files):
-        old, new_name, there = (shown(str(one)) for one in (names[0], new.get(names[0]), next(iter(named))))
+        old, there = names[0], next(iter(named))
         raise ArgumentError(
-            f"rename= makes '{new_name}' of '{old}', and no tensor has such a name; one is '{there}': it maps names of "
-            "the checkpoint to those of the tensors"
+            f"rename= makes '{shown(str(new.get(old)))}' of '{shown(old)}', and no tensor has such a name; one is "
+            f"'{shown(there)}': it maps names of the checkpoint to those of the tensors"
         )
     # A tensor that stands for none of the checkpoint keeps its name, unless that is one of another tensor there.
     kept = set(named) - files.keys() - set(names)

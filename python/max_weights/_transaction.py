@@ -115,7 +115,8 @@ class Transaction:
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy on the host."""
-    if tensor.device.type == "cpu" and tensor.is_contiguous() and known_dtype(tensor) is not None:
+    is_plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+    if tensor.device.type == "cpu" and is_plain and known_dtype(tensor) is not None:
         return Buffer.of(tensor).copy().torch()  # into large pages: twice as fast as torch's
     return tensor.to("cpu", copy=True)
 

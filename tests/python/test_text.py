@@ -141,7 +141,7 @@ def message(action: Callable[[], Any]) -> str:
         caught = error
     else:
         pytest.fail("no error")
-    assert type(caught).__module__ in ("max_weights.errors", "builtins"), caught
+    assert type(caught).__module__ in ("max_weights.errors", "max_weights.graph._errors", "builtins"), caught
     return "\n".join([str(caught), repr(caught), getattr(caught, "help", None) or ""])
 
 

@@ -163,8 +163,8 @@ impl WeightsNode {
     ///     WeightNotFoundError: nothing is at or below this name; the message has near ones.
     ///
     /// Example:
-    ///     >>> [name for name, _ in weights.model.norm.items()]
-    ///     ['model.norm.weight']
+    ///     >>> next(weights.model.norm.items())[0]
+    ///     'model.norm.weight'
     fn items(slf: &Bound<'_, Self>) -> Outcome<Items> {
         slf.get().catalog().require_branch(&slf.get().name)?;
         let numbers = slf.get().catalog().walk(&slf.get().name).into_iter();
@@ -177,8 +177,8 @@ impl WeightsNode {
     ///     WeightNotFoundError: nothing is at or below this name; the message has near ones.
     ///
     /// Example:
-    ///     >>> [child.name for child in weights.model.norm.children()]
-    ///     ['model.norm.weight']
+    ///     >>> weights.model.norm.children()[0].name
+    ///     'model.norm.weight'
     fn children<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
         self.catalog().require_branch(&self.name)?;
         let children = PyList::empty(py);
