@@ -43,18 +43,20 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "graph.weights": {
         "_weight_data": "WeightData",
-        "_weights": """RESERVED GGUFWeights PytorchWeights SafetensorWeights Weights WeightsAdapter WeightsFormat
-            load_weights weights_format""",
+        "_weights": "RESERVED GGUFWeights PytorchWeights SafetensorWeights WeightsAdapter load_weights",
+        "_weights_format": "WeightsFormat weights_format",
+        "_weights_protocol": "Weights",
         "?": """_unsupported import unsupported_names:,
     RandomWeights="Module.state_dict() gives zeros, and load_state_dict() takes random arrays of NumPy",
 """,
     },
-    "graph.weights.format": {"_weights": "WeightsFormat weights_format"},
+    "graph.weights.format": {"_weights_format": "WeightsFormat weights_format"},
     "graph.weights.load": {"_weights": "load_weights"},
     "graph.weights.weights": {
         "_shape": "Shape ShapeLike",
         "_weight_data": "WeightData",
-        "_weights": "Weights WeightsAdapter",
+        "_weights": "WeightsAdapter",
+        "_weights_protocol": "Weights",
     },
     "nn.activation": {"nn._linear": "Activation activation_function_from_name clamp"},
     "nn.attention": {"nn._attention": "", "?": "nn._unsupported_layers import unsupported_layers"},
@@ -87,7 +89,7 @@ PAGES = {
     "index": "_core _fingerprint_cache _versions",
     "weights": """_benching _checkpoints _fingerprint _fingerprint_record _lazy _load_request _loading _planning
         _progress _quantized_weights _read_options _remote _renaming _selection _streaming _weight_data _weights
-        conversion delta remote types""",
+        _weights_format _weights_protocol conversion delta remote types""",
     "tensors": "_buffer _devices _dtype _quantization",
     "saving": "_resharding _saving _saving_gguf",
     "frameworks": "_load_report _torch_verbs jax numpy torch",

@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from max_weights._versions import show_versions
     from max_weights._weight_data import WeightData
     from max_weights._weight_statistics import stats
-    from max_weights._weights import Weights, WeightsNode, load_weights
+    from max_weights._weights import WeightsNode, load_weights
+    from max_weights._weights_protocol import Weights
     from max_weights.errors import (
         ClosedError,
         DeviceError,
@@ -116,7 +117,8 @@ _NAMES = {
     "_versions": "show_versions",
     "_weight_data": "WeightData",
     "_weight_statistics": "stats",
-    "_weights": "Weights WeightsNode load_weights",
+    "_weights": "WeightsNode load_weights",
+    "_weights_protocol": "Weights",
     "errors": """ClosedError DeviceError FileChangedError FormatError MissingFileError UnsupportedError
     WeightNotFoundError WeightsError""",
 }

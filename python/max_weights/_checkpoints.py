@@ -5,11 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias, runtime_checkable
 
 from max_weights._core import RangeSource, WeightInfos, WeightsNode, open_weights, shown
 from max_weights._core import infos as infos_of
 from max_weights.errors import ArgumentError
+
+TYPE_CHECKING = False  # typing is not imported: it takes longer than all of this
+if TYPE_CHECKING:
+    from typing import Protocol, TypeAlias
+
+    class Module(Protocol):
+        """A module of torch or of `max_weights.nn`."""
+
+        def state_dict(self) -> Mapping[str, object]:
+            """Return its tensors by name."""
+            ...
+
 
 # fmt: off
 __all__ = [
@@ -22,15 +33,6 @@ CheckpointPath: TypeAlias = "str | os.PathLike[str] | RangeSource"
 """A file, a folder, an index, the name of a model, a URL, or a `max_weights.remote.source`."""
 Checkpoint: TypeAlias = "WeightsNode | CheckpointPath | Iterable[CheckpointPath]"
 """A tree of weights, a branch of it or one weight; or what `load_weights` opens: a path, a URL, a source, a list."""
-
-
-@runtime_checkable
-class Module(Protocol):
-    """A module of torch or of `max_weights.nn`."""
-
-    def state_dict(self) -> Mapping[str, object]:
-        """Return its tensors by name."""
-        ...
 
 
 Tensors: TypeAlias = "Mapping[str, object] | Module"

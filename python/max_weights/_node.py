@@ -6,13 +6,14 @@ first needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, overload
+from max_weights._core import SafetensorWeights
 
+TYPE_CHECKING = False  # typing is not imported: it takes longer than all of this
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from os import PathLike
     from pathlib import Path
-    from typing import Any, Literal, Unpack
+    from typing import Any, Literal, TypeVar, Unpack, overload
 
     import jax
     import torch
@@ -34,14 +35,12 @@ if TYPE_CHECKING:
     from max_weights._streaming import WeightStream
     from max_weights.graph._weight import Weight
     from max_weights.sharding._by_name import Shard
+
+    _Class = TypeVar("_Class", bound=type)
 else:
     from max_weights._core import WeightsNode as Node
 
-from max_weights._core import SafetensorWeights
-
 __all__ = ["WeightsNode"]
-
-_Class = TypeVar("_Class", bound=type)
 
 
 def _added_to(compiled: type) -> Callable[[_Class], _Class]:
@@ -76,23 +75,25 @@ class WeightsNode(Node):
 
     __slots__ = ()
 
-    # fmt: off
-    @overload
-    def load(self, select: Select | None = None, *,
-             framework: None = None, **options: Unpack[TensorsOptions]) -> dict[str, Buffer]: ...
-    @overload
-    def load(self, select: Select | None = None, *,
-             framework: Literal["numpy"], **options: Unpack[TensorsOptions]) -> dict[str, Array]: ...
-    @overload
-    def load(self, select: Select | None = None, *,
-             framework: Literal["torch"], **options: Unpack[TensorsOptions]) -> dict[str, torch.Tensor]: ...
-    @overload
-    def load(self, select: Select | None = None, *,
-             framework: Literal["jax"], **options: Unpack[TensorsOptions]) -> dict[str, jax.Array]: ...
-    @overload
-    def load(self, select: Select | None = None, *,
-             framework: str | None, **options: Unpack[TensorsOptions]) -> dict[str, Any]: ...
-    # fmt: on
+    if TYPE_CHECKING:
+        # fmt: off
+        @overload
+        def load(self, select: Select | None = None, *,
+                 framework: None = None, **options: Unpack[TensorsOptions]) -> dict[str, Buffer]: ...
+        @overload
+        def load(self, select: Select | None = None, *,
+                 framework: Literal["numpy"], **options: Unpack[TensorsOptions]) -> dict[str, Array]: ...
+        @overload
+        def load(self, select: Select | None = None, *,
+                 framework: Literal["torch"], **options: Unpack[TensorsOptions]) -> dict[str, torch.Tensor]: ...
+        @overload
+        def load(self, select: Select | None = None, *,
+                 framework: Literal["jax"], **options: Unpack[TensorsOptions]) -> dict[str, jax.Array]: ...
+        @overload
+        def load(self, select: Select | None = None, *,
+                 framework: str | None, **options: Unpack[TensorsOptions]) -> dict[str, Any]: ...
+        # fmt: on
+
     def load(
         self,
         select: Select | None = None,
@@ -186,23 +187,25 @@ class WeightsNode(Node):
         refuse_group_options("load", rank_timeout=rank_timeout)
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
-    # fmt: off
-    @overload
-    def stream(self, select: Select | None = None, *,
-               framework: None = None, **options: Unpack[StreamOptions]) -> WeightStream[Buffer]: ...
-    @overload
-    def stream(self, select: Select | None = None, *,
-               framework: Literal["numpy"], **options: Unpack[StreamOptions]) -> WeightStream[Array]: ...
-    @overload
-    def stream(self, select: Select | None = None, *,
-               framework: Literal["torch"], **options: Unpack[StreamOptions]) -> WeightStream[torch.Tensor]: ...
-    @overload
-    def stream(self, select: Select | None = None, *,
-               framework: Literal["jax"], **options: Unpack[StreamOptions]) -> WeightStream[jax.Array]: ...
-    @overload
-    def stream(self, select: Select | None = None, *,
-               framework: str | None, **options: Unpack[StreamOptions]) -> WeightStream[Any]: ...
-    # fmt: on
+    if TYPE_CHECKING:
+        # fmt: off
+        @overload
+        def stream(self, select: Select | None = None, *,
+                   framework: None = None, **options: Unpack[StreamOptions]) -> WeightStream[Buffer]: ...
+        @overload
+        def stream(self, select: Select | None = None, *,
+                   framework: Literal["numpy"], **options: Unpack[StreamOptions]) -> WeightStream[Array]: ...
+        @overload
+        def stream(self, select: Select | None = None, *,
+                   framework: Literal["torch"], **options: Unpack[StreamOptions]) -> WeightStream[torch.Tensor]: ...
+        @overload
+        def stream(self, select: Select | None = None, *,
+                   framework: Literal["jax"], **options: Unpack[StreamOptions]) -> WeightStream[jax.Array]: ...
+        @overload
+        def stream(self, select: Select | None = None, *,
+                   framework: str | None, **options: Unpack[StreamOptions]) -> WeightStream[Any]: ...
+        # fmt: on
+
     def stream(
         self,
         select: Select | None = None,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from max_weights._devices import DeviceRef
     from max_weights._dtype import DType
     from max_weights._load_report import LoadReport
-    from max_weights._weights import Weights, WeightsAdapter
+    from max_weights._weights import WeightsAdapter
+    from max_weights._weights_protocol import Weights
     from max_weights.engine._model import InferenceSession, Memory, Model
     from max_weights.graph._graph import Graph
     from max_weights.graph._type import TensorType

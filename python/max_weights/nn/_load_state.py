@@ -18,7 +18,7 @@ from max_weights.nn._named_weights import NamedWeights, keep_weights
 if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
     from max_weights._quantization import QuantizationEncoding
-    from max_weights._weights import Weights
+    from max_weights._weights_protocol import Weights
     from max_weights.graph._weight import Weight
     from max_weights.nn._walk import ModuleNode
 

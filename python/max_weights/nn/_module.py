@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from max_weights._devices import DeviceRef
     from max_weights._load_report import LoadReport
-    from max_weights._weights import Weights
+    from max_weights._weights_protocol import Weights
     from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["LayerList", "MissingLayer", "Module", "Sequential", "Shardable", "ShardableLayer", "recursive_named_layers"]

@@ -16,7 +16,8 @@ from max_weights import DType, WeightData, load_ranks
 from max_weights._core import WeightInfo
 from max_weights._quantized_weights import QuantizedWeight, QuantizedWeights
 from max_weights._streaming import WeightStream
-from max_weights._weights import WeightsFormat, WeightsNode
+from max_weights._weights import WeightsNode
+from max_weights._weights_format import WeightsFormat
 from max_weights.driver import Buffer, Device
 from max_weights.graph import DeviceRef, Shape, Weight
 from max_weights.graph.quantization import QuantizationEncoding

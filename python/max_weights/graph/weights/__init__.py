@@ -3,10 +3,9 @@
 """The dotted path `max.graph.weights` of MAX."""
 
 from max_weights._weight_data import WeightData
-from max_weights._weights import (
-    GGUFWeights, PytorchWeights, RESERVED, SafetensorWeights, Weights, WeightsAdapter, WeightsFormat, load_weights,
-    weights_format,
-)
+from max_weights._weights import GGUFWeights, PytorchWeights, RESERVED, SafetensorWeights, WeightsAdapter, load_weights
+from max_weights._weights_format import WeightsFormat, weights_format
+from max_weights._weights_protocol import Weights
 from max_weights._unsupported import unsupported_names as _unsupported
 
 __all__ = [
