@@ -114,7 +114,6 @@ def infos(checkpoint: Checkpoint) -> WeightInfos:
 
     Raises:
         ArgumentError: `checkpoint` is none (a ValueError).
-        ClosedError: the tree was closed.
 
     Example:
         >>> max_weights.infos("model.safetensors")[0].shape
