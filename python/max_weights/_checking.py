@@ -304,6 +304,7 @@ def files_of(checkpoint: Checkpoint, verb: str) -> list[StrPath]:
         return [checkpoint]
     without = f"{verb} examines files, and a {shown(type(checkpoint).__name__)} has none"
     if isinstance(checkpoint, WeightsNode):
+        _core.infos(checkpoint)  # a name that is not there is an error
         paths = _core.files(checkpoint)
         for path, (_, is_object, _) in zip(paths, _core.file_identities(checkpoint), strict=True):
             if is_object and ("://" not in path or path.startswith("memory:")):

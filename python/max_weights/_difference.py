@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from max_weights._checkpoints import opened, tensors_of
-from max_weights._core import difference_of, shown
+from max_weights._core import WeightsNode, difference_of, infos, shown
 from max_weights._finding import Finding
 from max_weights._html import count
 from max_weights._progress import progress_of
 from max_weights._result import Result
 from max_weights._threads import threads_of_call
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from max_weights._checkpoints import Checkpoint, Tensors
@@ -66,7 +67,8 @@ def diff(
     """Compare two checkpoints: names, dtypes, shapes, values, metadata.
 
     Both are read in pieces, on all cores, in bounded memory. Packed blocks are compared by their decoded values. Trees
-    are compared whole and by their own names: `diff(renamed("model.gguf", "hf"), "model.safetensors")`.
+    are compared whole, by their own names, as in `diff(renamed("model.gguf", "hf"), "model.safetensors")`; a part of
+    one is refused.
 
     Args:
         a: A tree, anything that `load_weights` opens, {name: tensor}, or a module.
@@ -91,6 +93,13 @@ def diff(
         >>> max_weights.diff("model.safetensors", "model.pt", metadata=False)
         <Difference: ok, 5 the same, 0 close>
     """
+    for side in (a, b):
+        if isinstance(side, WeightsNode) and side.name:
+            infos(side)  # a name that is not there is an error of its own
+            raise ArgumentError(
+                f"diff compares whole checkpoints, and '{shown(side.name)}' is a part of one: give the tree, or "
+                "tensors by their names, such as weights.load(...)"
+            )
     report, finish = progress_of(progress)
     try:
         with (

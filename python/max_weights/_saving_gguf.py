@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights import _core
+from max_weights._checkpoints import tree_of
 from max_weights._core import infos, shown
 from max_weights._dtype import DType
 from max_weights._quantization import QuantizationEncoding
+from max_weights._quantized_weights import stored_weights
 from max_weights._saved_paths import paths_of
 from max_weights._saved_tensors import buffer_of, encoding_of, items_of
 from max_weights._selection import fits, require_effect
@@ -62,6 +64,10 @@ def write_gguf(
         )
     pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
     most = None if max_shard_size is None else bytes_of(max_shard_size)
+    if isinstance(quantize, Mapping) and not quantize:
+        raise ArgumentError("quantize is empty, so that it changes nothing: leave it out")
+    if quantize is not None:
+        tensors = _decoded(tensors)
     by_pattern = quantize if isinstance(quantize, Mapping) else {}
     everywhere = None
     if quantize is not None and not isinstance(quantize, Mapping):
@@ -75,6 +81,33 @@ def write_gguf(
         return paths_of(_core.save_gguf_weights(tensors, names, encodings, file, pairs, **options))
     rows = [(name, *_packed(name, tensor, encoding_of_name)) for name, tensor in items]
     return paths_of(_core.save_gguf_tensors(file, rows, pairs, **options))
+
+
+def _decoded(tensors: Any) -> Any:
+    """Return tensors with quantized weights decoded: what is packed are numbers, and not codes without their scales."""
+    tree = tensors
+    if not isinstance(tensors, _core.WeightsNode):
+        named = dict(items_of(tensors))
+        if not any(_may_be_codes(name, tensor) for name, tensor in named.items()):
+            return tensors
+        tree = tree_of({name: one for name, one in named.items() if encoding_of(one) is None}, "save", tensors=True)
+    stored = stored_weights(tree)
+    if stored is None:
+        return tensors
+    if stored.is_converted:
+        raise stored.named_otherwise()
+    if stored.unknown:
+        raise stored.not_known(min(stored.unknown))
+    if tree is not tensors and len(infos(tree)) < len(named):
+        raise ArgumentError("quantized weights of several tensors and packed blocks together: save them apart")
+    return stored.decode(dict.fromkeys(stored.packed, DType.float32))
+
+
+def _may_be_codes(name: str, tensor: Any) -> bool:
+    if encoding_of(tensor) is not None:
+        return False
+    dtype = buffer_of(name, tensor).dtype
+    return isinstance(dtype, DType) and dtype.size_in_bits <= 8 and dtype is not DType.bool
 
 
 def _encodings(table: Mapping[str, Encoding], names: list[str]) -> Callable[[str], str | None]:

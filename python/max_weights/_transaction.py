@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from max_weights._core import WeightInfo
     from max_weights.sharding._by_name import Cut
 
-__all__ = ["Box", "Destination", "Transaction", "is_distributed", "known_dtype", "local", "torch_dtype"]
+# fmt: off
+__all__ = [
+    "Box", "Destination", "Transaction", "copy_into", "is_distributed", "known_dtype", "local",
+    "overlaps_itself", "shared_memory", "torch_dtype",
+]
+# fmt: on
 
 _IN_MEMORY = 1 << 30
 """So many bytes of what is replaced stay in the memory of the host; the rest is in a temporary file."""
@@ -229,14 +234,20 @@ class Destination:
             decoded = known if out is not None and known is not None else dtype or DType.float32
             made = dequantize(Buffer.of(raw.cpu()), info.encoding, decoded, shape, out=out)
             if out is None:
-                own.copy_(made.torch().view(own.shape))
+                copy_into(own, made.torch().view(own.shape))
             return
         typed = raw.view(torch_dtype(info)).view(own.shape)
         is_straight = is_straight and raw.device.type == "cpu"
         if is_straight and known is not None and isinstance(info.dtype, DType) and info.dtype != known:
             Buffer.of(typed).astype(known, out=own)
         else:
-            own.copy_(typed)
+            copy_into(own, typed)
+
+
+def copy_into(own: torch.Tensor, values: torch.Tensor) -> None:
+    """Write values into memory, converted to its dtype."""
+    # torch's own conversion loses the sign where it writes to a negated view of another dtype.
+    own.copy_(values.to(own.dtype) if own.is_neg() or own.is_conj() else values)
 
 
 def is_distributed(tensor: torch.Tensor) -> TypeGuard[DTensor]:
@@ -252,6 +263,57 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     own: Any = tensor.to_local()
     part: torch.Tensor = own.wait() if hasattr(own, "wait") else own
     return part
+
+
+class _Memory:
+    """Where the elements of a tensor are, for NumPy, which does not touch them."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        size = tensor.element_size()
+        strides = tuple(stride * size for stride in tensor.stride())
+        self.__array_interface__ = {
+            "version": 3, "data": (tensor.data_ptr(), True), "typestr": f"|V{size}",
+            "shape": tuple(tensor.shape), "strides": strides,
+        }  # fmt: skip
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a tensor may have the same memory, as after expand() or as_strided()."""
+    reached = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride < reached:
+            return True
+        reached += stride * max(0, size - 1)
+    return False
+
+
+def shared_memory(tensors: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
+    """Yield the names of tensors that have some memory in common, or may have: each with one other."""
+    import numpy as np
+
+    spans = []
+    for name, tensor in tensors:
+        own = local(tensor).detach()
+        if own.is_meta or not own.numel():
+            continue
+        last = sum(stride * (size - 1) for size, stride in zip(own.shape, own.stride(), strict=True))
+        start = own.data_ptr()
+        spans.append((str(own.device), start, start + (last + 1) * own.element_size(), name, own))
+    spans.sort(key=lambda span: span[:3])
+    open_spans: list[tuple[str, int, int, str, torch.Tensor]] = []
+    for span in spans:
+        open_spans = [one for one in open_spans if one[0] == span[0] and one[2] > span[1]]
+        for other in open_spans:
+            first, second = (np.asarray(_Memory(one[4])) for one in (other, span))
+            try:
+                # NumPy's stubs know two bounds of work alone, and it takes each.
+                is_shared = np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
+            except np.exceptions.TooHardError:
+                is_shared = True
+            if is_shared:
+                yield other[3], span[3]
+                break
+        open_spans.append(span)
 
 
 def known_dtype(tensor: torch.Tensor) -> DType | None:

@@ -20,14 +20,16 @@ from max_weights._load_request import LoadRequest, ResolvedRequest
 from max_weights._loading import LoadMethod, converter, load_resolved, resolve_device
 from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
-from max_weights._transaction import Destination, Transaction, known_dtype
+from max_weights._transaction import Destination, Transaction, copy_into, known_dtype, shared_memory
 from max_weights.errors import ArgumentError
 from max_weights.sharding._by_name import shape_of
 from max_weights.torch._slots import (
+    CODES,
     Fill,
     Slot,
     Slots,
     can_initialize,
+    dtype_of_decoded,
     has_distributed,
     initialize_missing,
     is_distributed,
@@ -160,20 +162,6 @@ def load_into(
         return reports[0]
 
 
-# What holds codes of quantized weights.
-_CODES = frozenset(
-    {
-        DType.int8,
-        DType.uint8,
-        DType.int32,
-        DType.float8_e4m3fn,
-        DType.float8_e4m3fnuz,
-        DType.float8_e5m2,
-        DType.float8_e5m2fnuz,
-    }
-)
-
-
 @dataclass
 class _Plan:
     """Which weight goes where, and which ones do not fit."""
@@ -219,6 +207,10 @@ class _Plan:
         for slot in self.slots:
             self._examine(slot)
         self.problems += self.slots.destroyed()
+        self.problems += [
+            f"'{shown(one)}' and '{shown(other)}' have the same memory, at least in part: each needs its own"
+            for one, other in shared_memory([(fill.name, fill.slot.tensor) for fill in self.fills])
+        ]
         prefixes = tuple(self.slots.custom_loaders)
         self.custom_loaded = [name for name in self._infos if prefixes and name.startswith(prefixes)]
         self.unexpected = [
@@ -229,13 +221,7 @@ class _Plan:
 
     def _quantized(self, weight: str | None, packed: str | None) -> DType | None:
         """Return what the module has a quantized weight as; `None` where it has its tensors as they are stored."""
-        if weight is None:
-            return None if any(known_dtype(slot.tensor) in _CODES for slot in self.slots) else DType.float32
-        slot = self.slots.by_name.get(weight)
-        if slot is None or (packed != weight and packed in self.slots.by_name):
-            return None
-        dtype = known_dtype(slot.tensor)
-        return dtype if dtype is not None and dtype.is_float() and dtype not in _CODES else None
+        return dtype_of_decoded(self.slots.by_name, weight, packed)
 
     def _examine(self, slot: Slot) -> None:
         """Decide how a slot is filled."""
@@ -262,7 +248,7 @@ class _Plan:
                 "it is decoded as [experts, out, in], and modules may have [experts, in, out]: decode it with "
                 "max_weights.quantized, and copy it in the order of the module"
             )
-        if refusal is None and decoded is not None and known_dtype(slot.tensor) in _CODES:
+        if refusal is None and decoded is not None and known_dtype(slot.tensor) in CODES:
             refusal = "the module has codes, and the weight is decoded: leave dtype and packed out"
         if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
@@ -344,7 +330,7 @@ class _Plan:
                 for fill in batch:
                     self.transaction.keep(fill.slot.tensor)
                     own = fill.memory.local
-                    own.copy_(loaded.pop(fill.name).reshape(own.shape))
+                    copy_into(own, loaded.pop(fill.name).reshape(own.shape))
         finally:
             finish()
         for slot in self.slots:

@@ -6,7 +6,7 @@ import copy
 import functools
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,14 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from max_weights._core import shown
 from max_weights._dtype import DType
-from max_weights._transaction import Destination, Transaction, is_distributed, local
+from max_weights._transaction import Destination, Transaction, is_distributed, known_dtype, local, overlaps_itself
 
 if TYPE_CHECKING:
     from max_weights._core import WeightInfo
     from max_weights.sharding._by_name import Cut
 
 __all__ = [
+    "CODES",
     "Fill",
     "Place",
     "Slot",
@@ -30,6 +31,7 @@ __all__ = [
     "all_slots",
     "can_initialize",
     "declared_ties",
+    "dtype_of_decoded",
     "has_distributed",
     "initialize_missing",
     "is_distributed",
@@ -38,6 +40,31 @@ __all__ = [
     "local",
     "run_hooks",
 ]
+
+
+# What holds codes of quantized weights.
+CODES = frozenset(
+    {
+        DType.int8,
+        DType.uint8,
+        DType.int32,
+        DType.float8_e4m3fn,
+        DType.float8_e4m3fnuz,
+        DType.float8_e5m2,
+        DType.float8_e5m2fnuz,
+    }
+)
+
+
+def dtype_of_decoded(slots: Mapping[str, Slot], weight: str | None, packed: str | None) -> DType | None:
+    """Return what a module has a quantized weight as; `None` where it has its tensors as they are stored."""
+    if weight is None:
+        return None if any(known_dtype(slot.tensor) in CODES for slot in slots.values()) else DType.float32
+    slot = slots.get(weight)
+    if slot is None or (packed != weight and packed in slots):
+        return None
+    dtype = known_dtype(slot.tensor)
+    return dtype if dtype is not None and dtype.is_float() and dtype not in CODES else None
 
 
 @dataclass(frozen=True)
@@ -89,14 +116,14 @@ class Slot:
             return f"it is sparse ({tensor.layout})"
         if tensor.is_quantized:
             return "it is a quantized tensor; load first, then quantize"
-        if not tensor.is_meta and torch._debug_has_internal_overlap(tensor) == 1:
+        if not tensor.is_meta and overlaps_itself(tensor):
             return "several of its elements share memory, as after expand()"
         return None
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of that shape fits. `()` and `(1,)` count as the same, because old files have the latter."""
+        """Whether a tensor of that shape fits. `(1,)` fits `()`, because old files have that; torch takes it, too."""
         own = tuple(self.tensor.shape)
-        return own == shape or {own, shape} == {(), (1,)}
+        return own == shape or (own, shape) == ((), (1,))
 
     def materialize(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the replacement for a tensor without memory: of the same kind, over this memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +24,7 @@ from max_weights._result import Finding
 from max_weights._threads import threads_of_call
 from max_weights._typing import known
 from max_weights.errors import ArgumentError
-from max_weights.torch._slots import Slot, all_slots, declared_ties, is_distributed, local
+from max_weights.torch._slots import Slot, all_slots, declared_ties, dtype_of_decoded, is_distributed, local
 from max_weights.torch._verification_report import Outcome, VerificationReport, of_all_ranks
 from max_weights.torch._verification_values import (
     dtype_of,
@@ -170,7 +171,9 @@ class _Verification:
                 self._differs(slot.name, None, message)
 
     def _run_with_weights(self, slots: list[Slot], weights: WeightsNode) -> None:
-        request = LoadRequest(rename=self.rename).resolve(weights, unpack=DType.float32)
+        by_name = {place.name: slot for slot in slots for place in slot.places}
+        quantized = functools.partial(dtype_of_decoded, by_name)  # as load_into decodes them
+        request = LoadRequest(rename=self.rename).resolve(weights, unpack=DType.float32, quantized=quantized)
         infos = dict(zip(request.new_names, request.infos, strict=True))
         self._rows = RowIndex(request)
         pairs: list[tuple[Slot, str, WeightInfo]] = []

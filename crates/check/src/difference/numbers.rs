@@ -113,7 +113,16 @@ impl Kind {
             Meeting::Double => {
                 let (x, y) = (of_a.decoded(DType::Float64, a, room_a)?, of_b.decoded(DType::Float64, b, room_b)?);
                 let number = |bytes: &[u8; 8]| f64::from_le_bytes(*bytes);
-                sum.reals(first, x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number), rule);
+                let (x, y) = (x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number));
+                match (of_a.is_long(), of_b.is_long()) {
+                    (true, false) => {
+                        sum.add_all(first, of_a.integers(a).zip(y).map(|(x, y)| (x as f64, y, apart(x, y))), rule);
+                    }
+                    (false, true) => {
+                        sum.add_all(first, x.zip(of_b.integers(b)).map(|(x, y)| (x, y as f64, apart(y, x))), rule);
+                    }
+                    _ => sum.reals(first, x, y, rule),
+                }
             }
             Meeting::Integer => {
                 let pairs = of_a.integers(a).zip(of_b.integers(b));
@@ -175,6 +184,11 @@ impl Type {
         Ok(room)
     }
 
+    /// Whether it has integers that floats of 64 bits do not have.
+    fn is_long(self) -> bool {
+        matches!(self, Self::Plain(DType::Int64 | DType::UInt64))
+    }
+
     /// The values of an integer dtype.
     fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i128> {
         use DType::{Int8, Int16, Int32, Int64, UInt16, UInt32, UInt64};
@@ -193,6 +207,14 @@ impl Type {
             i128::from_le_bytes(whole)
         })
     }
+}
+
+/// How far an integer of 64 bits is from a float, which the integer as a float would not say exactly.
+fn apart(long: i128, float: f64) -> f64 {
+    if float.fract() == 0.0 && float.abs() < 2.0_f64.powi(100) {
+        return (long - float as i128).unsigned_abs() as f64;
+    }
+    (long as f64 - float).abs()
 }
 
 fn is_integer(dtype: DType) -> bool {

@@ -13,7 +13,7 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::shape;
 
 use super::declared::Method;
-use super::group::{FLOATS, Group, Stop, blocks};
+use super::group::{FLOATS, Group, Stop, blocks, two_cuts};
 use super::layout::{Layout, Way};
 use super::parts::{Part, is_eight_bit, is_float8};
 use super::rows::{pairs_of_outputs, shifted_bytes};
@@ -226,10 +226,20 @@ pub(super) fn grid(
         return Ok(Layout { grid: Some(with(&[rows, 1])), ..layout(Way::Blocks, [1, columns]) });
     }
     let scheme = group.said();
-    let cut = |grid: [u64; 2], said| blocks([rows, columns], grid, said);
+    let cut = |grid: [u64; 2], said: Option<[u64; 2]>| {
+        let sizes = [rows, columns].into_iter().zip(grid).enumerate();
+        let two = { sizes }.find_map(|(axis, (size, parts))| two_cuts(size, parts, said.map(|said| said[axis])));
+        let Some((equal, usual)) = two else { return Ok(blocks([rows, columns], grid, said)) };
+        let why = format!(
+            "its {} scales may be of blocks of {equal} or of {usual}, and no configuration says which: put config.json, with weight_block_size \
+             in quantization_config, beside the weights",
+            shape(found)
+        );
+        Err(group.refused(part, "fp8", why))
+    };
     // Dimensions that ModelOpt leaves.
     if let (true, &[of_rows, 1, of_columns, 1]) = (outer.is_empty(), found)
-        && let Some(block) = cut([of_rows, of_columns], scheme.block)
+        && let Some(block) = cut([of_rows, of_columns], scheme.block)?
     {
         return Ok(Layout { grid: Some(vec![of_rows, of_columns]), ..layout(Way::Blocks, block) });
     }
@@ -237,7 +247,7 @@ pub(super) fn grid(
         && scale_outer == outer
     {
         let of_groups = scheme.group.filter(|size| *size > 0 && *of_rows == rows).map(|size| [1, size]);
-        if let Some(block) = cut([*of_rows, *of_columns], scheme.block.or(of_groups)) {
+        if let Some(block) = cut([*of_rows, *of_columns], scheme.block.or(of_groups))? {
             return Ok(layout(Way::Blocks, block));
         }
     }

@@ -243,6 +243,13 @@ pub(super) fn cut(size: u64, parts: u64, said: Option<u64>) -> Option<u64> {
         .or(Some(least).filter(|least| fits(*least)))
 }
 
+/// The two lengths of pieces that fit a size alike, equal ones and the usual one, where the configuration says neither.
+pub(super) fn two_cuts(size: u64, parts: u64, said: Option<u64>) -> Option<(u64, u64)> {
+    let is_said = said.is_some_and(|said| said > 0 && size.div_ceil(said) == parts);
+    let exact = (parts > 1 && size.is_multiple_of(parts)).then(|| size / parts)?;
+    (!is_said && exact != USUAL && size.div_ceil(USUAL) == parts).then_some((exact, USUAL))
+}
+
 /// The rows and columns of the blocks of a matrix, by the shape of its scales; `None` if there are none.
 pub(super) fn blocks(matrix: [u64; 2], scales: [u64; 2], said: Option<[u64; 2]>) -> Option<[u64; 2]> {
     let [rows, columns] = [0, 1].map(|axis| cut(matrix[axis], scales[axis], said.map(|said| said[axis])));
