@@ -312,7 +312,7 @@ fn weight(checkpoint: &Checkpoint, name: &str) -> Recipe {
 
 fn load(checkpoint: &Checkpoint, recipes: Vec<Recipe>) -> Result<Vec<Buffer>> {
     let options = LoadOptions::default();
-    let layout = Layout::of_recipes(checkpoint, recipes, TensorMemory::Own, &[], &options)?;
+    let layout = Layout::new(checkpoint, recipes, TensorMemory::Own, &[], &options)?;
     let (planned, done) = (layout.bytes(), AtomicU64::new(0));
     let _ = layout.planned();
     let (loaded, _) = layout.run(checkpoint, Vec::new(), &done, &uninterrupted)?;
@@ -480,7 +480,7 @@ fn a_piece_whose_file_is_cut_off_and_an_interrupt_at_every_step_leave_nothing() 
             Ok(_) => Ok(()),
             Err(_) => Err(Error::Interrupted),
         };
-        let layout = Layout::of_recipes(&checkpoint, recipes(), TensorMemory::Own, &[], &LoadOptions::default())?;
+        let layout = Layout::new(&checkpoint, recipes(), TensorMemory::Own, &[], &LoadOptions::default())?;
         layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &interrupt)
     };
     let steps = (0..1000).take_while(|&most| matches!(run(most), Err(Error::Interrupted))).count();

@@ -8,7 +8,7 @@ use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::load::Scan;
+use crate::load::{Placement, Scan};
 use crate::memory::FileMappings;
 use crate::tensor::Element;
 use crate::workers::{self, Interrupt, in_order};
@@ -58,26 +58,22 @@ pub fn hold(
 }
 
 fn require_unwritten(checkpoint: &Checkpoint, number: usize) -> Result<()> {
-    if checkpoint.catalog().is_made(number) {
-        return Ok(());
-    }
-    let Ok(placement) = checkpoint.catalog().placement(number) else { return Ok(()) };
-    let (file, span) = (checkpoint.file(placement.segment.file)?, placement.segment.span);
-    if file.is_written(span.start() + placement.start, placement.len) {
-        return Err(Error::Argument(format!(
-            "'{}' was written to in this process through a view of these weights, so that they no longer say what the file holds: open it again",
-            checkpoint.catalog().table().get(number).name
-        )));
+    let Ok(recipe) = checkpoint.catalog().recipe(number, None) else { return Ok(()) };
+    for Placement { segment, start, len, .. } in recipe.placements() {
+        if checkpoint.file(segment.file)?.is_written(segment.span.start() + start, *len) {
+            return Err(Error::Argument(format!(
+                "'{}' was written to in this process through a view of these weights, so that they no longer say what the file holds: open it again",
+                checkpoint.catalog().table().get(number).name
+            )));
+        }
     }
     Ok(())
 }
 
 /// Whether the tensor is the weight's own place in its file, mapped, and nothing was written there.
 fn is_view(checkpoint: &Checkpoint, number: usize, tensor: &Buffer, mappings: &FileMappings) -> Result<bool> {
-    if checkpoint.catalog().is_made(number) {
-        return Ok(false);
-    }
-    let Ok(placement) = checkpoint.catalog().placement(number) else { return Ok(false) };
+    let Ok(recipe) = checkpoint.catalog().recipe(number, None) else { return Ok(false) };
+    let Some(placement) = recipe.as_stored() else { return Ok(false) };
     let same = placement.dtype == tensor.dtype() && placement.len == tensor.reach().len() as u64;
     if !same || !placement.is_mappable() || !placement.is_dense() || !tensor.is_contiguous() {
         return Ok(false);

@@ -20,10 +20,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// If there is no weight of this number.
 pub fn key_of_content(checkpoint: &Checkpoint, number: usize) -> Result<Option<String>> {
     let catalog = checkpoint.catalog();
-    if catalog.is_made(number) {
-        return Ok(None);
-    }
-    let Ok(placement) = catalog.placement(number) else { return Ok(None) };
+    let Ok(recipe) = catalog.recipe(number, None) else { return Ok(None) };
+    let Some(placement) = recipe.as_stored() else { return Ok(None) };
     let file = checkpoint.file(placement.segment.file)?;
     let origin = file.origin();
     let is_known = match origin.fingerprint.identity {

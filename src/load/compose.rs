@@ -129,7 +129,7 @@ mod tests {
             shapes.into_iter().zip(starts).map(part).collect()
         };
         let outs: Vec<_> = Exclusive::new(block).into_parts(tensors).expect("parts").map(Some).collect();
-        let layout = Layout::of_recipes(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
+        let layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
         let loaded = layout.expect("a layout").run(&checkpoint, outs, &AtomicU64::new(0), &uninterrupted);
         let (loaded, _) = loaded.expect("loaded");
         assert!(loaded.iter().all(|buffer| Arc::ptr_eq(buffer.storage(), loaded[0].storage())), "the caller's memory");

@@ -30,6 +30,22 @@ impl Catalog {
             }
         }
     }
+
+    /// The same of a region of it, which counts elements, also where those are packed; `whole`: it is read as a whole in any case.
+    ///
+    /// # Errors
+    /// As of [`Self::recipe`]; a region that parts a block.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
+    pub fn request(&self, number: usize, dtype: Option<DType>, region: Option<&Region>, whole: bool) -> Result<Recipe> {
+        match region {
+            None => self.recipe(number, dtype),
+            Some(region) if self.is_composed(number) => self.recipe(number, dtype)?.region(region),
+            Some(region) if whole => self.cut_of_whole(self.wanted(number, dtype)?, number, region).map(Recipe::from),
+            Some(region) => self.cut(self.wanted(number, dtype)?, number, region).map(Recipe::from),
+        }
+    }
 }
 
 /// What a rule makes of a group of weights.

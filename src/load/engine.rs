@@ -15,7 +15,7 @@ use super::faster::{Question, remember};
 use super::job::{Destination, Extent, Job, Room, Sizes};
 use super::layout::{Layout, Way};
 use super::placement::Segment;
-use super::wanted::{Conversion, Wanted};
+use super::wanted::Wanted;
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
@@ -368,7 +368,7 @@ impl Layout {
     fn results(&self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
         let mut made = budget::list(self.ways.len())?;
         for (i, (way, out)) in self.ways.iter().zip(outs).enumerate() {
-            let as_it_is = self.wanted.get(i).filter(|one| one.conversion == Conversion::Nothing && one.cut.is_none());
+            let as_it_is = self.wanted.get(i).filter(|one| one.is_unchanged());
             made.push(match (way, out) {
                 (Way::Made(buffer), _) => buffer.clone(),
                 (Way::Arena(arena, at), _) => {

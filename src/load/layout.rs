@@ -9,7 +9,7 @@ use super::cut::GAP;
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::Scratch;
 use super::job::{Destination, Run, Sizes};
-use super::recipe::{Fill, Recipe};
+use super::recipe::{Fill, Recipe, Request};
 use super::tensor;
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
@@ -82,35 +82,24 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Decides where each tensor goes; `outs` are those with memory of the caller's, by position.
-    pub fn new(
+    /// Decides where each tensor goes; `outs` are those with memory of the caller's, by position. Those of one piece are tensors like any other; the
+    /// others have memory of their own, to whose places their pieces are read, or put when they have been read, where only short rows of them lie together.
+    pub fn new<R: Into<Request>>(
         checkpoint: &Checkpoint,
-        wanted: Vec<Wanted>,
+        requests: Vec<R>,
         memory: TensorMemory,
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        Self::of(checkpoint, wanted, Vec::new(), memory, outs, options)
-    }
-
-    /// The same of recipes. Those of one piece are tensors like any other; the others have memory of their own, to whose places their pieces are read,
-    /// or put when they have been read, where only short rows of them lie together.
-    pub fn of_recipes(
-        checkpoint: &Checkpoint,
-        recipes: Vec<Recipe>,
-        memory: TensorMemory,
-        outs: &[bool],
-        options: &LoadOptions,
-    ) -> Result<Self> {
-        let (mut wanted, mut composed) = (Vec::new(), Vec::new());
-        let (mut positions, mut behind) = (Vec::new(), Vec::new());
-        for (position, recipe) in recipes.into_iter().enumerate() {
-            match recipe.into_one() {
-                Ok(one) => {
+        let (mut wanted, mut composed) = (budget::list(requests.len())?, Vec::new());
+        let (mut positions, mut behind) = (budget::list(requests.len())?, Vec::new());
+        for (position, request) in requests.into_iter().enumerate() {
+            match request.into() {
+                Request::One(one) => {
                     wanted.push(one);
                     positions.push(position);
                 }
-                Err(recipe) => {
+                Request::Composed(recipe) => {
                     composed.push(recipe);
                     behind.push(position);
                 }
@@ -124,17 +113,9 @@ impl Layout {
         positions.extend(behind);
         let out = |&position: &usize| outs.get(position).copied().unwrap_or_default();
         let outs: Vec<bool> = positions.iter().map(out).collect();
-        Ok(Self { positions, ..Self::of(checkpoint, wanted, composed, memory, &outs, options)? })
-    }
-
-    fn of(
-        checkpoint: &Checkpoint,
-        wanted: Vec<Wanted>,
-        composed: Vec<Recipe>,
-        memory: TensorMemory,
-        outs: &[bool],
-        options: &LoadOptions,
-    ) -> Result<Self> {
+        if composed.is_empty() {
+            positions.clear(); // each has its own number
+        }
         let devices = || wanted.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
         let to_host = devices().all(|device| device == Device::Cpu);
         if !to_host && devices().any(|device| device == Device::Cpu) {
@@ -164,7 +145,7 @@ impl Layout {
             bytes: 0,
             wanted: Vec::new(),
             composed: Vec::new(),
-            positions: Vec::new(),
+            positions,
             choice,
             options: *options,
             to_host,

@@ -36,6 +36,7 @@ mod trial;
 mod undo;
 mod upload;
 mod wanted;
+mod window;
 
 pub use choice::{Choice, LoadOptions, TensorMemory};
 pub use cut::{Cut, Region, region_shape};
@@ -46,7 +47,7 @@ pub use layout::Layout;
 pub use pieces::Pieces;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use prefetch::Prefetch;
-pub use recipe::Recipe;
+pub use recipe::{Recipe, Request};
 pub(crate) use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use undo::UndoLog;
@@ -73,41 +74,25 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of this number.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
-        if self.catalog().is_made(number) {
-            return self.made(self.catalog().recipe(number, None)?);
-        }
-        let placement = self.catalog().placement(number)?;
-        match tensor::mapped(self, &placement)? {
-            Some(view) => Ok(view),
-            None => tensor::read(self, &placement),
-        }
+        self.composed(self.catalog().recipe(number, None)?)
     }
 
     /// Weight number `number` as a view of a mapping that is there already, which takes no longer than a lookup.
     pub fn view(&self, number: usize) -> Result<Option<Buffer>> {
-        if self.catalog().is_made(number) {
-            return Ok(None);
+        match self.catalog().recipe(number, None)?.into_one() {
+            Ok(one) if self.file(one.placement.segment.file)?.is_mapped() => self.mapped(&one),
+            _ => Ok(None),
         }
-        let placement = self.catalog().placement(number)?;
-        if self.file(placement.segment.file)?.is_mapped() { tensor::mapped(self, &placement) } else { Ok(None) }
     }
 
     /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in their own memory. No more of
     /// the file is read for them than is in short gaps between them.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
-        if self.catalog().is_made(number) {
-            let recipe = self.catalog().recipe(number, None)?;
-            return self.made(recipe.index(expression)?);
+        let recipe = self.catalog().recipe(number, None)?;
+        if recipe.one().is_some_and(|one| !one.placement.has_parts()) {
+            return self.composed(recipe)?.index(expression);
         }
-        let placement = self.catalog().placement(number)?;
-        if !placement.has_parts() {
-            return self.tensor(number)?.index(expression);
-        }
-        let part = Wanted::as_it_is(placement).part(expression)?.placement;
-        match tensor::mapped(self, &part)? {
-            Some(view) => Ok(view),
-            None => slice::read(self, &part),
-        }
+        self.composed(recipe.index(expression)?)
     }
 
     /// Weights by their numbers, as [`Checkpoint::tensor`] gives each; those that share bytes in the file share them in memory, too.
@@ -115,47 +100,39 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of one of these numbers.
     pub fn tensors(&self, numbers: &[u32]) -> Result<Vec<Buffer>> {
-        if !numbers.iter().any(|number| self.catalog().is_made(*number as usize)) {
-            return self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)));
+        self.take(numbers.iter().map(|number| self.catalog().recipe(*number as usize, None)))
+    }
+
+    /// A tensor of one piece as a view of the mapping, where it can be one.
+    fn mapped(&self, one: &Wanted) -> Result<Option<Buffer>> {
+        if one.is_unchanged() { tensor::mapped(self, &one.placement) } else { Ok(None) }
+    }
+
+    /// A tensor as a view of the mapping, or in memory of its own.
+    pub(super) fn composed(&self, recipe: Recipe) -> Result<Buffer> {
+        match recipe.into() {
+            Request::One(one) if one.is_unchanged() => match self.mapped(&one)? {
+                Some(view) => Ok(view),
+                None => slice::read(self, &one.placement),
+            },
+            request => self.take(std::iter::once(Ok(request)))?.pop().ok_or(Error::Interrupted),
         }
-        let recipes = numbers.iter().map(|number| self.catalog().recipe(*number as usize, None));
-        let memory = if self.backend().maps() { TensorMemory::Views } else { TensorMemory::Own };
-        let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = Layout::of_recipes(self, recipes.collect::<Result<_>>()?, memory, &[], &options)?;
-        Ok(layout.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.0)
     }
 
-    /// What a recipe says: a view of the mapping, where it is one piece that can be one, else in memory of its own.
-    fn made(&self, recipe: Recipe) -> Result<Buffer> {
-        let recipe = match recipe.into_one() {
-            Ok(one) if one.conversion == Conversion::Nothing && one.cut.is_none() => {
-                return match tensor::mapped(self, &one.placement)? {
-                    Some(view) => Ok(view),
-                    None => slice::read(self, &one.placement),
-                };
-            }
-            Ok(one) => Recipe::from(one),
-            Err(recipe) => recipe,
-        };
-        let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = Layout::of_recipes(self, vec![recipe], TensorMemory::Own, &[], &options)?;
-        let (made, _) = layout.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?;
-        made.into_iter().next().ok_or(Error::Interrupted)
-    }
-
-    /// What is at these placements, in their order: views where the file is mapped; the others are read together.
-    pub fn take(&self, placements: impl ExactSizeIterator<Item = Result<Placement>>) -> Result<Vec<Buffer>> {
-        let (mut taken, mut others) = (budget::list(placements.len())?, Vec::new());
-        for (i, placement) in placements.enumerate() {
+    /// Tensors in their order: views where the file is mapped; the others are read together.
+    pub fn take<R: Into<Request>>(&self, requests: impl ExactSizeIterator<Item = Result<R>>) -> Result<Vec<Buffer>> {
+        let (mut taken, mut others) = (budget::list(requests.len())?, Vec::new());
+        for (i, request) in requests.enumerate() {
             if i.is_multiple_of(ASKED_EVERY) {
                 self.interrupt()()?;
             }
-            let placement = placement?;
-            taken.push(tensor::mapped(self, &placement)?);
-            if taken.last().is_some_and(Option::is_none) {
+            let request = request?.into();
+            let view = if let Request::One(one) = &request { self.mapped(one)? } else { None };
+            if view.is_none() {
                 budget::reserve(&mut others, 1)?;
-                others.push(Wanted::as_it_is(placement));
+                others.push(request);
             }
+            taken.push(view);
         }
         if others.is_empty() {
             return Ok(taken.into_iter().flatten().collect());

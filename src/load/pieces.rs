@@ -2,7 +2,7 @@
 //!
 //! Pieces are read from the file, whether it is mapped or not. Only what is compressed is brought into memory as a whole.
 
-use super::scan::{Scan, group_bytes};
+use super::scan::{Scan, group_bytes, one_piece};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
 use crate::rules;
@@ -32,11 +32,13 @@ impl<'a> Pieces<'a> {
             Element::Torch(dtype) => dtype.bytes() as usize,
             element => group_bytes(element),
         };
-        if checkpoint.catalog().is_made(number) {
-            let scan = Scan::of_made(checkpoint, number, unit)?;
-            return Ok(Self { units: scan.bytes() / unit as u64, scan, unit });
-        }
-        let placement = checkpoint.catalog().placement(number)?;
+        let placement = match one_piece(checkpoint, number)? {
+            Ok(placement) => placement,
+            Err(recipe) => {
+                let scan = Scan::of_pieces(checkpoint, recipe, unit)?;
+                return Ok(Self { units: scan.bytes() / unit as u64, scan, unit });
+            }
+        };
         // Elements of less than a byte are in C order, and in no other.
         let item = if placement.is_dense() { unit } else { placement.dtype.bytes().unwrap_or(1) };
         let scan = Scan::in_any_order(checkpoint, &placement, item)?;
@@ -54,7 +56,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Whether all of it is in memory.
-    pub fn is_made(&self) -> bool {
+    pub fn is_in_memory(&self) -> bool {
         self.scan.is_in_memory()
     }
 

@@ -135,7 +135,7 @@ impl Catalog {
     /// If there is no weight of this number.
     pub fn placement(&self, number: usize) -> Result<Placement> {
         let info = self.table().get(number);
-        if self.is_made(number) {
+        if self.is_composed(number) {
             let fault = Diagnostic::new(rules::NAMES_CONVERSION, "it is made of several parts of the files".to_owned());
             let path = &self.files()[info.file as usize].path;
             return Err(fault.tensor(info.name).path(path).help("Load it with load() or data()").unsupported());

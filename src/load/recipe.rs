@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::placement::Placement;
 use super::wanted::{Conversion, Wanted};
 use crate::buffer::{Axis, Index, axes, checked_size, row_major};
 use crate::device::Device;
@@ -52,6 +53,27 @@ impl From<Wanted> for Recipe {
     fn from(wanted: Wanted) -> Self {
         let (dtype, shape, device) = (wanted.dtype, wanted.shape.clone(), wanted.device);
         Self { pieces: vec![Piece { start: vec![0; shape.len()], wanted }], ..Self::empty(dtype, device, shape) }
+    }
+}
+
+/// What is to be read: a tensor of one piece, or of several.
+#[derive(Debug)]
+pub enum Request {
+    /// A piece, which is the whole tensor.
+    One(Wanted),
+    /// Several; or one that is put into another order.
+    Composed(Recipe),
+}
+
+impl From<Wanted> for Request {
+    fn from(wanted: Wanted) -> Self {
+        Self::One(wanted)
+    }
+}
+
+impl From<Recipe> for Request {
+    fn from(recipe: Recipe) -> Self {
+        recipe.into_one().map_or_else(Self::Composed, Self::One)
     }
 }
 
@@ -312,6 +334,16 @@ impl Recipe {
         self.pieces.iter().map(|piece| &piece.wanted)
     }
 
+    /// Where its pieces are.
+    pub(crate) fn placements(&self) -> impl Iterator<Item = &Placement> {
+        self.wanted().map(|one| &one.placement)
+    }
+
+    /// Where it is, if it is one piece that is taken as it is.
+    pub(crate) fn as_stored(&self) -> Option<&Placement> {
+        self.one().filter(|one| one.is_unchanged()).map(|one| &one.placement)
+    }
+
     pub(super) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
@@ -337,7 +369,7 @@ impl Recipe {
     }
 
     /// The one piece that it is.
-    pub(super) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
+    pub(crate) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
             [piece]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inflate::Deflated;
 use super::placement::{Placement, Swap};
+use super::recipe::Recipe;
 use super::slice::{FileRuns, rises};
 use super::tensor;
 use crate::buffer::{Buffer, Runs, gather_some};
@@ -21,6 +22,8 @@ use crate::workers::{self, Interrupt, WORKERS};
 
 /// Of elements that overlap, so that they are more than the file has, so many are taken.
 const FIRST_OF_OVERLAPPING: u64 = 1 << 20;
+/// A tensor of several pieces that has no more bytes is in memory as a whole.
+const WHOLE: u64 = 16 << 20;
 /// Tensors of fewer bytes are not worth the way to other threads.
 const ALONE: u64 = 1 << 20;
 
@@ -57,6 +60,8 @@ enum Bytes<'a> {
     Memory(Buffer),
     /// What fills a part with the bytes from an offset on.
     Elements(&'a ReadElements<'a>),
+    /// Several pieces of files.
+    Pieces(&'a Checkpoint, Recipe),
 }
 
 impl fmt::Debug for Bytes<'_> {
@@ -66,6 +71,7 @@ impl fmt::Debug for Bytes<'_> {
             Self::Deflated(..) => "Deflated",
             Self::Memory(_) => "Memory",
             Self::Elements(_) => "Elements",
+            Self::Pieces(..) => "Pieces",
         })
     }
 }
@@ -77,10 +83,10 @@ impl<'a> Scan<'a> {
     /// If there is no weight of this number.
     pub(crate) fn once_of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Self> {
         let unit = group_bytes(checkpoint.catalog().table().get(number).element);
-        if checkpoint.catalog().is_made(number) {
-            return Self::of_made(checkpoint, number, unit);
-        }
-        let placement = checkpoint.catalog().placement(number)?;
+        let placement = match one_piece(checkpoint, number)? {
+            Ok(placement) => placement,
+            Err(recipe) => return Self::of_pieces(checkpoint, recipe, unit),
+        };
         let (shape, strides) = c_order(&placement, unit);
         let (shape, strides, repeats) = once(&shape, &strides);
         let shape = first_of(shape, &strides);
@@ -100,15 +106,23 @@ impl<'a> Scan<'a> {
     /// If there is no weight of this number.
     pub(crate) fn of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Option<Self>> {
         let unit = group_bytes(checkpoint.catalog().table().get(number).element);
-        if checkpoint.catalog().is_made(number) {
-            return Self::of_made(checkpoint, number, unit).map(Some);
+        match one_piece(checkpoint, number)? {
+            Ok(placement) => Self::in_order(checkpoint, &placement, unit),
+            Err(recipe) => Self::of_pieces(checkpoint, recipe, unit).map(Some),
         }
-        Self::in_order(checkpoint, &checkpoint.catalog().placement(number)?, unit)
     }
 
-    /// The same of weight number `number` that is made of others: it is in memory as a whole.
-    pub(super) fn of_made(checkpoint: &'a Checkpoint, number: usize, unit: usize) -> Result<Self> {
-        Ok(Self::of_tensor(checkpoint.tensor(number)?.contiguous(checkpoint.interrupt())?, unit))
+    /// The same of a tensor of several pieces, or one that is converted on its way. It is in memory as a whole if it is short, or if parts of it would
+    /// take much more than is wanted of them.
+    pub(super) fn of_pieces(checkpoint: &'a Checkpoint, recipe: Recipe, unit: usize) -> Result<Self> {
+        let bytes = recipe.size()? as u64;
+        let item = recipe.dtype().bytes();
+        if bytes <= WHOLE || !recipe.has_windows() || !item.is_some_and(|item| unit.is_multiple_of(item)) {
+            return Ok(Self::of_tensor(checkpoint.composed(recipe)?.contiguous(checkpoint.interrupt())?, unit));
+        }
+        let (bytes, units) = (Bytes::Pieces(checkpoint, recipe), bytes / unit as u64);
+        let (shape, strides) = (vec![units as i64], vec![1]);
+        Ok(Self { bytes, first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 })
     }
 
     /// The elements of a tensor in memory that lie in C order without gaps.
@@ -244,7 +258,7 @@ impl<'a> Scan<'a> {
     pub(super) fn check_unchanged(&self) -> Result<()> {
         match &self.bytes {
             Bytes::File(file, _) => file.check_unchanged(),
-            Bytes::Deflated(..) | Bytes::Memory(_) | Bytes::Elements(_) => Ok(()),
+            Bytes::Deflated(..) | Bytes::Memory(_) | Bytes::Elements(_) | Bytes::Pieces(..) => Ok(()),
         }
     }
 
@@ -268,6 +282,9 @@ impl<'a> Scan<'a> {
             }
             Bytes::Deflated(..) => return Err(Error::Argument("what is compressed is read in its order".into())),
             Bytes::Elements(read) => read((units.start * self.unit) as u64, out, interrupt),
+            Bytes::Pieces(checkpoint, recipe) => {
+                recipe.read_window(checkpoint, (units.start * self.unit) as u64, out, interrupt)
+            }
             Bytes::Memory(whole) => self.gather(&**whole.storage(), units, out, interrupt),
         }?;
         self.swap.apply(out);
@@ -338,6 +355,15 @@ impl<'a> Scan<'a> {
             start..start + len
         })
     }
+}
+
+/// Where weight number `number` lies, if it is one piece that is taken as it is; otherwise what it is made of.
+pub(super) fn one_piece(checkpoint: &Checkpoint, number: usize) -> Result<std::result::Result<Placement, Recipe>> {
+    Ok(match checkpoint.catalog().recipe(number, None)?.into_one() {
+        Ok(one) if one.is_unchanged() => Ok(one.placement),
+        Ok(one) => Err(one.into()),
+        Err(recipe) => Err(recipe),
+    })
 }
 
 /// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.

@@ -371,7 +371,7 @@ impl Shared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left.saturating_sub(waits));
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = Layout::of_recipes(checkpoint, wanted, TensorMemory::Own, &given, options);
+        let layout = Layout::new(checkpoint, wanted, TensorMemory::Own, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
         layout.keep_pinned_to(reading.on_the_way)?;
         if let Some(digests) = &reading.digests {

@@ -132,6 +132,11 @@ impl Wanted {
         Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None, device: Device::Cpu }
     }
 
+    /// Whether it is what the file has, all of it, or elements that strides lead to.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.conversion == Conversion::Nothing && self.cut.is_none()
+    }
+
     /// The bytes of the result.
     pub(super) fn size(&self) -> Result<usize> {
         checked_size(self.dtype, &self.shape)

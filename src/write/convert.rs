@@ -12,7 +12,8 @@ use crate::buffer::{self, Buffer, Index};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Error, Result};
 use crate::load::{
-    Layout, LoadOptions, Placement, Recipe, Region, Scan, Segment, TensorMemory, Transform, Wanted, region_shape,
+    Conversion, Layout, LoadOptions, Placement, Recipe, Region, Scan, Segment, TensorMemory, Transform, Wanted,
+    region_shape,
 };
 use crate::rules;
 use crate::source::store::{is_url, parent};
@@ -68,13 +69,8 @@ impl Item {
     }
 
     /// What is read of the tensor, before it goes into blocks.
-    fn wanted(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Wanted> {
-        let catalog = checkpoint.catalog();
-        let wanted = catalog.wanted(self.number, steps.dtype())?;
-        match &self.region {
-            Some(region) => catalog.cut(wanted, self.number, region),
-            None => Ok(wanted),
-        }
+    fn recipe(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Recipe> {
+        checkpoint.catalog().request(self.number, steps.dtype(), self.region.as_ref(), false)
     }
 }
 
@@ -200,16 +196,18 @@ impl Work<'_> {
     fn write(&self, item: &Item, steps: Steps, alone: Option<&mut Scratch>, interrupt: Interrupt<'_>) -> Result<()> {
         let (Self { writer, checkpoint, done }, Item { number, tensor, .. }) = (*self, item);
         let bytes = tensor.bytes()?;
-        if checkpoint.catalog().is_made(*number) {
-            return self.write_made(item, steps, interrupt);
-        }
-        let wanted = item.wanted(checkpoint, steps)?;
-        if wanted.cut.is_some() {
-            let whole = take(checkpoint, wanted.into(), steps, interrupt)?;
-            writer.write_part(&tensor.name, 0, &whole, interrupt)?;
-            done.fetch_add(bytes, Ordering::Relaxed);
-            return Ok(());
-        }
+        let recipe = item.recipe(checkpoint, steps)?;
+        let wanted = match recipe.into_one() {
+            Ok(one) if is_scanned(&one, steps) => one,
+            Ok(one) if one.cut.is_none() => return self.write_pieces(item, &one.into(), steps, interrupt),
+            Ok(one) => {
+                let whole = take(checkpoint, one.into(), steps, interrupt)?;
+                writer.write_part(&tensor.name, 0, &whole, interrupt)?;
+                done.fetch_add(bytes, Ordering::Relaxed);
+                return Ok(());
+            }
+            Err(recipe) => return self.write_pieces(item, &recipe, steps, interrupt),
+        };
         let placement = wanted.placement;
         if steps.are_none() && self.copy(&tensor.name, &placement, interrupt)? {
             return Ok(());
@@ -228,11 +226,9 @@ impl Work<'_> {
         steps.write(&scan, tensor, writer, alone, done, interrupt)
     }
 
-    /// Writes one tensor that is made of others, some rows at a time.
-    fn write_made(&self, item: &Item, steps: Steps, interrupt: Interrupt<'_>) -> Result<()> {
-        let Item { number, region, tensor } = item;
-        let recipe = self.checkpoint.catalog().recipe(*number, steps.dtype())?;
-        let recipe = region.as_ref().map_or(Ok(recipe.clone()), |region| recipe.region(region))?;
+    /// Writes one tensor of several pieces, some rows at a time.
+    fn write_pieces(&self, item: &Item, recipe: &Recipe, steps: Steps, interrupt: Interrupt<'_>) -> Result<()> {
+        let tensor = &item.tensor;
         let rows = recipe.shape().first().copied().unwrap_or(1);
         let bytes = tensor.bytes()?;
         let row = (bytes / (rows.max(1) as u64)).max(1);
@@ -278,9 +274,15 @@ impl Work<'_> {
     }
 }
 
-/// A tensor of whose rows parts are wanted, or one that is made, in memory as a whole.
+/// Whether the elements of a tensor of one piece are read in parts, as they are, and then go through the steps.
+fn is_scanned(one: &Wanted, steps: Steps) -> bool {
+    let is_parted = one.placement.is_dense() || one.placement.dtype.bytes() == Some(steps.unit().1);
+    one.cut.is_none() && is_parted && !matches!(one.conversion, Conversion::Add { .. })
+}
+
+/// A tensor of whose rows parts are wanted, or one of several pieces, in memory as a whole.
 fn take(checkpoint: &Checkpoint, recipe: Recipe, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
-    let layout = Layout::of_recipes(checkpoint, vec![recipe], TensorMemory::Own, &[], &LoadOptions::default())?;
+    let layout = Layout::new(checkpoint, vec![recipe], TensorMemory::Own, &[], &LoadOptions::default())?;
     let (taken, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     let taken = taken.into_iter().next().ok_or(Error::Interrupted)?;
     match steps.encoding {

@@ -8,7 +8,7 @@ use max_weights::checkpoint::{Catalog, Checkpoint};
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Recipe, Region, TensorMemory, Wanted, check_digests, digests};
+use max_weights::load::{Layout, LoadOptions, Recipe, Region, TensorMemory, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
 use max_weights::workers::{self, Interrupt, now_and_then};
@@ -47,50 +47,17 @@ impl Asked {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Layout, Error> {
-        let catalog = checkpoint.catalog();
-        if self.numbers.iter().any(|&number| catalog.is_made(number)) {
-            return Layout::of_recipes(checkpoint, self.recipes(catalog, options.whole)?, memory, outs, options);
-        }
-        Layout::new(checkpoint, self.wanted(catalog, options.whole)?, memory, outs, options)
+        Layout::new(checkpoint, self.recipes(checkpoint.catalog(), options.whole)?, memory, outs, options)
     }
 
-    /// The same as recipes, for weights that may be made of others.
+    /// The same in the words of the core.
     pub(crate) fn recipes(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Recipe>, Error> {
         let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
-        let recipes = asked.map(|(((&number, &dtype), region), &device)| {
-            if !catalog.is_made(number) {
-                return one_wanted(catalog, number, dtype, region.as_ref(), device, whole).map(Recipe::from);
-            }
-            let recipe = catalog.recipe(number, dtype)?;
-            let cut = region.as_ref().map_or(Ok(recipe.clone()), |region| recipe.region(region))?;
-            Ok(cut.on(device))
-        });
-        recipes.collect()
-    }
-
-    /// The same in the words of the core, for weights that are not.
-    pub(crate) fn wanted(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Wanted>, Error> {
-        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
-        let wanted = asked.map(|(((&number, &dtype), region), &device)| {
-            one_wanted(catalog, number, dtype, region.as_ref(), device, whole)
-        });
-        wanted.collect()
-    }
-}
-
-fn one_wanted(
-    catalog: &Catalog,
-    number: usize,
-    dtype: Option<DType>,
-    region: Option<&Region>,
-    device: Device,
-    whole: bool,
-) -> Result<Wanted, Error> {
-    let one = Wanted { device, ..catalog.wanted(number, dtype)? };
-    match region {
-        Some(region) if whole => catalog.cut_of_whole(one, number, region),
-        Some(region) => catalog.cut(one, number, region),
-        None => Ok(one),
+        asked
+            .map(|(((&number, &dtype), region), &device)| {
+                Ok(catalog.request(number, dtype, region.as_ref(), whole)?.on(device))
+            })
+            .collect()
     }
 }
 

@@ -173,7 +173,7 @@ impl RankPlan {
             let reads = self.plan.round(number, rank)?.reads;
             let extents: Vec<_> = reads.iter().flat_map(|(_, _, extents)| extents.iter().cloned()).collect();
             let recipes = self.plan.recipes(&checkpoint, &self.numbers, &extents)?;
-            let layout = Layout::of_recipes(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
+            let layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
             let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?;
             let mut read = read.into_iter();
             let mut units: Vec<Vec<Tensor>> = Vec::with_capacity(reads.len());

@@ -178,7 +178,7 @@ fn take(
         let layout = Layout::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
         layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
     } else {
-        checkpoint.take(placements)?
+        checkpoint.take(placements.map(|placement| placement.map(Wanted::as_it_is)))?
     };
     for (bytes, (number, _)) in read.into_iter().zip(&wanted) {
         taken[*number] = Some(bytes);

@@ -71,7 +71,7 @@ impl Catalog {
     }
 
     /// Whether the weight of this number is made of others, and no array of a file stands for it.
-    pub fn is_made(&self, number: usize) -> bool {
+    pub fn is_composed(&self, number: usize) -> bool {
         self.made(number).is_some()
     }
 
@@ -154,7 +154,7 @@ struct Weights<'a> {
 impl Weights<'_> {
     fn push_same(&mut self, number: usize, name: Option<&str>) -> Result<()> {
         let info = self.of.table.get(number);
-        if self.of.is_made(number) {
+        if self.of.is_composed(number) {
             self.made.insert(self.table.len() as u32, Made::Same(number as u32));
         }
         self.table.push(&TensorInfo { name: name.unwrap_or(info.name), ..info })

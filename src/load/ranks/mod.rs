@@ -26,6 +26,7 @@ use self::moves::Part;
 use self::owners::{NOBODY, Owners};
 use self::unit::{Piece, Unit};
 use super::cut::Region;
+use super::placement::{Placement, Transform};
 use crate::checkpoint::Catalog;
 use crate::error::{Error, Result};
 use crate::tensor::Element;
@@ -79,12 +80,7 @@ impl Member {
     pub fn of(catalog: &Catalog, number: usize, sharing: Sharing) -> Result<Self> {
         let info = catalog.table().get(number);
         let mut shape = info.shape.to_vec();
-        if catalog.is_made(number) {
-            let recipe = catalog.recipe(number, None)?;
-            let bytes = recipe.dtype().bytes().unwrap_or(1) as u64;
-            return Self::new(recipe.shape().iter().map(|&dim| dim as u64).collect(), (1, bytes), None, sharing);
-        }
-        let placement = catalog.placement(number)?;
+        let recipe = catalog.recipe(number, None)?;
         let unit = match info.element {
             Element::Packed(encoding) => (encoding.elements_per_block() as u64, encoding.bytes_per_block() as u64),
             Element::Plain(dtype) => {
@@ -93,12 +89,13 @@ impl Member {
             }
             Element::Torch(dtype) => (1, dtype.bytes()),
             Element::Unknown(_) | Element::NoArray(..) => {
-                shape = vec![placement.len];
+                shape = vec![recipe.size()? as u64];
                 (1, 1)
             }
         };
-        let as_it_lies = placement.segment.transform == super::Transform::default() && placement.is_dense();
-        let place = as_it_lies.then(|| (placement.segment.file, placement.segment.span.start() + placement.start));
+        let is_stored = |place: &&Placement| place.segment.transform == Transform::default() && place.is_dense();
+        let place = recipe.as_stored().filter(is_stored);
+        let place = place.map(|place| (place.segment.file, place.segment.span.start() + place.start));
         Self::new(shape, unit, place, sharing)
     }
 }

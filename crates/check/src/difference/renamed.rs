@@ -79,7 +79,7 @@ fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) 
 /// SHA-256 of the elements of each tensor; `None` of what no array of the file stands for, and of elements that lie over each other too often.
 fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
     let (catalog, wanted) = (checkpoint.catalog(), Wanted { hash: true, ..Wanted::default() });
-    let is_array = |(_, number): &(usize, usize)| catalog.is_made(*number) || catalog.placement(*number).is_ok();
+    let is_array = |(_, number): &(usize, usize)| catalog.is_composed(*number) || catalog.placement(*number).is_ok();
     let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().filter(is_array).collect();
     order.sort_by_key(|&(_, number)| {
         let info = catalog.table().get(number);

@@ -107,7 +107,7 @@ pub(super) fn compare(
             continue;
         }
         match opened(a, b, *pair, *position)? {
-            Ok(work) if work.a.is_made() || work.b.is_made() => {
+            Ok(work) if work.a.is_in_memory() || work.b.is_in_memory() => {
                 run(a, b, pairs, vec![work], rule, counter, interrupt, &mut outcomes)?;
             }
             Ok(work) => batch.push(work),
