@@ -2,11 +2,15 @@
 
 mod element;
 mod extent;
+mod region;
 mod table;
 mod torch_dtype;
 
 pub use element::{Element, NoArray};
 pub use extent::{Extent, extent};
+pub use region::{
+    AxisRanges, Move, Region, RegionBytes, axis_ranges, coalesced, covered, overlap, region_shape, select, whole_axes,
+};
 pub use table::TensorTable;
 pub use torch_dtype::TorchDType;
 
