@@ -8,9 +8,8 @@ mod torch_dtype;
 
 pub use element::{Element, NoArray};
 pub use extent::{Extent, extent};
-pub use region::{
-    AxisRanges, Move, Region, RegionBytes, axis_ranges, coalesced, covered, overlap, region_shape, select, whole_axes,
-};
+pub use region::{AxisRanges, Move, Region, RegionBytes, axis_ranges, region_shape};
+pub(crate) use region::{coalesced, covered, overlap, select, whole_axes};
 pub use table::TensorTable;
 pub use torch_dtype::TorchDType;
 

@@ -24,7 +24,7 @@ pub fn region_shape(whole: &[u64], region: &Region) -> Vec<u64> {
 }
 
 /// All of every axis.
-pub fn whole_axes(shape: &[u64]) -> AxisRanges {
+pub(crate) fn whole_axes(shape: &[u64]) -> AxisRanges {
     shape.iter().map(|&size| std::iter::once(0..size).collect()).collect()
 }
 
@@ -51,13 +51,13 @@ pub fn axis_ranges(shape: &[u64], region: &Region) -> Result<AxisRanges> {
 }
 
 /// What two ranges have in common.
-pub fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
 }
 
 /// The same ranges in the same order, without empty ones, and each that continues the one before as one with it.
-pub fn coalesced(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn coalesced(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut coalesced: Vec<Range<u64>> = Vec::new();
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         match coalesced.last_mut() {
@@ -69,7 +69,7 @@ pub fn coalesced(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>
 }
 
 /// The ranges that these cover, in rising order, with gaps of up to `gap` between them.
-pub fn covered(ranges: impl IntoIterator<Item = Range<u64>>, gap: u64) -> Vec<Range<u64>> {
+pub(crate) fn covered(ranges: impl IntoIterator<Item = Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, last| {
@@ -83,7 +83,7 @@ pub fn covered(ranges: impl IntoIterator<Item = Range<u64>>, gap: u64) -> Vec<Ra
 }
 
 /// Of ranges that are joined, those that positions of the whole stand for.
-pub fn select(ranges: &[Range<u64>], positions: &Range<u64>) -> Vec<Range<u64>> {
+pub(crate) fn select(ranges: &[Range<u64>], positions: &Range<u64>) -> Vec<Range<u64>> {
     let mut before = 0;
     coalesced(ranges.iter().map(|range| {
         let own = before..before + length(range);

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::ranks::{Broadcast, Member, Mesh, Move, Plan, Runs, Sharing, Sizes, Split};
+use max_weights::load::ranks::{Broadcast, Member, Mesh, Move, Plan, Sharing, Sizes, Split};
 use max_weights::load::{Layout, LoadOptions, TensorMemory};
 use max_weights::memory::Identity;
+use max_weights::tensor::{AxisRanges, Region};
 use max_weights::text;
 use max_weights::workers::now_and_then;
 use pyo3::prelude::*;
@@ -121,7 +122,7 @@ impl RankPlan {
         };
         let part = |at: usize| self.plan.part_of_rank(at, rank).map_err(|error| named(at, error));
         let parts = detached(py, || (0..self.numbers.len()).map(part).collect::<Result<Vec<_>, Error>>())?;
-        let part = |(bytes, runs): (u64, Runs)| {
+        let part = |(bytes, runs): (u64, AxisRanges)| {
             (bytes, runs.into_iter().map(|runs| runs.into_iter().map(|run| (run.start, run.end)).collect()).collect())
         };
         Ok(parts.into_iter().map(|one| one.map(part)).collect())
@@ -225,7 +226,7 @@ pub(crate) fn ranges_in_mesh(
     Ok(ranges)
 }
 
-fn region(cut: Option<PythonCut>) -> Option<max_weights::load::Region> {
+fn region(cut: Option<PythonCut>) -> Option<Region> {
     let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
     cut.map(|cut| cut.into_iter().map(|(axis, cut)| (axis, ranges(cut))).collect())
 }

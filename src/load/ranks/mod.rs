@@ -6,7 +6,6 @@
 //! times tensors entries.
 
 mod mesh;
-mod moves;
 mod owners;
 mod replicas;
 mod round;
@@ -16,19 +15,17 @@ use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-pub use mesh::{ABSENT, Mesh, Runs, Split};
-pub use moves::Move;
+pub use mesh::{ABSENT, Mesh, Split};
 pub use replicas::{Owned, Written};
 pub use round::{Broadcast, Round};
 pub use unit::{Extent, Source};
 
-use self::moves::Part;
 use self::owners::{NOBODY, Owners};
 use self::unit::{Piece, Unit};
-use super::cut::Region;
 use crate::checkpoint::Catalog;
 use crate::error::{Error, Result};
-use crate::tensor::Element;
+pub use crate::tensor::Move;
+use crate::tensor::{AxisRanges, Element, Region, RegionBytes, axis_ranges, whole_axes};
 
 /// Who has which part of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +63,6 @@ impl Member {
             (Some(bytes), Some(_)) => Ok(Self { shape, unit: (unit.0.max(1), unit.1), bytes, place, sharing }),
             _ => Err(Error::Argument(format!("a tensor of the shape {shape:?} is too large"))),
         }
-    }
-
-    fn whole(&self) -> Runs {
-        self.shape.iter().map(|&size| std::iter::once(0..size).collect()).collect()
     }
 
     /// Weight number `number` of a catalog.
@@ -207,48 +200,31 @@ impl Plan {
     }
 
     /// The ranges of each axis of a tensor that a rank has; `None` if it has none.
-    fn runs(&self, member: &Member, rank: u32) -> Result<Option<Runs>> {
-        let mut runs = member.whole();
-        match &member.sharing {
-            Sharing::Everyone => {}
+    fn ranges(&self, member: &Member, rank: u32) -> Result<Option<AxisRanges>> {
+        let part = match &member.sharing {
             Sharing::Mesh(mesh) => return Ok(self.meshes[*mesh].runs(rank, &member.shape)),
             Sharing::Parts(parts) => {
-                let part = self.part_of.get(rank as usize).and_then(|&part| parts.get(part as usize));
-                for (axis, ranges) in part.into_iter().flatten().flatten() {
-                    let size = member.shape.get(*axis).copied().unwrap_or(0);
-                    if ranges.iter().any(|range| range.start > range.end || range.end > size) {
-                        let shape = &member.shape;
-                        let cause = format!("a tensor of the shape {shape:?} has no {ranges:?} on axis {axis}");
-                        return Err(Error::Argument(cause));
-                    }
-                    if let Some(own) = runs.get_mut(*axis) {
-                        own.clone_from(ranges);
-                    }
-                }
+                self.part_of.get(rank as usize).and_then(|&part| parts.get(part as usize)?.as_ref())
             }
-        }
-        Ok(Some(runs))
+            Sharing::Everyone => None,
+        };
+        part.map_or_else(|| Ok(whole_axes(&member.shape)), |part| axis_ranges(&member.shape, part)).map(Some)
     }
 
     /// The same in bytes.
-    fn part(&self, member: &Member, rank: u32) -> Result<Option<Part>> {
-        let Some(runs) = self.runs(member, rank)? else { return Ok(None) };
-        // What is whole is so whatever its elements are.
-        if runs == member.whole() {
-            let all: Runs = vec![std::iter::once(0..member.bytes).collect()];
-            return Part::new(&[member.bytes], (1, 1), &all).map(Some);
-        }
-        Part::new(&member.shape, member.unit, &runs).map(Some)
+    fn part(&self, member: &Member, rank: u32) -> Result<Option<RegionBytes>> {
+        let ranges = self.ranges(member, rank)?;
+        ranges.map(|ranges| RegionBytes::new(&member.shape, member.unit, &ranges)).transpose()
     }
 
     /// What a rank has of a tensor: how many bytes, and the ranges of each axis; `None` if it is no rank of the tensor's mesh.
     ///
     /// # Errors
     /// A part that elements which are stored together do not allow.
-    pub fn part_of_rank(&self, member: usize, rank: u32) -> Result<Option<(u64, Runs)>> {
+    pub fn part_of_rank(&self, member: usize, rank: u32) -> Result<Option<(u64, AxisRanges)>> {
         let Some(member) = self.members.get(member) else { return Ok(None) };
-        let bytes = self.part(member, rank)?.map(|part| part.bytes);
-        Ok(bytes.zip(self.runs(member, rank)?))
+        let bytes = self.part(member, rank)?.map(|part| part.bytes());
+        Ok(bytes.zip(self.ranges(member, rank)?))
     }
 
     /// What the plan costs. Where parts are uneven, what is exchanged is about right.

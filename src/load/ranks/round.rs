@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::Plan;
-use super::moves::{Move, Part};
 use super::owners::NOBODY;
 use super::unit::{Extent, Source};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::load::{Placement, Recipe, Segment, Transform, Wanted};
-use crate::tensor::Span;
+use crate::tensor::{Move, RegionBytes, Span};
 
 /// A unit of this size that everyone needs is broadcast; smaller ones go with what is sent to each.
 const BROADCAST: u64 = 256 << 10;
@@ -128,7 +127,7 @@ impl Plan {
 /// Parts of tensors that were worked out for this round.
 struct Parts<'a> {
     plan: &'a Plan,
-    of: BTreeMap<(u32, u32), Option<Part>>,
+    of: BTreeMap<(u32, u32), Option<RegionBytes>>,
 }
 
 impl Parts<'_> {

@@ -89,7 +89,7 @@ fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
     parts
 }
 
-fn expected(member: &Member, runs: Option<&Runs>, start: u64) -> Vec<u8> {
+fn expected(member: &Member, runs: Option<&AxisRanges>, start: u64) -> Vec<u8> {
     let Some(runs) = runs else { return Vec::new() };
     let mut all = vec![0u64];
     for (&size, runs) in member.shape.iter().zip(runs) {
@@ -139,7 +139,7 @@ proptest! {
         let made = run(&plan);
         for (number, member) in members.iter().enumerate() {
             for rank in 0..world {
-                let whole: Runs = member.shape.iter().map(|&size| vec![0..size]).collect();
+                let whole: AxisRanges = member.shape.iter().map(|&size| vec![0..size]).collect();
                 let runs = match &member.sharing {
                     Sharing::Everyone => Some(whole),
                     Sharing::Mesh(mesh) => meshes[*mesh].runs(rank, &member.shape),
