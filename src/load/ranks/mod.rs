@@ -253,42 +253,57 @@ impl Plan {
     }
 }
 
+/// What a record of a plan is about.
+#[derive(Clone, Copy)]
+enum Fact {
+    Version,
+    UnitBytes,
+    RoundBytes,
+    PartOfRank,
+    NodeOfRank,
+    Mesh,
+    Tensor,
+    Place,
+    Axis,
+    Whole,
+    Part,
+    CutAxis,
+    Range,
+}
+
+/// A hash of everything that a plan is a function of, as a packed array of records of one size. The first number of each says what it is about: no two
+/// plans are the same records, whatever they leave out.
 fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], sizes: Sizes) -> [u8; 32] {
     let mut hash = Sha256::new();
-    let mut add = |numbers: &mut dyn Iterator<Item = u64>| {
-        let mut count = 0u64;
-        for number in numbers {
-            hash.update(number.to_le_bytes());
-            count += 1;
-        }
-        hash.update(count.to_le_bytes());
+    let mut add = |fact: Fact, numbers: &[u64]| {
+        let mut record = [0; 5];
+        record[0] = fact as u64;
+        record[1..=numbers.len()].copy_from_slice(numbers);
+        hash.update(record.map(u64::to_le_bytes).as_flattened());
     };
-    // Each list is followed by its length, and what may be left out has a number that says whether it is: no two plans are the same numbers.
-    let of_size = |size: Option<u64>| [u64::from(size.is_some()), size.unwrap_or(0)];
-    let version = 3; // of how plans are made
-    add(&mut [version, meshes.len() as u64, members.len() as u64].into_iter());
-    add(&mut [of_size(sizes.unit), of_size(sizes.round)].into_iter().flatten());
-    add(&mut part_of.iter().map(|&number| u64::from(number)));
-    add(&mut nodes.iter().map(|&number| u64::from(number)));
+    add(Fact::Version, &[4]); // of how plans are made
+    sizes.unit.iter().for_each(|&bytes| add(Fact::UnitBytes, &[bytes]));
+    sizes.round.iter().for_each(|&bytes| add(Fact::RoundBytes, &[bytes]));
+    part_of.iter().for_each(|&part| add(Fact::PartOfRank, &[part.into()]));
+    nodes.iter().for_each(|&node| add(Fact::NodeOfRank, &[node.into()]));
     for mesh in meshes {
-        add(&mut mesh.numbers());
+        // They begin with their lengths.
+        mesh.numbers().collect::<Vec<u64>>().chunks(4).for_each(|numbers| add(Fact::Mesh, numbers));
     }
-    for member in members {
-        let (file, offset) = member.place.map_or((u64::MAX, 0), |(file, offset)| (u64::from(file), offset));
-        add(&mut member.shape.iter().copied().chain([member.unit.0, member.unit.1, file, offset]));
-        match &member.sharing {
-            Sharing::Everyone => add(&mut [0].into_iter()),
-            Sharing::Mesh(mesh) => add(&mut [1, *mesh as u64].into_iter()),
-            Sharing::Parts(parts) => {
-                add(&mut [2, parts.len() as u64].into_iter());
-                for part in parts {
-                    // All of a tensor, which is none, and nothing of it, which is an axis without ranges, are not the same.
-                    add(&mut part.iter().map(|axes| axes.len() as u64));
-                    for (axis, ranges) in part.iter().flatten() {
-                        add(&mut [*axis as u64].into_iter());
-                        add(&mut ranges.iter().flat_map(|range| [range.start, range.end]));
-                    }
-                }
+    for Member { shape, unit, place, sharing, .. } in members {
+        let (sharing, mesh, parts) = match sharing {
+            Sharing::Everyone => (0, 0, &[][..]),
+            Sharing::Mesh(mesh) => (1, *mesh as u64, &[][..]),
+            Sharing::Parts(parts) => (2, 0, &**parts),
+        };
+        add(Fact::Tensor, &[unit.0, unit.1, sharing, mesh]);
+        place.iter().for_each(|&(file, offset)| add(Fact::Place, &[file.into(), offset]));
+        shape.iter().for_each(|&size| add(Fact::Axis, &[size]));
+        for part in parts {
+            add(if part.is_some() { Fact::Part } else { Fact::Whole }, &[]);
+            for (axis, ranges) in part.iter().flatten() {
+                add(Fact::CutAxis, &[*axis as u64]);
+                ranges.iter().for_each(|range| add(Fact::Range, &[range.start, range.end]));
             }
         }
     }
