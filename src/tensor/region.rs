@@ -99,7 +99,7 @@ fn length(range: &Range<u64>) -> u64 {
 
 /// The length of all.
 fn total(ranges: &[Range<u64>]) -> u64 {
-    ranges.iter().map(length).sum()
+    ranges.iter().map(length).fold(0, u64::saturating_add)
 }
 
 /// Rows of bytes that go from one place to another.
@@ -196,7 +196,7 @@ impl RegionBytes {
                     region.outer.push(Axis { stride, packed, ranges: ranges.clone() });
                 }
             }
-            packed *= total(&ranges);
+            packed = packed.saturating_mul(total(&ranges));
             stride = stride.saturating_mul(size);
         }
         region.outer.reverse();
@@ -219,7 +219,7 @@ impl RegionBytes {
 
     /// All bytes.
     pub fn bytes(&self) -> u64 {
-        self.rows * self.row_bytes
+        self.rows.saturating_mul(self.row_bytes)
     }
 
     /// How many rows there are.

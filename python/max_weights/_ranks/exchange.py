@@ -104,7 +104,7 @@ class _Action(IntEnum):
     TAKE = 5
 
 
-class _Rows(NamedTuple):
+class _Move(NamedTuple):
     """A record of a round: rows of bytes, where they begin and where they go, and how far one is from the next."""
 
     action: int
@@ -115,13 +115,13 @@ class _Rows(NamedTuple):
     stride: int
     to: int
     to_stride: int
-    count: int
+    rows: int
     size: int
 
     @property
     def bytes(self) -> int:
         """All of their bytes."""
-        return self.count * self.size
+        return self.rows * self.size
 
 
 _RECORD = struct.Struct("<10q")
@@ -131,21 +131,21 @@ class _Round:
     """What this rank does in one round, and the units that it has read for it."""
 
     def __init__(self, packed: bytes) -> None:
-        self._of: dict[int, list[_Rows]] = defaultdict(list)
-        for rows in map(_Rows._make, _RECORD.iter_unpack(packed)):
-            self._of[rows.action].append(rows)
+        self._of: dict[int, list[_Move]] = defaultdict(list)
+        for move in map(_Move._make, _RECORD.iter_unpack(packed)):
+            self._of[move.action].append(move)
         self.units: dict[int, torch.Tensor] = {}
         self.error: Exception | None = None
 
-    def of(self, action: _Action) -> list[_Rows]:
+    def of(self, action: _Action) -> list[_Move]:
         """Return all records of an action."""
         return self._of[action]
 
-    def by_rank(self, action: _Action, ranks: int) -> list[list[_Rows]]:
+    def by_rank(self, action: _Action, ranks: int) -> list[list[_Move]]:
         """Return the same for each rank."""
-        of_ranks: list[list[_Rows]] = [[] for _ in range(ranks)]
-        for rows in self._of[action]:
-            of_ranks[rows.rank].append(rows)
+        of_ranks: list[list[_Move]] = [[] for _ in range(ranks)]
+        for move in self._of[action]:
+            of_ranks[move.rank].append(move)
         return of_ranks
 
 
@@ -253,13 +253,14 @@ class _Runner:
             self._keep(one, units)
             return
         sends, receives = (one.by_rank(action, session.size) for action in (_Action.SEND, _Action.RECEIVE))
-        to, of = ([_STATUS + sum(rows.bytes for rows in peer) for peer in peers] for peers in (sends, receives))
+        to, of = ([_STATUS + sum(move.bytes for move in peer) for peer in peers] for peers in (sends, receives))
         message = torch.empty(sum(to), dtype=torch.uint8, device=device)
         for peer, own in zip(message.split(to), sends, strict=True):
             peer[:_STATUS] = 0
             peer[0] = one.error is not None
-            for rows in own:
-                _copy(peer[_STATUS:], units[rows.unit], rows)
+            body = peer[_STATUS:]
+            for move in own:
+                _copy(body, units[move.unit], move)
         arrived = torch.empty(sum(of), dtype=torch.uint8, device=device)
         work = session.connection.all_to_all(arrived, message, of, to)
         if one.error is None:
@@ -267,8 +268,9 @@ class _Runner:
         session.wait(work)
         self._require_all(arrived, of, one.error)
         for peer, own in zip(arrived.split(of), receives, strict=True):
-            for rows in own:
-                self._put(peer[_STATUS:], rows)
+            body = peer[_STATUS:]
+            for move in own:
+                self._put(body, move)
         self._broadcast(one, units)
 
     def _require_all(self, arrived: torch.Tensor, of: Sequence[int], error: Exception | None) -> None:
@@ -282,17 +284,17 @@ class _Runner:
         raise failures[0].error(session.note) from error
 
     def _broadcast(self, one: _Round, units: dict[int, torch.Tensor]) -> None:
-        in_flight: deque[tuple[dist.Work, torch.Tensor, Sequence[_Rows]]] = deque()
+        in_flight: deque[tuple[dist.Work, torch.Tensor, Sequence[_Move]]] = deque()
         session = self._session
-        takes: dict[int, list[_Rows]] = defaultdict(list)
-        for rows in one.of(_Action.TAKE):
-            takes[rows.unit].append(rows)
+        takes: dict[int, list[_Move]] = defaultdict(list)
+        for move in one.of(_Action.TAKE):
+            takes[move.unit].append(move)
 
         def finish() -> None:
             work, unit, own = in_flight.popleft()
             session.wait(work)
-            for rows in own:
-                self._put(unit, rows)
+            for move in own:
+                self._put(unit, move)
 
         for whole in one.of(_Action.BROADCAST):
             own = takes[whole.unit]
@@ -314,9 +316,9 @@ class _Runner:
         while in_flight:
             finish()
 
-    def _straight(self, own: Sequence[_Rows], length: int) -> torch.Tensor | None:
+    def _straight(self, own: Sequence[_Move], length: int) -> torch.Tensor | None:
         """Return the memory of a tensor that a unit is a piece of, and of which nothing has to be changed later."""
-        if len(own) != 1 or own[0].count != 1 or own[0].size != length:
+        if len(own) != 1 or own[0].rows != 1 or own[0].size != length:
             return None
         target, start = self._targets[own[0].tensor], own[0].to
         if target is None or not target.is_straight:
@@ -325,27 +327,27 @@ class _Runner:
         return memory[start : start + length] if memory.device == self._device else None
 
     def _keep(self, one: _Round, units: dict[int, torch.Tensor]) -> None:
-        for rows in one.of(_Action.KEEP):
-            self._put(units[rows.unit], rows)
+        for move in one.of(_Action.KEEP):
+            self._put(units[move.unit], move)
 
-    def _put(self, source: torch.Tensor, rows: _Rows) -> None:
-        target = self._targets[rows.tensor]
+    def _put(self, source: torch.Tensor, move: _Move) -> None:
+        target = self._targets[move.tensor]
         if target is not None:
-            _copy(target.bytes_on(self._device), source, rows)
-            self._count(rows)
+            _copy(target.bytes_on(self._device), source, move)
+            self._count(move)
 
-    def _count(self, rows: _Rows) -> None:
-        target = self._targets[rows.tensor]
+    def _count(self, move: _Move) -> None:
+        target = self._targets[move.tensor]
         if target is not None:
-            target.add(rows.bytes)
+            target.add(move.bytes)
         if self._progress is not None:
-            self._progress(rows.bytes)
+            self._progress(move.bytes)
 
 
-def _copy(to: torch.Tensor, source: torch.Tensor, rows: _Rows) -> None:
+def _copy(to: torch.Tensor, source: torch.Tensor, move: _Move) -> None:
     """Copy rows of bytes."""
-    place, at, size = (rows.to, rows.to_stride), (rows.start, rows.stride), rows.size
-    if rows.count == 1:
+    place, at, size = (move.to, move.to_stride), (move.start, move.stride), move.size
+    if move.rows == 1:
         to[place[0] : place[0] + size].copy_(source[at[0] : at[0] + size])
         return
     # As larger numbers, where all begins at multiples of these: fewer elements to copy.
@@ -355,5 +357,5 @@ def _copy(to: torch.Tensor, source: torch.Tensor, rows: _Rows) -> None:
             to, source = to.view(dtype), source.view(dtype)
             place, at, size = (place[0] // width, place[1] // width), (at[0] // width, at[1] // width), size // width
             break
-    target = to.as_strided((rows.count, size), (place[1], 1), to.storage_offset() + place[0])
-    target.copy_(source.as_strided((rows.count, size), (at[1], 1), source.storage_offset() + at[0]))
+    target = to.as_strided((move.rows, size), (place[1], 1), to.storage_offset() + place[0])
+    target.copy_(source.as_strided((move.rows, size), (at[1], 1), source.storage_offset() + at[0]))

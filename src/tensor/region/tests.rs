@@ -207,6 +207,7 @@ fn a_region_without_bytes_of_a_shape_without_end_is_nothing() {
         (vec![huge, huge, 0], vec![vec![5..huge], vec![5..huge], vec![]]),
         (vec![huge, 0, huge], vec![vec![1..2], vec![], vec![7..9]]),
         (vec![4, huge], vec![vec![], vec![7..9]]),
+        (vec![huge, 0], vec![vec![0..huge; 5], vec![]]),
     ] {
         let region = RegionBytes::new(&shape, (1, 8), &ranges).expect("a region");
         assert_eq!((region.bytes(), region.span(), region.one_range()), (0, 0..0, Some(0..0)));
