@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::Plan;
-use super::moves::{Move, Part};
 use super::owners::NOBODY;
 use super::unit::{Extent, Source};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::load::{Placement, Recipe, Segment, Transform, Wanted};
-use crate::tensor::Span;
+use crate::tensor::{Move, RegionBytes, Span};
 
 /// A unit of this size that everyone needs is broadcast; smaller ones go with what is sent to each.
 const BROADCAST: u64 = 256 << 10;
@@ -41,6 +40,66 @@ pub struct Broadcast {
     pub len: u64,
     /// What this rank needs of it: rows, by the number of the tensor.
     pub moves: Vec<(u32, Move)>,
+}
+
+/// What a record of a packed round is.
+#[derive(Clone, Copy)]
+enum RoundAction {
+    Read,
+    Send,
+    Receive,
+    Keep,
+    Broadcast,
+    Take,
+}
+
+impl Round {
+    /// All of it but extents, as one array of records of ten little-endian numbers of 64 bits: action, rank, unit, tensor, where the first row begins
+    /// and the bytes to the next, where it goes and the bytes to the next there, rows, and the bytes of each. What an action does not have is 0.
+    ///
+    /// 0. This rank reads a unit of so many bytes.
+    /// 1. Rows of a unit go to a rank: they begin in the unit, and go to a place among all that is sent to it.
+    /// 2. Rows of a tensor's part come from a rank: they begin among all that it sends, and go to the part.
+    /// 3. Rows of a unit of this rank go to its part of a tensor.
+    /// 4. A rank broadcasts a unit of so many bytes.
+    /// 5. Rows of that unit go to the part of a tensor.
+    pub fn packed(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut add = |action: RoundAction, rank: u32, unit: u32, tensor: u32, one: Move| {
+            let [rank, unit, tensor] = [rank, unit, tensor].map(u64::from);
+            let Move { from, from_stride, to, to_stride, rows, len } = one;
+            let record = [action as u64, rank, unit, tensor, from, from_stride, to, to_stride, rows, len];
+            bytes.extend(record.map(u64::to_le_bytes).as_flattened());
+        };
+        let whole = |len| Move { from: 0, from_stride: len, to: 0, to_stride: len, rows: 1, len };
+        for (unit, len, _) in &self.reads {
+            add(RoundAction::Read, 0, *unit, 0, whole(*len));
+        }
+        for (&peer, sent) in &self.sends {
+            let mut to = 0;
+            for (unit, one) in sent {
+                add(RoundAction::Send, peer, *unit, 0, Move { to, to_stride: one.len, ..*one });
+                to += one.bytes();
+            }
+        }
+        for (&peer, received) in &self.receives {
+            let mut from = 0;
+            for (tensor, one) in received {
+                add(RoundAction::Receive, peer, 0, *tensor, Move { from, from_stride: one.len, ..*one });
+                from += one.bytes();
+            }
+        }
+        for (unit, tensor, one) in &self.own {
+            add(RoundAction::Keep, 0, *unit, *tensor, *one);
+        }
+        for Broadcast { unit, owner, len, moves } in &self.broadcasts {
+            add(RoundAction::Broadcast, *owner, *unit, 0, whole(*len));
+            for (tensor, one) in moves {
+                add(RoundAction::Take, *owner, *unit, *tensor, *one);
+            }
+        }
+        bytes
+    }
 }
 
 impl Plan {
@@ -128,7 +187,7 @@ impl Plan {
 /// Parts of tensors that were worked out for this round.
 struct Parts<'a> {
     plan: &'a Plan,
-    of: BTreeMap<(u32, u32), Option<Part>>,
+    of: BTreeMap<(u32, u32), Option<RegionBytes>>,
 }
 
 impl Parts<'_> {

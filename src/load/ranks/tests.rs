@@ -89,7 +89,7 @@ fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
     parts
 }
 
-fn expected(member: &Member, runs: Option<&Runs>, start: u64) -> Vec<u8> {
+fn expected(member: &Member, runs: Option<&AxisRanges>, start: u64) -> Vec<u8> {
     let Some(runs) = runs else { return Vec::new() };
     let mut all = vec![0u64];
     for (&size, runs) in member.shape.iter().zip(runs) {
@@ -139,7 +139,7 @@ proptest! {
         let made = run(&plan);
         for (number, member) in members.iter().enumerate() {
             for rank in 0..world {
-                let whole: Runs = member.shape.iter().map(|&size| vec![0..size]).collect();
+                let whole: AxisRanges = member.shape.iter().map(|&size| vec![0..size]).collect();
                 let runs = match &member.sharing {
                     Sharing::Everyone => Some(whole),
                     Sharing::Mesh(mesh) => meshes[*mesh].runs(rank, &member.shape),
@@ -164,6 +164,55 @@ proptest! {
             prop_assert_eq!(read, tensors + gaps);
         }
     }
+}
+
+#[test]
+fn a_packed_round_has_all_of_it_as_records_of_one_size() {
+    let mesh = Mesh::new(3, vec![0, 1, 2], vec![3], vec![Split::Shard { axis: 1 }]).expect("a mesh");
+    let member = |shape, at, sharing| Member::new(shape, (1, 4), Some((0, at)), sharing).expect("a tensor");
+    let members = vec![member(vec![300, 300], 0, Sharing::Everyone), member(vec![40, 50], 360_000, Sharing::Mesh(0))];
+    let sizes = Sizes { unit: Some(300_000), round: None };
+    let plan = Plan::new(members, vec![mesh], Vec::new(), vec![0; 3], sizes).expect("a plan");
+    let mut actions = [0; 6];
+    for (number, rank) in (0..plan.rounds()).flat_map(|number| (0..3).map(move |rank| (number, rank))) {
+        let round = plan.round(number, rank).expect("a round");
+        let packed = round.packed();
+        assert!(packed.len().is_multiple_of(80));
+        let number_at = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let records: Vec<Vec<u64>> = packed.chunks(80).map(|one| one.chunks(8).map(number_at).collect()).collect();
+        let of = |action: u64| records.iter().filter(move |record| record[0] == action).map(|record| &record[1..]);
+        let ends = |one: &Move| [one.from, one.from_stride, one.to, one.to_stride, one.rows, one.len];
+        let expect = |action, rows: Vec<Vec<u64>>| assert_eq!(of(action).collect::<Vec<_>>(), rows, "{action}");
+        let whole = |len| [0, len, 0, len, 1, len];
+        let record = |first: [u32; 3], ends: [u64; 6]| [&first.map(u64::from)[..], &ends].concat();
+        expect(0, round.reads.iter().map(|(unit, len, _)| record([0, *unit, 0], whole(*len))).collect());
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        for (peer, moves) in &round.sends {
+            let mut at = 0;
+            for (unit, one) in moves {
+                sent.push(record([*peer, *unit, 0], ends(&Move { to: at, to_stride: one.len, ..*one })));
+                at += one.bytes();
+            }
+        }
+        for (peer, moves) in &round.receives {
+            let mut at = 0;
+            for (tensor, one) in moves {
+                received.push(record([*peer, 0, *tensor], ends(&Move { from: at, from_stride: one.len, ..*one })));
+                at += one.bytes();
+            }
+        }
+        expect(1, sent);
+        expect(2, received);
+        expect(3, round.own.iter().map(|(unit, tensor, one)| record([0, *unit, *tensor], ends(one))).collect());
+        let broadcasts = &round.broadcasts;
+        expect(4, broadcasts.iter().map(|one| record([one.owner, one.unit, 0], whole(one.len))).collect());
+        let taken = broadcasts
+            .iter()
+            .flat_map(|one| one.moves.iter().map(|(tensor, rows)| record([one.owner, one.unit, *tensor], ends(rows))));
+        expect(5, taken.collect());
+        (0..6).for_each(|action| actions[action as usize] += of(action).count());
+    }
+    assert!(actions.iter().all(|count| *count > 0), "{actions:?}");
 }
 
 fn model(world: u32, layers: u64, sharing: impl Fn(usize) -> Sharing) -> Vec<Member> {
