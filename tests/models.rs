@@ -2,8 +2,8 @@
 //! `crate::sync`.
 //!
 //! Not here: memory that is ordered wrongly behind a pointer, which `loom` does not see and ThreadSanitizer does (`make sanitize`); threads that
-//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); the pool of threads, which is only
-//! ever tried for and never waited for; a real fork (`fork_lock.rs`), which stands here for threads that ask as another process.
+//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); a real fork (`fork_lock.rs`), which
+//! stands here for threads that ask as another process.
 
 #![cfg(not(windows))] // loom ends its coroutines by panics, which abort on their stacks there (x86_64-pc-windows-gnu, under Wine)
 #![allow(unsafe_code)] // the crate's files
@@ -11,17 +11,36 @@
 
 use std::time::Duration;
 
+use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use self::fork::ForkMutex;
+use self::lane::{Helpers, Lane};
 use self::pool::{HasSize, Pool};
-use self::team::Team;
 
 mod sync {
+    use std::io;
+
+    use loom::sync::atomic::{AtomicBool, Ordering};
+
+    pub(crate) use super::fork::ForkMutex;
     pub(crate) use loom::sync::atomic::AtomicPtr;
-    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    loom::lazy_static! {
+        /// Whether threads can be started.
+        pub(crate) static ref SPAWNS: AtomicBool = AtomicBool::new(true);
+    }
+
+    pub(crate) fn spawn(_: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        if !SPAWNS.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        loom::thread::spawn(work);
+        Ok(())
+    }
 
     loom::thread_local! {
         /// The process that a thread belongs to.
@@ -38,13 +57,13 @@ mod sync {
     pub(crate) use const_fn;
 }
 
-#[path = "../src/memory/fork.rs"]
+#[path = "../src/sync/fork.rs"]
 #[allow(unreachable_pub)]
 mod fork;
+#[path = "../src/sync/lane.rs"]
+mod lane;
 #[path = "../src/memory/pool.rs"]
 mod pool;
-#[path = "../src/workers/team.rs"]
-mod team;
 
 /// Runs `work` on a second thread of a process, and on this one.
 fn together(process: u32, work: impl Fn(usize) + Clone + Send + 'static) {
@@ -145,26 +164,86 @@ fn a_released_block_is_found_by_whoever_comes_after() {
     });
 }
 
+/// A model with threads that come to four locks, of which loom tries the orders in which a thread that could go on does not so often.
+fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let lane = Lane::new();
+        model(&lane);
+        lane.end_idle(); // the clock stands still, by which they would end
+    });
+}
+
+/// How long a model waits between two looks: its clock stands still, so that who is told nothing waits to the end, which loom finds.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Calls the lane for so many helpers, waits for them, and has `meanwhile` run; none of them is at work before or after. Says how many came.
+fn called(lane: &Lane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
+    let (inside, came, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        inside.fetch_add(1, Ordering::SeqCst);
+        came.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(over.load(Ordering::SeqCst), 0, "the call is over");
+        inside.fetch_sub(1, Ordering::SeqCst);
+    };
+    lane.call(&work, helpers, most, meanwhile);
+    over.store(1, Ordering::SeqCst);
+    assert_eq!(inside.load(Ordering::SeqCst), 0, "none works when the call is over");
+    came.load(Ordering::SeqCst)
+}
+
+/// Waits for helpers as who does nothing else.
+fn wait(helpers: &Helpers<'_>) {
+    while !helpers.wait(TICK) {}
+}
+
 #[test]
-fn who_waits_for_a_team_leaves_after_all_that_joined_it() {
-    loom::model(|| {
-        let team = Arc::new(Team::new());
-        let (joined, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let worker = {
-            let (team, joined, done) = (team.clone(), joined.clone(), done.clone());
-            thread::spawn(move || {
-                let _member = team.join();
-                joined.store(1, Ordering::Release);
-                team.fail(1);
-                team.fail(2); // the first one counts
-                done.store(1, Ordering::Release);
-            })
-        };
-        let was_there = joined.load(Ordering::Acquire);
-        // The model's clock stands still, so that a thread that leaves without a word would be waited for to the end.
-        while !team.wait(Duration::from_secs(1)) {}
-        assert!(done.load(Ordering::Acquire) >= was_there);
-        worker.join().unwrap();
-        assert_eq!(team.take_error(), Some(1));
+fn a_call_is_over_when_those_have_ended_who_came_to_help() {
+    threads_of_a_lane(|lane| {
+        assert!(called(lane, 2, 2, |helpers| helpers.dismiss()) <= 2);
+        assert!(called(lane, 2, 2, wait) >= 1, "nobody sent them away");
+    });
+}
+
+#[test]
+fn two_who_wait_for_helpers_at_the_same_time_both_get_one() {
+    threads_of_a_lane(|lane| {
+        called(lane, 1, usize::MAX, wait); // whose thread one of the two gets, if it is free by then
+        let other = lane.clone();
+        let other = thread::spawn(move || assert_eq!(called(&other, 1, usize::MAX, wait), 1));
+        assert_eq!(called(lane, 1, usize::MAX, wait), 1);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_waits_for_helpers_itself_gets_them() {
+    threads_of_a_lane(|lane| {
+        let (inner, came) = (lane.clone(), AtomicUsize::new(0));
+        let work = || _ = came.fetch_add(called(&inner, 1, usize::MAX, wait), Ordering::SeqCst);
+        lane.call(&work, 1, usize::MAX, wait);
+        assert_eq!(came.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn where_no_thread_can_be_started_nobody_is_waited_for() {
+    threads_of_a_lane(|lane| {
+        sync::SPAWNS.store(false, Ordering::Relaxed);
+        let mut ready = 1;
+        assert_eq!(called(lane, 2, usize::MAX, |helpers| ready = helpers.ready), 0);
+        assert_eq!(ready, 0);
+    });
+}
+
+#[test]
+fn threads_that_shall_end_do_not_leave_a_call_without_them() {
+    threads_of_a_lane(|lane| {
+        called(lane, 1, usize::MAX, wait);
+        let other = lane.clone();
+        let other = thread::spawn(move || other.end_idle());
+        assert_eq!(called(lane, 1, usize::MAX, wait), 1);
+        other.join().unwrap();
     });
 }

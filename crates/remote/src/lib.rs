@@ -22,7 +22,6 @@ mod hub_cache;
 mod object;
 mod options;
 mod parts;
-mod process;
 mod ranges;
 mod runtime;
 mod same;

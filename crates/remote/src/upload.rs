@@ -29,7 +29,7 @@ use crate::url::{Kind, shown};
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
 /// How often a waiting thread asks whether to go on.
-const TICK: Duration = Duration::from_millis(25);
+const TICK: Duration = max_weights::workers::ASKED_EVERY;
 const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// How long a store may take to make an object of its parts.
 const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
