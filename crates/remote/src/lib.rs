@@ -19,6 +19,7 @@ mod file;
 mod gate;
 mod hub;
 mod hub_cache;
+mod multipart;
 mod object;
 mod options;
 mod parts;

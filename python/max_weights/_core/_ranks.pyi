@@ -56,6 +56,7 @@ class RankSave:
         meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]] = ...,
         boxes: Sequence[Sequence[_Box]] | None = None,
         alignment: int, sync: bool, stem: str, max_shard_size: int, store: RemoteStore | None = None,
+        verify: bool = False,
     ) -> Self: ...  # fmt: skip
     def hash(self) -> bytes:
         """A hash of where everything lies and of who has what."""
@@ -78,6 +79,9 @@ class RankSave:
         bytes."""
     def flush(self) -> None:
         """Waits until they are on the disk, where that is wanted, or sent."""
+    def verify(self, is_placed: bool) -> None:
+        """Reads back what this rank wrote, where that is wanted, and compares it: of files on a disk before they have
+        their places, of uploads when they have."""
     def sent(self) -> list[list[tuple[int, str]]]:
         """The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them."""
     def finish(self, sent: Sequence[Sequence[tuple[int, str]]] = ...) -> list[str]:
