@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use mesh::{ABSENT, Mesh, Split};
 pub use replicas::{Owned, Written};
-pub use round::{Broadcast, Round};
+pub use round::{Round, RoundAction, Transfer};
 pub use unit::{Extent, Source};
 
 use self::owners::{NOBODY, Owners};
