@@ -255,7 +255,7 @@ class _Runner:
         sends, receives = (one.by_rank(action, session.size) for action in (_Action.SEND, _Action.RECEIVE))
         to, of = ([_STATUS + sum(move.bytes for move in peer) for peer in peers] for peers in (sends, receives))
         message = torch.empty(sum(to), dtype=torch.uint8, device=device)
-        for peer, own in zip(message.split(to), sends, strict=True):
+        for peer, own in zip(torch.split(message, to), sends, strict=True):
             peer[:_STATUS] = 0
             peer[0] = one.error is not None
             body = peer[_STATUS:]
@@ -267,7 +267,7 @@ class _Runner:
             self._keep(one, units)
         session.wait(work)
         self._require_all(arrived, of, one.error)
-        for peer, own in zip(arrived.split(of), receives, strict=True):
+        for peer, own in zip(torch.split(arrived, of), receives, strict=True):
             body = peer[_STATUS:]
             for move in own:
                 self._put(body, move)

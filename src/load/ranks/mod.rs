@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use mesh::{ABSENT, Mesh, Split};
 pub use replicas::{Owned, Written};
-pub use round::{Broadcast, Round};
+pub use round::{Round, RoundAction, Transfer};
 pub use unit::{Extent, Source};
 
 use self::owners::{NOBODY, Owners};
@@ -279,10 +279,18 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         hash.update(record.map(u64::to_le_bytes).as_flattened());
     };
     add(Fact::Version, &[4]); // of how plans are made
-    sizes.unit.iter().for_each(|&bytes| add(Fact::UnitBytes, &[bytes]));
-    sizes.round.iter().for_each(|&bytes| add(Fact::RoundBytes, &[bytes]));
-    part_of.iter().for_each(|&part| add(Fact::PartOfRank, &[part.into()]));
-    nodes.iter().for_each(|&node| add(Fact::NodeOfRank, &[node.into()]));
+    if let Some(bytes) = sizes.unit {
+        add(Fact::UnitBytes, &[bytes]);
+    }
+    if let Some(bytes) = sizes.round {
+        add(Fact::RoundBytes, &[bytes]);
+    }
+    for &part in part_of {
+        add(Fact::PartOfRank, &[part.into()]);
+    }
+    for &node in nodes {
+        add(Fact::NodeOfRank, &[node.into()]);
+    }
     for mesh in meshes {
         // They begin with their lengths.
         mesh.numbers().collect::<Vec<u64>>().chunks(4).for_each(|numbers| add(Fact::Mesh, numbers));
@@ -294,13 +302,19 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
             Sharing::Parts(parts) => (2, 0, &**parts),
         };
         add(Fact::Tensor, &[unit.0, unit.1, sharing, mesh]);
-        place.iter().for_each(|&(file, offset)| add(Fact::Place, &[file.into(), offset]));
-        shape.iter().for_each(|&size| add(Fact::Axis, &[size]));
+        if let Some((file, offset)) = *place {
+            add(Fact::Place, &[file.into(), offset]);
+        }
+        for &size in shape {
+            add(Fact::Axis, &[size]);
+        }
         for part in parts {
             add(if part.is_some() { Fact::Part } else { Fact::Whole }, &[]);
             for (axis, ranges) in part.iter().flatten() {
                 add(Fact::CutAxis, &[*axis as u64]);
-                ranges.iter().for_each(|range| add(Fact::Range, &[range.start, range.end]));
+                for range in ranges {
+                    add(Fact::Range, &[range.start, range.end]);
+                }
             }
         }
     }
