@@ -303,7 +303,8 @@ class Spoiling(Failing):
     """What a rank has written is something else when it is read back."""
 
     def write(self, most: int) -> int:
-        return self._save.write(most)
+        written: int = self._save.write(most)
+        return written
 
     def flush(self) -> None:
         self._save.flush()

@@ -524,8 +524,8 @@ def test_memory_of_what_cannot_be_sent_yet_is_bounded(server: FaultServer, folde
             assert max_weights.diff(found, meant).ok
     else:
         with load_weights(folder / "bucket/open.safetensors") as weights:
-            found = weights.load(framework="numpy")
-        assert all((found[f"t{i:02}"] == i).all() for i in range(50))
+            loaded = weights.load(framework="numpy")
+        assert all((loaded[f"t{i:02}"] == i).all() for i in range(50))
     assert open_uploads(server) == 0
 
 
