@@ -205,7 +205,7 @@ def save(
         rank_timeout: For how many seconds ranks wait for one that does not answer.
         sync: Wait until the bytes are on the disk.
         read_back: Read back what was written, past the page cache where the system can, and compare it before files
-            take their places; of an object, what the store sends.
+            take their places; of an object, what the store sends. Of several ranks, each compares what it wrote.
         progress: True for a bar, or a function of the bytes done and the total.
         remote: What the environment does not say of the store that is written to.
         if_exists: "replace" a file that is there; "fail"; or "same", with which it stays if it has the bytes that would

@@ -29,12 +29,11 @@ impl Together {
     pub fn begin(&self, interrupt: Interrupt<'_>) -> Result<Begun> {
         self.require_all()?;
         let (path, sync) = (&self.folder.path, self.folder.options.sync);
-        let there = match self.in_store()? {
-            Some(in_store) => in_store.there(&self.shards, path, &self.folder.stem, interrupt)?,
-            None => {
-                self.shards.prepare(path, &self.folder.stem, (sync, IfExists::Replace), &self.layouts)?;
-                Vec::new()
-            }
+        let there = if let Some(in_store) = self.in_store()? {
+            in_store.there(&self.shards, path, &self.folder.stem, interrupt)?
+        } else {
+            self.shards.prepare(path, &self.folder.stem, (sync, IfExists::Replace), &self.layouts)?;
+            Vec::new()
         };
         let (mut sinks, mut names): (Vec<Sink>, _) = (Vec::new(), Vec::new());
         for (file, layout) in self.layouts.iter().enumerate() {
@@ -277,19 +276,17 @@ impl RankWriter {
     }
 }
 
+/// By file and tensor, the ranges of bytes that a rank owns.
+type OwnedRanges = Vec<Vec<Vec<Range<u64>>>>;
+
 /// What a rank writes of its parts itself, in jobs; and all that it owns of each tensor of each file, what it gets of others among it.
-fn jobs(
-    together: &Together,
-    rank: u32,
-    parts: &[Buffer],
-    pieces: &Pieces,
-) -> Result<(Vec<Job>, Vec<Vec<Vec<Range<u64>>>>)> {
+fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Result<(Vec<Job>, OwnedRanges)> {
     let own = together.written(rank)?;
     if parts.len() != own.len() {
         return Err(Error::Argument("there is another number of parts".to_owned()));
     }
     let mut jobs = Vec::new();
-    let mut owned: Vec<Vec<Vec<Range<u64>>>> =
+    let mut owned: OwnedRanges =
         together.layouts.iter().map(|layout| vec![Vec::new(); layout.places().len()]).collect();
     for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
         let tensor = &together.tensors()[number];

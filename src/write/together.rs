@@ -218,9 +218,10 @@ impl Together {
                 }
             }
             if let Some((one, other)) = overlapping(&mut own, tensor.shape.len()) {
-                return refused(match one == other {
-                    true => format!("two boxes of rank {one} have some of the same elements"),
-                    false => format!("rank {one} and rank {other} have some of the same elements"),
+                return refused(if one == other {
+                    format!("two boxes of rank {one} have some of the same elements")
+                } else {
+                    format!("rank {one} and rank {other} have some of the same elements")
                 });
             }
             let all = tensor.shape.iter().product::<u64>();

@@ -19,11 +19,14 @@ use crate::workers::{Interrupt, in_order, threads};
 /// Pieces of a tensor that are fetched from a server at the same time.
 const SEVERAL: u64 = 4;
 
+/// The bytes of a part of a tensor, and its checksum.
+type SummedPart = (Range<u64>, Hasher);
+
 /// Checksums (CRC-32) of the parts of tensors, taken while they are written, in whatever order they come.
 #[derive(Debug)]
 pub(super) struct Sums {
-    /// By tensor: the bytes of each part, and its checksum.
-    parts: Vec<Mutex<Vec<(Range<u64>, Hasher)>>>,
+    /// By tensor.
+    parts: Vec<Mutex<Vec<SummedPart>>>,
 }
 
 impl Sums {

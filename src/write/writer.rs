@@ -391,9 +391,10 @@ mod tests {
                 let bytes = vec![1; len as usize];
                 let mask = (0..len).fold(0, |mask, at| mask | 1u32.checked_shl((offset + at) as u32).unwrap_or(0));
                 let fits = offset + len <= SIZE && mask & !left == 0;
-                let written = match by_span && offset + len <= SIZE {
-                    true => writer.write_span(start + offset, &bytes, &uninterrupted),
-                    false => writer.write("t", offset, &bytes),
+                let written = if by_span && offset + len <= SIZE {
+                    writer.write_span(start + offset, &bytes, &uninterrupted)
+                } else {
+                    writer.write("t", offset, &bytes)
                 };
                 prop_assert_eq!(written.is_ok(), fits, "{} bytes at {} of {:b}", len, offset, left);
                 if fits {

@@ -63,7 +63,9 @@ def placements() -> dict[str, Any]:
                     local, stride = local.t().contiguous().t(), tensor.stride()
                     own[name] = DTensor.from_local(local, mesh, how, run_check=False, shape=tensor.shape, stride=stride)
             folder = FOLDER / f"together-{size}-{strided}"
-            paths = save_sharded(own, folder, max_shard_size=size, group=dist.group.WORLD, sync=strided, read_back=strided)
+            paths = save_sharded(
+                own, folder, max_shard_size=size, group=dist.group.WORLD, sync=strided, read_back=strided
+            )
             found = content(folder)
             files = max(files, len(found))
             if found != expected or sorted(path.name for path in paths) != sorted(expected):
@@ -301,7 +303,8 @@ class Spoiling(Failing):
     """What a rank has written is something else when it is read back."""
 
     def write(self, most: int) -> int:
-        return self._save.write(most)
+        written: int = self._save.write(most)
+        return written
 
     def flush(self) -> None:
         self._save.flush()

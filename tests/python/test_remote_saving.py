@@ -509,7 +509,12 @@ def test_memory_of_what_cannot_be_sent_yet_is_bounded(server: FaultServer, folde
     program = f'{SETUP}{work}print("grew", peak() - before, flush=True)'
     command = [sys.executable, "-c", program, server.s3]
     output = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, timeout=120, env=os.environ | {"MAX_WEIGHTS_THREADS": "2"}
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+        env=os.environ | {"MAX_WEIGHTS_THREADS": "2"},
     ).stdout
     # Two parts of 8 MiB for each of four requests, what two threads read, and what the runtime has beside it.
     assert int(output.split("grew")[1]) < 4 * 3 * 8 + 48, output
@@ -519,8 +524,8 @@ def test_memory_of_what_cannot_be_sent_yet_is_bounded(server: FaultServer, folde
             assert max_weights.diff(found, meant).ok
     else:
         with load_weights(folder / "bucket/open.safetensors") as weights:
-            found = weights.load(framework="numpy")
-        assert all((found[f"t{i:02}"] == i).all() for i in range(50))
+            loaded = weights.load(framework="numpy")
+        assert all((loaded[f"t{i:02}"] == i).all() for i in range(50))
     assert open_uploads(server) == 0
 
 
