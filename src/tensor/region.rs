@@ -416,4 +416,5 @@ fn clipped((from, to): (u64, u64), len: u64, clip: &Range<u64>, moves: &mut Vec<
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range of an axis
 mod tests;

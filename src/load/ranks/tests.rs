@@ -181,7 +181,9 @@ fn a_packed_round_has_all_of_it_as_records_of_one_size() {
             [&first[..], &[one.from, one.from_stride, one.to, one.to_stride, one.rows, one.len]].concat()
         });
         assert_eq!(records, reads.chain(transfers).collect::<Vec<_>>());
-        records.iter().for_each(|record| actions[record[0] as usize] += 1);
+        for record in &records {
+            actions[record[0] as usize] += 1;
+        }
     }
     assert!(actions.iter().all(|count| *count > 0), "{actions:?}");
 }
