@@ -71,7 +71,7 @@ mod sync {
     struct Waiting {
         is_told: bool,
         number: usize,
-        waiting: VecDeque<(usize, Option<Waker>)>,
+        queue: VecDeque<(usize, Option<Waker>)>,
         told: Vec<usize>,
     }
 
@@ -85,7 +85,7 @@ mod sync {
 
         pub(crate) fn notify_one(&self) {
             let mut state = self.0.lock().unwrap();
-            let Some((number, waker)) = state.waiting.pop_front() else {
+            let Some((number, waker)) = state.queue.pop_front() else {
                 state.is_told = true;
                 return;
             };
@@ -108,7 +108,7 @@ mod sync {
                 if std::mem::take(&mut state.is_told) {
                     state.told.push(number);
                 } else {
-                    state.waiting.push_back((number, None));
+                    state.queue.push_back((number, None));
                 }
                 drop(state);
                 self.1 = Some(number);
@@ -130,7 +130,7 @@ mod sync {
                 self.1 = None;
                 return Poll::Ready(());
             }
-            if let Some(waiting) = state.waiting.iter_mut().find(|(number, _)| *number == own) {
+            if let Some(waiting) = state.queue.iter_mut().find(|(number, _)| *number == own) {
                 waiting.1 = Some(context.waker().clone());
             }
             Poll::Pending
@@ -143,7 +143,7 @@ mod sync {
             let mut state = self.0.0.lock().unwrap();
             let was_told = state.told.contains(&own);
             state.told.retain(|number| *number != own);
-            state.waiting.retain(|(number, _)| *number != own);
+            state.queue.retain(|(number, _)| *number != own);
             drop(state);
             if was_told {
                 self.0.notify_one();
@@ -312,6 +312,10 @@ fn called(lane: &Lane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Help
     came.load(Ordering::SeqCst)
 }
 
+fn dismiss(helpers: &Helpers<'_>) {
+    helpers.dismiss();
+}
+
 /// Waits for helpers as who does nothing else.
 fn wait(helpers: &Helpers<'_>) {
     while !helpers.wait(TICK) {}
@@ -320,7 +324,7 @@ fn wait(helpers: &Helpers<'_>) {
 #[test]
 fn a_call_is_over_when_those_have_ended_who_came_to_help() {
     threads_of_a_lane(|lane| {
-        assert!(called(lane, 2, 2, |helpers| helpers.dismiss()) <= 2);
+        assert!(called(lane, 2, 2, dismiss) <= 2);
         assert!(called(lane, 2, 2, wait) >= 1, "nobody sent them away");
     });
 }
@@ -421,7 +425,9 @@ fn all_requests_begin_for_which_room_was_made() {
         let others = [(limiter.clone(), come.clone()), (limiter.clone(), come)];
         let others = others.map(|(limiter, come)| thread::spawn(move || come(limiter)));
         drop(under_way);
-        others.into_iter().for_each(|other| other.join().unwrap());
+        for other in others {
+            other.join().unwrap();
+        }
     });
 }
 
