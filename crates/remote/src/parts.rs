@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use max_weights::memory::ForkOnce;
 use max_weights::{Error, Result, budget};
 use object_store::multipart::PartId;
 use tokio::task::AbortHandle;
-
-use crate::process::PerProcess;
 
 /// The bytes of a part where no more are needed.
 const PART: u64 = 8 << 20;
@@ -32,7 +31,7 @@ const MAX_UPLOAD_MEMORY: u64 = 2 << 30;
 const MAX_PROCESS_MEMORY: u64 = 64 * PART;
 
 /// The bytes of all parts in memory. A forked child has none of its parent's.
-static PROCESS: PerProcess<Arc<AtomicU64>> = PerProcess::new();
+static PROCESS: ForkOnce<Arc<AtomicU64>> = ForkOnce::new();
 
 /// The budget of the parts of one upload, and of those of all uploads of this process.
 pub(crate) struct PartMemory {
