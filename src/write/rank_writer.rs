@@ -338,6 +338,7 @@ fn cut(rows: Move, mut each: impl FnMut(Move)) {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;

@@ -360,6 +360,7 @@ impl Writer {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
 mod tests {
     use proptest::prelude::*;
 
