@@ -99,7 +99,7 @@ def copies(tensors: dict[str, torch.Tensor], is_odd: bool) -> dict[str, torch.Te
 
 
 def another_part(path: Path, odd: bool) -> dict[str, Any]:
-    """All of a tensor is one part, and nothing of it is another, though neither has any range: what a rank is told that asks for the other."""
+    """All of a tensor is one part, and nothing of it is another, though neither has any range."""
     weights = max_weights.load_weights(path)
 
     def plan() -> RankPlan:
