@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,20 @@ def test_every_backend_gives_the_same(models: Path, name: str, backend: Any, dty
     for opened in (weights, max_weights.load_weights(models / name, backend=backend)):
         assert same(opened.load(dtype=dtype, backend=backend, framework="numpy"), expected)
         assert same(opened.load(dtype=dtype, backend=backend, threads=3, framework="numpy"), expected)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_past_the_page_cache_what_is_compressed_is_inflated_all_the_same(
+    models: Path, tmp_path: Path, dtype: str | None
+) -> None:
+    stored, deflated = models / "crepe-tiny.pth", tmp_path / "deflated.pth"
+    with zipfile.ZipFile(stored) as plain, zipfile.ZipFile(deflated, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    expected = max_weights.load_weights(stored).load(dtype=dtype, copy=True, framework="numpy")
+    for threads in (1, 3):
+        weights = max_weights.load_weights(deflated, backend="direct")
+        assert same(weights.load(dtype=dtype, threads=threads, framework="numpy"), expected)
 
 
 def test_direct_reads_need_no_io_uring(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
