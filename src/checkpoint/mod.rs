@@ -29,6 +29,8 @@ pub use conversion::{ConversionRule, PlainRule, Step};
 pub use decoded::{Decode, DecodedWeight, Grain};
 pub use delta::{ChangedElements, Delta, Dialect};
 pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
+pub use distributed::FolderPieces;
+pub(crate) use distributed::PlacedPiece;
 pub use hub::{ModelCache, find_in_cache};
 pub use locate::{KNOWN_NAMES, ShardName, not_served};
 pub use near_paths::with_near_paths;
@@ -147,8 +149,8 @@ pub enum More {
     Gguf(Arc<Gguf>),
     /// The values of the pickle of a PyTorch file.
     Torch(Arc<Torch>),
-    /// What `.metadata` of a distributed checkpoint says.
-    Distributed(Arc<Distributed>),
+    /// What `.metadata` of a distributed checkpoint says, and where the pieces of its tensors are.
+    Distributed(Arc<FolderPieces>),
     /// Nothing; it is a delta, and its tensors are those that it has as a whole.
     Delta,
     /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta.
@@ -165,7 +167,7 @@ impl FileFacts {
 
     /// What `.metadata` of a distributed checkpoint says.
     pub fn distributed(&self) -> Option<&Distributed> {
-        if let More::Distributed(said) = &self.more { Some(said) } else { None }
+        if let More::Distributed(pieces) = &self.more { Some(pieces.declared()) } else { None }
     }
 }
 
@@ -224,6 +226,11 @@ impl Catalog {
     /// Whether the tensors of a file are those that deltas changed.
     pub(crate) fn is_of_deltas(&self, file: u32) -> bool {
         self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas))
+    }
+
+    /// What says where the pieces of the weights of a file are, where it is a folder of pieces.
+    pub(crate) fn pieces(&self, file: u32) -> Option<&FolderPieces> {
+        if let More::Distributed(pieces) = &self.files.get(file as usize)?.more { Some(pieces) } else { None }
     }
 
     /// The tensors, in file order.

@@ -117,6 +117,29 @@ impl Unpacker {
     }
 }
 
+impl Unpacker {
+    /// Unpacks the frames that a range of a file is, from its start to its end, and hands what comes out to `take` in parts; `room` is the memory for them.
+    pub(crate) fn frames(
+        &mut self,
+        file: &dyn Source,
+        range: &Range<u64>,
+        room: &mut [u8],
+        interrupt: Interrupt<'_>,
+        fault: &dyn Fn(String) -> Error,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.restart();
+        let mut is_in_frame = false;
+        while is_in_frame || !self.is_at_end(range) {
+            interrupt()?;
+            let (len, is_end) = self.step(file, range, room, interrupt, fault)?;
+            take(&room[..len])?;
+            is_in_frame = !is_end;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for Unpacker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Unpacker behind {} bytes", self.read)

@@ -17,7 +17,10 @@ impl Catalog {
     /// If there is no weight of this number.
     pub fn recipe(&self, number: usize, dtype: Option<DType>) -> Result<Recipe> {
         let (Some(composition), Some(made)) = (self.composition(), self.made(number)) else {
-            return self.wanted(number, dtype).map(Recipe::from);
+            return match self.pieces(self.table().get(number).file) {
+                Some(pieces) => self.recipe_of_pieces(number, pieces, dtype),
+                None => self.wanted(number, dtype).map(Recipe::from),
+            };
         };
         match made {
             Made::Refused(why) => Err(composition.refused[why as usize].clone().format()),

@@ -34,9 +34,20 @@ pub struct Transform {
     pub swap: Swap,
 }
 
-/// A deflated segment.
+/// How bytes are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Codec {
+    /// As in zip files.
+    Deflate,
+    /// As frames of zstd.
+    Zstd,
+}
+
+/// A compressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inflate {
+    /// How.
+    pub codec: Codec,
     /// The number of bytes once they are inflated.
     pub size: u64,
     /// Their checksum; 0 where the file says none.
@@ -189,7 +200,7 @@ impl Catalog {
             let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
             checked.map_err(|error| error.at_path(&self.files()[file as usize].path))?;
         }
-        let inflate = place.inflated.map(|size| Inflate { size, crc32: place.crc32 });
+        let inflate = place.inflated.map(|size| Inflate { codec: Codec::Deflate, size, crc32: place.crc32 });
         let swap = if self.is_big_endian(file) { swap } else { Swap::Nothing };
         Ok(Segment { file, span: place.span, transform: Transform { inflate, swap } })
     }
