@@ -40,13 +40,14 @@ const CHECK_LAYERS: [&[&str]; 12] = [
     &["baseline", "merge", "settings_file"],
 ];
 /// Where `unsafe` may stand, each file opting in by itself.
-const UNSAFE_ROOMS: [&str; 11] = [
+const UNSAFE_ROOMS: [&str; 12] = [
     "crates/kernels/src/simd/",
     "crates/kernels/src/cast/lanes",
     "crates/kernels/src/cast/x86",
     "crates/kernels/src/quant/lanes",
     "crates/kernels/src/quant/x86",
     "src/memory/",
+    "src/sync/",
     "src/source/",
     "src/device/",
     "crates/python/src/dlpack.rs",
@@ -135,6 +136,38 @@ fn unsafe_stays_in_its_rooms() {
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");
     assert!(manifest.contains("unsafe_code = \"deny\""), "unsafe code is denied everywhere else");
+}
+
+/// Where the library for JSON may be asked for a document: the readers of what strangers wrote, and three files that read what the project itself wrote.
+const JSON_READERS: [&str; 5] = [
+    "src/format/json.rs",
+    "crates/check/src/json.rs",
+    "src/write/in_folder.rs",
+    "crates/cli/src/convert/hugging_face.rs",
+    "crates/cli/src/convert/layouts.rs",
+];
+
+#[test]
+fn json_of_strangers_has_one_reader() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "crates/check/src", "crates/cli/src", "crates/python/src", "crates/remote/src"] {
+        sources(&root.join(folder), &mut files);
+    }
+    let mut readers: Vec<String> = files
+        .iter()
+        .filter(|path| {
+            let code = code_of(&fs::read_to_string(path).expect("a source file"));
+            ["serde_json::from_slice", "serde_json::from_str", "serde_json::from_reader"]
+                .iter()
+                .any(|call| code.contains(call))
+        })
+        .map(|path| relative(path))
+        .collect();
+    readers.sort_unstable();
+    let mut allowed = JSON_READERS;
+    allowed.sort_unstable();
+    assert_eq!(readers, allowed, "read it with `format::json::read`, which has limits");
 }
 
 /// The lint that asks for a note at each `unsafe` block, and the groups that it can be silenced with.

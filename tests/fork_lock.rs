@@ -3,7 +3,12 @@
 #![cfg(unix)]
 #![allow(unsafe_code)] // forks
 
-use max_weights::memory::ForkMutex;
+use std::cell::Cell;
+use std::convert::Infallible;
+
+use max_weights::Error;
+use max_weights::memory::{ForkMutex, ForkOnce};
+use max_weights::workers::in_order;
 
 /// Runs `child` in a forked child, which has five seconds; true if it says so.
 fn in_a_child(child: impl FnOnce() -> bool) -> bool {
@@ -50,4 +55,46 @@ fn threads_add_up() {
         }
     });
     assert_eq!(*mutex.lock(), 4000);
+}
+
+#[test]
+fn a_child_makes_its_own_of_what_belongs_to_a_process() {
+    static OF: ForkOnce<u32> = ForkOnce::new();
+    let of_this = || {
+        OF.get(|_| true, || Ok::<_, Infallible>(std::process::id())).is_ok_and(|process| process == std::process::id())
+    };
+    assert!(of_this());
+    assert!(in_a_child(of_this));
+    assert!(of_this());
+}
+
+#[test]
+fn a_child_that_comes_back_into_a_call_does_not_wait_for_the_threads_of_its_parent() {
+    let (parent, asked, child) = (std::process::id(), Cell::new(0), Cell::new(0));
+    let fork = || {
+        asked.set(asked.get() + 1);
+        if asked.get() == 2 {
+            // SAFETY: the child comes back to this test only to end; what it waits for is ended by its timer.
+            child.set(unsafe { libc::fork() });
+        }
+        if std::process::id() == parent {
+            return Ok(());
+        }
+        // SAFETY: sets a timer, after which the child is killed.
+        unsafe { libc::alarm(5) };
+        Ok(())
+    };
+    let done = in_order(2, vec![(), ()], &fork, |(), (): &mut (), _| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        Ok(())
+    });
+    if std::process::id() != parent {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!matches!(done, Err(Error::Interrupted)))) };
+    }
+    assert!(done.is_ok());
+    let mut status = 0;
+    // SAFETY: waits for our own child, and writes its status.
+    unsafe { libc::waitpid(child.get(), &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
 }

@@ -105,4 +105,7 @@ fn a_cut_that_does_not_fit_names_the_tensor_and_reads_nothing() {
     assert_eq!(failed, "'t': a tensor of the shape [4, 6] has no elements 2..7 on axis 1");
     let failed = load(&file(&[4, 6], "I16"), None, &vec![(2, vec![0..1])]).expect_err("no axis").to_string();
     assert_eq!(failed, "'t': a tensor of the shape [4, 6] has no axis 2 to be cut along");
+    // Not even all of it, whose bytes could be counted: elements of no known size have no ranges.
+    let failed = load(&file(&[4, 6], "F3_A"), None, &vec![(0, vec![0..4])]).expect_err("unknown").to_string();
+    assert_eq!(failed, "'t': elements of the type 'F3_A' cannot be cut: their size is unknown");
 }

@@ -2,26 +2,162 @@
 //! `crate::sync`.
 //!
 //! Not here: memory that is ordered wrongly behind a pointer, which `loom` does not see and ThreadSanitizer does (`make sanitize`); threads that
-//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); the pool of threads, which is only
-//! ever tried for and never waited for; a real fork (`fork_lock.rs`), which stands here for threads that ask as another process.
+//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); a real fork (`fork_lock.rs`), which
+//! stands here for threads that ask as another process.
 
 #![cfg(not(windows))] // loom ends its coroutines by panics, which abort on their stacks there (x86_64-pc-windows-gnu, under Wine)
 #![allow(unsafe_code)] // the crate's files
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use self::fork::ForkMutex;
+use self::lane::{Helpers, Lane};
+use self::limiter::Limiter;
 use self::pool::{HasSize, Pool};
-use self::team::Team;
 
 mod sync {
+    use std::collections::VecDeque;
+    use std::future::{Future, poll_fn};
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::{Duration, Instant};
+
+    use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    pub(crate) use super::fork::ForkMutex;
     pub(crate) use loom::sync::atomic::AtomicPtr;
-    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    loom::lazy_static! {
+        /// Whether threads can be started.
+        pub(crate) static ref SPAWNS: AtomicBool = AtomicBool::new(true);
+        /// The time, in seconds since the model began.
+        static ref CLOCK: (Instant, AtomicUsize) = (Instant::now(), AtomicUsize::new(0));
+    }
+
+    pub(crate) fn now() -> Instant {
+        CLOCK.0 + Duration::from_secs(CLOCK.1.load(Ordering::SeqCst) as u64)
+    }
+
+    /// Is over when it is asked again, and so is any other wait.
+    pub(crate) async fn sleep(_: Duration) {
+        let mut asked = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut asked, true) {
+                CLOCK.1.store(1000, Ordering::SeqCst);
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// What tokio's is: one who waits is told, the one who has waited longest; or else the next who comes.
+    #[derive(Debug)]
+    pub(crate) struct Notify(Mutex<Waiting>);
+
+    #[derive(Debug, Default)]
+    struct Waiting {
+        is_told: bool,
+        number: usize,
+        queue: VecDeque<(usize, Option<Waker>)>,
+        told: Vec<usize>,
+    }
+
+    /// The number of who waits; none before and after.
+    pub(crate) struct Notified<'a>(&'a Notify, Option<usize>);
+
+    impl Notify {
+        pub(crate) fn new() -> Self {
+            Self(Mutex::default())
+        }
+
+        pub(crate) fn notify_one(&self) {
+            let mut state = self.0.lock().unwrap();
+            let Some((number, waker)) = state.queue.pop_front() else {
+                state.is_told = true;
+                return;
+            };
+            state.told.push(number);
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
+        }
+
+        pub(crate) fn notified(&self) -> Notified<'_> {
+            Notified(self, None)
+        }
+    }
+
+    impl Notified<'_> {
+        pub(crate) fn enable(mut self: Pin<&mut Self>) -> bool {
+            if self.1.is_none() {
+                let mut state = self.0.0.lock().unwrap();
+                state.number += 1;
+                let number = state.number;
+                if std::mem::take(&mut state.is_told) {
+                    state.told.push(number);
+                } else {
+                    state.queue.push_back((number, None));
+                }
+                drop(state);
+                self.1 = Some(number);
+            }
+            false
+        }
+    }
+
+    impl Future for Notified<'_> {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            self.as_mut().enable();
+            let mut state = self.0.0.lock().unwrap();
+            let own = self.1.unwrap();
+            if let Some(at) = state.told.iter().position(|number| *number == own) {
+                state.told.swap_remove(at);
+                drop(state);
+                self.1 = None;
+                return Poll::Ready(());
+            }
+            if let Some(waiting) = state.queue.iter_mut().find(|(number, _)| *number == own) {
+                waiting.1 = Some(context.waker().clone());
+            }
+            Poll::Pending
+        }
+    }
+
+    impl Drop for Notified<'_> {
+        fn drop(&mut self) {
+            let Some(own) = self.1 else { return };
+            let mut state = self.0.0.lock().unwrap();
+            let was_told = state.told.contains(&own);
+            state.told.retain(|number| *number != own);
+            state.queue.retain(|(number, _)| *number != own);
+            drop(state);
+            if was_told {
+                self.0.notify_one();
+            }
+        }
+    }
+
+    pub(crate) fn spawn(_: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        if !SPAWNS.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        loom::thread::spawn(work);
+        Ok(())
+    }
 
     loom::thread_local! {
         /// The process that a thread belongs to.
@@ -38,13 +174,15 @@ mod sync {
     pub(crate) use const_fn;
 }
 
-#[path = "../src/memory/fork.rs"]
+#[path = "../src/sync/fork.rs"]
 #[allow(unreachable_pub)]
 mod fork;
+#[path = "../src/sync/lane.rs"]
+mod lane;
+#[path = "../crates/remote/src/limiter.rs"]
+mod limiter;
 #[path = "../src/memory/pool.rs"]
 mod pool;
-#[path = "../src/workers/team.rs"]
-mod team;
 
 /// Runs `work` on a second thread of a process, and on this one.
 fn together(process: u32, work: impl Fn(usize) + Clone + Send + 'static) {
@@ -145,26 +283,195 @@ fn a_released_block_is_found_by_whoever_comes_after() {
     });
 }
 
+/// A model with threads that come to four locks, of which loom tries the orders in which a thread that could go on does not so often.
+fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let lane = Lane::new();
+        model(&lane);
+        lane.end_idle(); // the clock stands still, by which they would end
+    });
+}
+
+/// How long a model waits between two looks: its clock stands still, so that who is told nothing waits to the end, which loom finds.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Calls the lane for so many helpers, waits for them, and has `meanwhile` run; none of them is at work before or after. Says how many came.
+fn called(lane: &Lane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
+    let (inside, came, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        inside.fetch_add(1, Ordering::SeqCst);
+        came.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(over.load(Ordering::SeqCst), 0, "the call is over");
+        inside.fetch_sub(1, Ordering::SeqCst);
+    };
+    lane.call(&work, helpers, most, meanwhile);
+    over.store(1, Ordering::SeqCst);
+    assert_eq!(inside.load(Ordering::SeqCst), 0, "none works when the call is over");
+    came.load(Ordering::SeqCst)
+}
+
+fn dismiss(helpers: &Helpers<'_>) {
+    helpers.dismiss();
+}
+
+/// Waits for helpers as who does nothing else.
+fn wait(helpers: &Helpers<'_>) {
+    while !helpers.wait(TICK) {}
+}
+
 #[test]
-fn who_waits_for_a_team_leaves_after_all_that_joined_it() {
-    loom::model(|| {
-        let team = Arc::new(Team::new());
-        let (joined, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let worker = {
-            let (team, joined, done) = (team.clone(), joined.clone(), done.clone());
-            thread::spawn(move || {
-                let _member = team.join();
-                joined.store(1, Ordering::Release);
-                team.fail(1);
-                team.fail(2); // the first one counts
-                done.store(1, Ordering::Release);
-            })
+fn a_call_is_over_when_those_have_ended_who_came_to_help() {
+    threads_of_a_lane(|lane| {
+        assert!(called(lane, 2, 2, dismiss) <= 2);
+        assert!(called(lane, 2, 2, wait) >= 1, "nobody sent them away");
+    });
+}
+
+#[test]
+fn two_who_wait_for_helpers_at_the_same_time_both_get_one() {
+    threads_of_a_lane(|lane| {
+        called(lane, 1, usize::MAX, wait); // whose thread one of the two gets, if it is free by then
+        let other = lane.clone();
+        let other = thread::spawn(move || assert_eq!(called(&other, 1, usize::MAX, wait), 1));
+        assert_eq!(called(lane, 1, usize::MAX, wait), 1);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_waits_for_helpers_itself_gets_them() {
+    threads_of_a_lane(|lane| {
+        let (inner, came) = (lane.clone(), AtomicUsize::new(0));
+        let work = || _ = came.fetch_add(called(&inner, 1, usize::MAX, wait), Ordering::SeqCst);
+        lane.call(&work, 1, usize::MAX, wait);
+        assert_eq!(came.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn where_no_thread_can_be_started_nobody_is_waited_for() {
+    threads_of_a_lane(|lane| {
+        sync::SPAWNS.store(false, Ordering::Relaxed);
+        let mut ready = 1;
+        assert_eq!(called(lane, 2, usize::MAX, |helpers| ready = helpers.ready), 0);
+        assert_eq!(ready, 0);
+    });
+}
+
+#[test]
+fn threads_that_shall_end_do_not_leave_a_call_without_them() {
+    threads_of_a_lane(|lane| {
+        called(lane, 1, usize::MAX, wait);
+        let other = lane.clone();
+        let other = thread::spawn(move || other.end_idle());
+        assert_eq!(called(lane, 1, usize::MAX, wait), 1);
+        other.join().unwrap();
+    });
+}
+
+/// Wakes the thread that waits for a future.
+struct Told(loom::sync::Mutex<bool>, loom::sync::Condvar);
+
+impl Wake for Told {
+    fn wake(self: std::sync::Arc<Self>) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let told = std::sync::Arc::new(Told(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+    let (waker, mut future) = (Waker::from(told.clone()), pin!(future));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let mut is_told = told.0.lock().unwrap();
+        while !std::mem::take(&mut *is_told) {
+            is_told = told.1.wait(is_told).unwrap();
+        }
+    }
+}
+
+/// Asks a future once; nobody is woken by it.
+fn poll(future: Pin<&mut impl Future>) -> bool {
+    future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// A model of a limiter that has admitted as many requests as it may.
+fn requests(most: usize, model: impl Fn(&Arc<Limiter>) + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || model(&Arc::new(Limiter::new(most))));
+}
+
+#[test]
+fn all_requests_begin_for_which_room_was_made() {
+    requests(2, |limiter| {
+        let under_way = [block_on(limiter.enter()), block_on(limiter.enter())];
+        let both = Arc::new((loom::sync::Mutex::new(0), loom::sync::Condvar::new()));
+        let come = move |limiter: Arc<Limiter>| {
+            let _own = block_on(limiter.enter());
+            // Each goes on when the other has come, too.
+            let mut come = both.0.lock().unwrap();
+            *come += 1;
+            both.1.notify_all();
+            while *come < 2 {
+                come = both.1.wait(come).unwrap();
+            }
         };
-        let was_there = joined.load(Ordering::Acquire);
-        // The model's clock stands still, so that a thread that leaves without a word would be waited for to the end.
-        while !team.wait(Duration::from_secs(1)) {}
-        assert!(done.load(Ordering::Acquire) >= was_there);
-        worker.join().unwrap();
-        assert_eq!(team.take_error(), Some(1));
+        let others = [(limiter.clone(), come.clone()), (limiter.clone(), come)];
+        let others = others.map(|(limiter, come)| thread::spawn(move || come(limiter)));
+        drop(under_way);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_request_that_nobody_wants_any_more_leaves_its_room_to_others() {
+    requests(1, |limiter| {
+        let under_way = block_on(limiter.enter());
+        let mut unwanted = Box::pin(limiter.enter());
+        assert!(!poll(unwanted.as_mut()));
+        let other = limiter.clone();
+        let other = thread::spawn(move || drop(block_on(other.enter())));
+        limiter.slow_down(false, Some(sync::now() + Duration::from_secs(5)));
+        drop(under_way);
+        poll(unwanted.as_mut()); // the server asked to wait, so that it does, unless the other one did until then
+        drop(unwanted);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn no_more_requests_are_under_way_than_may_be() {
+    requests(1, |limiter| {
+        let under_way = Arc::new(AtomicUsize::new(0));
+        let shared = limiter.clone();
+        together(1, move |_| {
+            let pass = block_on(shared.enter());
+            assert_eq!(under_way.fetch_add(1, Ordering::SeqCst), 0);
+            under_way.fetch_sub(1, Ordering::SeqCst);
+            shared.ended_well();
+            drop(pass);
+        });
+    });
+}
+
+#[test]
+fn a_child_does_not_wait_for_requests_of_its_parent() {
+    requests(1, |limiter| {
+        let parents = block_on(limiter.enter());
+        sync::PROCESS.with(|own| own.set(2));
+        let own = block_on(limiter.enter());
+        drop(parents); // by a thread of the child that was in it
+        assert!(!poll(pin!(limiter.enter())));
+        assert_eq!(limiter.limit(), 1);
+        drop(own);
+        assert!(poll(pin!(limiter.enter())));
     });
 }

@@ -205,7 +205,7 @@ def save(
         rank_timeout: For how many seconds ranks wait for one that does not answer.
         sync: Wait until the bytes are on the disk.
         read_back: Read back what was written, past the page cache where the system can, and compare it before files
-            take their places; of an object, what the store sends.
+            take their places; of an object, what the store sends. Of several ranks, each compares what it wrote.
         progress: True for a bar, or a function of the bytes done and the total.
         remote: What the environment does not say of the store that is written to.
         if_exists: "replace" a file that is there; "fail"; or "same", with which it stays if it has the bytes that would
@@ -407,16 +407,21 @@ def _save_by_ranks(
     """Save what several ranks have."""
     from max_weights._ranks.saving import Files, save_in_group
 
-    options.refuse(
-        verb, (*_OF_TREES, "tied", "strided", "read_back", "if_exists"), "is for one process, not for several ranks"
-    )
+    options.refuse(verb, (*_OF_TREES, "tied", "strided", "if_exists"), "is for one process, not for several ranks")
     require(
         not isinstance(tensors, _core.WeightsNode),
         f"a tree of weights is saved by one process: call {verb} without group",
     )
     most = bytes_of("5GB" if options.max_shard_size is None else options.max_shard_size)
     files = Files(
-        folder, metadata_of(metadata), most, options.name, options.alignment, options.sync, store_of(options.remote)
+        folder,
+        metadata_of(metadata),
+        most,
+        options.name,
+        options.alignment,
+        options.sync,
+        store_of(options.remote),
+        options.read_back,
     )
 
     def items() -> list[tuple[str, object]]:

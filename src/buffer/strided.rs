@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::Buffer;
 use crate::error::Result;
 use crate::memory::{Storage, no_memory};
+use crate::tensor::{StridedAxis, StridedSteps};
 use crate::workers::Interrupt;
 
 /// Where less than this lies between elements, it is read with them: a guarded copy takes longer for another range than for a few more bytes.
@@ -49,35 +50,20 @@ impl Runs for Storage {
     }
 }
 
-/// A dimension: the number of steps along it, and how far one goes in the storage and in the output, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct Axis {
-    count: usize,
-    from: isize,
-    to: usize,
-}
-
-impl Axis {
-    /// From the first to the last step, in the storage.
-    fn reach(&self) -> usize {
-        (self.count - 1) * self.from.unsigned_abs()
-    }
-}
-
 /// The dimensions of a tensor of which none is zero, slowest first, and the bytes of an element.
-fn axes(buffer: &Buffer) -> (Vec<Axis>, usize) {
+fn axes(buffer: &Buffer) -> (Vec<StridedAxis>, usize) {
     let item = buffer.dtype().bytes().unwrap_or(1);
     (axes_of(buffer.shape(), buffer.strides(), item), item)
 }
 
 /// The same of a shape and strides, in elements of `item` bytes.
-fn axes_of(shape: &[i64], strides: &[i64], item: usize) -> Vec<Axis> {
+fn axes_of(shape: &[i64], strides: &[i64], item: usize) -> Vec<StridedAxis> {
     let mut to = item;
-    let mut axes: Vec<Axis> = Vec::with_capacity(shape.len());
+    let mut axes: Vec<StridedAxis> = Vec::with_capacity(shape.len());
     for (&dim, &stride) in shape.iter().zip(strides).rev() {
         // In bounds: the reach of all strides was checked. That of a dimension of one element may be any number.
         let from = if dim == 1 { 0 } else { stride as isize * item as isize };
-        axes.push(Axis { count: dim as usize, from, to });
+        axes.push(StridedAxis { count: dim as usize, from, to });
         to *= dim as usize;
     }
     axes.reverse();
@@ -136,7 +122,7 @@ struct Gather<'a> {
 impl Gather<'_> {
     /// A range of elements as boxes: the rest of a row, whole rows, the begin of a row. `from` and `to` are where the first element of all lies
     /// in the storage, and where the first of the range goes.
-    fn range(&mut self, axes: &[Axis], from: usize, range: Range<usize>, to: usize) -> Result<()> {
+    fn range(&mut self, axes: &[StridedAxis], from: usize, range: Range<usize>, to: usize) -> Result<()> {
         let Some((first, inner)) = axes.split_first().filter(|_| !range.is_empty()) else {
             return if range.is_empty() { Ok(()) } else { self.block(Vec::new(), from, to) };
         };
@@ -154,7 +140,7 @@ impl Gather<'_> {
             start += 1;
         }
         if start < stop {
-            let rows = Axis { count: stop - start, ..*first };
+            let rows = StridedAxis { count: stop - start, ..*first };
             self.block(std::iter::once(rows).chain(inner.iter().copied()).collect(), at(start), to)?;
             to += (stop - start) * per_step * self.item;
         }
@@ -162,15 +148,15 @@ impl Gather<'_> {
     }
 
     /// All elements along `axes`.
-    fn block(&mut self, mut axes: Vec<Axis>, from: usize, to: usize) -> Result<()> {
+    fn block(&mut self, mut axes: Vec<StridedAxis>, from: usize, to: usize) -> Result<()> {
         // In the order of the storage; dimensions without a gap between them are one.
         axes.retain(|axis| axis.count > 1);
         axes.sort_by_key(|axis| std::cmp::Reverse(axis.from.unsigned_abs()));
-        let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
+        let mut merged: Vec<StridedAxis> = Vec::with_capacity(axes.len());
         for axis in axes {
             match merged.last_mut() {
                 Some(outer) if outer.from == axis.from * axis.count as isize && outer.to == axis.to * axis.count => {
-                    *outer = Axis { count: outer.count * axis.count, ..axis };
+                    *outer = StridedAxis { count: outer.count * axis.count, ..axis };
                 }
                 _ => merged.push(axis),
             }
@@ -179,7 +165,7 @@ impl Gather<'_> {
     }
 
     /// What lies close together is one piece: along the last axes, and some steps of the one before them.
-    fn pieces(&mut self, axes: &[Axis], from: usize, to: usize) -> Result<()> {
+    fn pieces(&mut self, axes: &[StridedAxis], from: usize, to: usize) -> Result<()> {
         let mut piece = Piece { len: self.item, before: 0 };
         let mut outer = axes.len();
         while let Some(axis) = axes[..outer].last()
@@ -192,16 +178,16 @@ impl Gather<'_> {
                 // So many steps at a time, and then what is left of them.
                 let (times, rest) = (axis.count / most, axis.count % most);
                 let done = most * times;
-                let far = Axis { count: times, from: axis.from * most as isize, to: axis.to * most };
-                let near = Axis { count: most, ..*axis };
-                let split: Vec<Axis> = [&axes[..outer - 1], &[far, near], &axes[outer..]].concat();
+                let far = StridedAxis { count: times, from: axis.from * most as isize, to: axis.to * most };
+                let near = StridedAxis { count: most, ..*axis };
+                let split: Vec<StridedAxis> = [&axes[..outer - 1], &[far, near], &axes[outer..]].concat();
                 piece = piece.along(&near);
                 self.copy(&split[..outer], &split[outer..], piece, from, to)?;
                 if rest == 0 {
                     return Ok(());
                 }
-                let left = Axis { count: rest, ..*axis };
-                let split: Vec<Axis> = [&axes[..outer - 1], &[left], &axes[outer..]].concat();
+                let left = StridedAxis { count: rest, ..*axis };
+                let split: Vec<StridedAxis> = [&axes[..outer - 1], &[left], &axes[outer..]].concat();
                 let from = from.wrapping_add_signed(axis.from * done as isize);
                 return self.pieces(&split, from, to + axis.to * done);
             }
@@ -212,8 +198,15 @@ impl Gather<'_> {
     }
 
     /// The pieces at all steps along `outer`; in each, the elements at all steps along `inner`.
-    fn copy(&mut self, outer: &[Axis], inner: &[Axis], piece: Piece, from: usize, to: usize) -> Result<()> {
-        let mut steps = Steps::new(outer, from, to);
+    fn copy(
+        &mut self,
+        outer: &[StridedAxis],
+        inner: &[StridedAxis],
+        piece: Piece,
+        from: usize,
+        to: usize,
+    ) -> Result<()> {
+        let mut steps = StridedSteps::new(outer, from, to);
         if self.from.in_place(from - piece.before, piece.len).is_some() {
             for (i, (from, to)) in steps.enumerate() {
                 if i % RANGES_AT_A_TIME == 0 {
@@ -251,19 +244,19 @@ struct Piece {
 }
 
 impl Piece {
-    fn along(self, axis: &Axis) -> Self {
+    fn along(self, axis: &StridedAxis) -> Self {
         let before = if axis.from < 0 { axis.reach() } else { 0 };
         Self { len: self.len + axis.reach(), before: self.before + before }
     }
 }
 
 /// Copies elements of `item` bytes to their places in `out`; the first is at `from` of `bytes` and goes to `to`.
-fn scatter(item: usize, axes: &[Axis], bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
+fn scatter(item: usize, axes: &[StridedAxis], bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
     let Some((row, outer)) = axes.split_last() else {
         out[to..to + item].copy_from_slice(&bytes[from..from + item]);
         return;
     };
-    for (from, to) in Steps::new(outer, from, to) {
+    for (from, to) in StridedSteps::new(outer, from, to) {
         if row.from == item as isize && row.to == item {
             let len = row.count * item;
             out[to..to + len].copy_from_slice(&bytes[from..from + len]);
@@ -278,46 +271,12 @@ fn scatter(item: usize, axes: &[Axis], bytes: &[u8], from: usize, out: &mut [u8]
     }
 }
 
-fn scatter_row<const ITEM: usize>(row: &Axis, bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
+fn scatter_row<const ITEM: usize>(row: &StridedAxis, bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
     let (mut from, mut to) = (from, to);
     for _ in 0..row.count {
         out[to..to + ITEM].copy_from_slice(&bytes[from..from + ITEM]);
         from = from.wrapping_add_signed(row.from);
         to += row.to;
-    }
-}
-
-/// All steps along some axes: places in the storage and in the output.
-struct Steps<'a> {
-    axes: &'a [Axis],
-    position: Vec<usize>,
-    next: Option<(usize, usize)>,
-}
-
-impl<'a> Steps<'a> {
-    fn new(axes: &'a [Axis], from: usize, to: usize) -> Self {
-        Self { axes, position: vec![0; axes.len()], next: Some((from, to)) }
-    }
-}
-
-impl Iterator for Steps<'_> {
-    type Item = (usize, usize);
-
-    fn next(&mut self) -> Option<(usize, usize)> {
-        let place = self.next?;
-        let (mut from, mut to) = place;
-        self.next = None;
-        for (axis, position) in self.axes.iter().zip(&mut self.position).rev() {
-            if *position + 1 < axis.count {
-                *position += 1;
-                self.next = Some((from.wrapping_add_signed(axis.from), to + axis.to));
-                break;
-            }
-            from = from.wrapping_add_signed(-axis.from * *position as isize);
-            to -= axis.to * *position;
-            *position = 0;
-        }
-        Some(place)
     }
 }
 
@@ -346,6 +305,6 @@ pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> 
     if pieces > storage.len() / READ_ACROSS + 1 {
         axes.drain(..).for_each(|axis| piece = piece.along(&axis));
     }
-    Steps::new(&axes, buffer.offset(), 0)
+    StridedSteps::new(&axes, buffer.offset(), 0)
         .try_for_each(|(from, _)| storage.prefetch(from - piece.before, piece.len, interrupt))
 }

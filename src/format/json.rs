@@ -1,17 +1,71 @@
-//! What the readers of JSON headers share.
+//! JSON that strangers wrote: the one reader of small documents, and what the readers of headers share, which go through these in a stream.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 
-use crate::budget::{self, Short};
+use crate::budget::{self, BYTES_PER_FILE_BYTE, Short};
+use crate::error::Error as CrateError;
 use crate::format::shown;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// What serde_json takes for a string at most, in bytes for each byte of it: copies of a string with escapes, and a message that quotes
 /// the string that it stumbled over. It cannot be refused memory.
 const COPIES: usize = 8;
 /// Below this it is nothing to ask for.
 const SMALL: usize = 1 << 16;
+
+/// The value of a text of at most `max_bytes` bytes. Before it is read there is a look whether the system has the memory that the value may take; values
+/// lie in each other 127 deep at most, as serde_json has it.
+///
+/// # Errors
+/// In words that are safe to show: a longer text, no memory, something that is no such value.
+pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8], max_bytes: u64) -> Result<T, String> {
+    if text.len() as u64 > max_bytes {
+        return Err(format!("it has {} bytes; at most {max_bytes} are read", text.len()));
+    }
+    let memory = budget::probe(text.len().saturating_mul(BYTES_PER_FILE_BYTE));
+    memory.map_err(|short| CrateError::from(short).to_string())?;
+    serde_json::from_slice(text).map_err(|error| shown(&error.to_string()))
+}
+
+/// An object whose keys are all different; a map by itself keeps the last value of a key.
+#[derive(Debug)]
+pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self(BTreeMap::new()))
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for Unique<V> {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some((key, value)) = map.next_entry()? {
+            match self.0.entry(key) {
+                Entry::Vacant(entry) => drop(entry.insert(value)),
+                Entry::Occupied(entry) => {
+                    return Err(A::Error::custom(format_args!("'{}' is given twice", shown(entry.key()))));
+                }
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// The map of an object that is [`Unique`], as a field has it.
+pub(super) fn unique<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, V>, D::Error> {
+    Unique::deserialize(deserializer).map(|Unique(map)| map)
+}
 
 /// Looks whether there is memory to read this text.
 pub(super) fn probe(text: &str) -> Result<(), Short> {
@@ -101,5 +155,41 @@ impl<'de> Visitor<'de> for Skipped {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
         while map.next_entry::<Text<'de>, Self>()?.is_some() {}
         Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Lists = BTreeMap<String, Vec<u64>>;
+
+    #[test]
+    fn a_text_is_read_up_to_its_limits() {
+        let text = br#"{"a": [1, 2], "b": []}"#;
+        let expected = Lists::from([("a".to_owned(), vec![1, 2]), ("b".to_owned(), vec![])]);
+        assert_eq!(read::<Lists>(text, text.len() as u64).expect("JSON"), expected);
+        let longer = read::<Lists>(text, text.len() as u64 - 1).expect_err("too long");
+        assert_eq!(longer, "it has 22 bytes; at most 21 are read");
+        let deep =
+            |depth: usize| read::<serde_json::Value>(("[".repeat(depth) + &"]".repeat(depth)).as_bytes(), 1 << 20);
+        assert!(deep(127).is_ok());
+        assert!(deep(128).expect_err("nested").contains("recursion limit"));
+    }
+
+    #[test]
+    fn a_message_is_short_and_safe_to_print() {
+        let text = format!("\"{}\u{1b}[2J\"", "x".repeat(1 << 20)).replace('\u{1b}', "\\u001b");
+        let error = read::<u64>(text.as_bytes(), 1 << 21).expect_err("a string");
+        assert!(error.len() < 500 && !error.contains('\u{1b}'), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_is_given_twice_is_an_error_where_the_map_is_unique() {
+        let text = br#"{"a": [1], "b": [2], "a": [3]}"#;
+        let error = read::<Unique<Vec<u64>>>(text, 100).expect_err("twice");
+        assert!(error.starts_with("'a' is given twice"), "{error}");
+        let Unique(once) = read::<Unique<Vec<u64>>>(br#"{"a": [1], "b": [2]}"#, 100).expect("JSON");
+        assert_eq!(once, Lists::from([("a".to_owned(), vec![1]), ("b".to_owned(), vec![2])]));
     }
 }

@@ -12,7 +12,7 @@ pub mod delta;
 pub mod distributed;
 pub mod gguf;
 pub mod index;
-mod json;
+pub mod json;
 mod name_table;
 mod parse;
 pub mod pickle;

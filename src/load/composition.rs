@@ -1,11 +1,11 @@
 //! What weights are made of that no array of a file stands for: the recipes of the rules of a converted checkpoint.
 
-use super::cut::Region;
 use super::recipe::{Recipe, WHOLE};
 use crate::buffer::Index;
 use crate::checkpoint::{Catalog, Composition, ConversionRule, Made, Step, sizes_of_parts};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::tensor::Region;
 
 impl Catalog {
     /// What weight number `number` is made of, its elements as `dtype`, or as they are: of one piece, for a weight that an array of a file stands for.

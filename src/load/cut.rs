@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::source::Part;
+use crate::tensor::{Region, RegionBytes, axis_ranges};
 
 /// Pieces of a file that are no farther apart than this are fetched together.
 pub(super) const GAP: u64 = 64 << 10;
@@ -11,30 +12,12 @@ pub(super) const GAP: u64 = 64 << 10;
 /// A row of more bytes is not read as a whole.
 const LONG_ROW: usize = 1 << 20;
 
-/// A part of a tensor: the axes that are cut, and the ranges of each that are joined along it, in elements. The other axes are whole.
-pub type Region = Vec<(usize, Vec<Range<u64>>)>;
-
-/// The shape of a region of a tensor of this shape, in elements.
-pub fn region_shape(whole: &[u64], region: &Region) -> Vec<u64> {
-    let mut shape = whole.to_vec();
-    for (axis, ranges) in region {
-        if let Some(dim) = shape.get_mut(*axis) {
-            *dim = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
-        }
-    }
-    shape
-}
-
-/// A region in bytes: ranges of bytes of some rows of a tensor in C order, where a row is what is at one place on the axes before the last that
-/// is cut. In memory they lie one after the other.
+/// A region in bytes: ranges of bytes of some rows of a tensor in C order, as [`RegionBytes`] has them. In memory they lie one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// The axes before the last that is cut: bytes from one position to the next, and the positions that are wanted, in this order.
-    outer: Vec<(usize, Vec<Range<usize>>)>,
+    region: RegionBytes,
     /// How many rows there are; none if there is nothing in them.
     pub(super) rows: usize,
-    /// Bytes from the start of a row to that of its neighbour; 0 if only the first row is wanted.
-    row: usize,
     /// What is wanted of each row; in this order, and not always one after the other.
     pub(super) ranges: Vec<Range<usize>>,
 }
@@ -42,99 +25,22 @@ pub struct Cut {
 impl Cut {
     /// Of a tensor of this shape, a region, where `per` elements that follow each other in memory take `bytes` and stay together.
     pub(super) fn new(shape: &[u64], (per, bytes): (usize, usize), region: &Region) -> Result<Self> {
-        let refused = |cause: String| Error::Argument(format!("a tensor of the shape {shape:?} {cause}"));
-        let mut wanted: Vec<Option<&[Range<u64>]>> = vec![None; shape.len()];
-        for (axis, ranges) in region {
-            let Some(&size) = shape.get(*axis) else {
-                return Err(refused(format!("has no axis {axis} to be cut along")));
-            };
-            if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > size) {
-                return Err(refused(format!("has no elements {range:?} on axis {axis}")));
-            }
-            if wanted[*axis].replace(ranges).is_some() {
-                return Err(refused(format!("cannot be cut along axis {axis} twice")));
-            }
+        if region.is_empty() {
+            return Err(Error::Argument(format!("a tensor of the shape {shape:?} is cut along no axis")));
         }
-        let Some(last) = wanted.iter().rposition(Option::is_some) else {
-            return Err(refused("is cut along no axis".to_owned()));
-        };
-        let inner = shape[last + 1..].iter().try_fold(1usize, |product, &dim| product.checked_mul(dim as usize));
-        let stored = |position: u64| {
-            let elements = inner.and_then(|inner| inner.checked_mul(position as usize)).unwrap_or(usize::MAX);
-            if elements.is_multiple_of(per) {
-                return Ok(elements / per * bytes);
-            }
-            let cause = format!("cannot be cut at {position} of axis {last}: {per} elements are stored together");
-            Err(refused(cause))
-        };
-        let mut ranges = Vec::new();
-        for range in wanted[last].unwrap_or_default() {
-            ranges.push(stored(range.start)?..stored(range.end)?);
-        }
-        let mut outer: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-        let mut rows = usize::from(ranges.iter().any(|range| !range.is_empty()));
-        for (axis, wanted) in wanted[..last].iter().enumerate() {
-            let size = shape[axis] as usize;
-            let whole = 0..size;
-            let ranges: Vec<Range<usize>> = match wanted {
-                Some(ranges) => ranges.iter().map(|range| range.start as usize..range.end as usize).collect(),
-                None => vec![whole.clone()],
-            };
-            rows = rows.saturating_mul(ranges.iter().map(ExactSizeIterator::len).sum());
-            match outer.last_mut() {
-                // A whole axis and the one before it are as one.
-                Some((innermost, before)) if *ranges == [whole] => {
-                    *innermost = axis;
-                    for range in before {
-                        *range = range.start.saturating_mul(size)..range.end.saturating_mul(size);
-                    }
-                }
-                _ => outer.push((axis, ranges)),
-            }
-        }
-        let is_first = outer.iter().all(|(_, ranges)| ranges.iter().all(|range| range.end <= 1));
-        let row = if is_first || rows == 0 { 0 } else { stored(shape[last])? };
-        for (axis, _) in &mut outer {
-            // Its number becomes its stride.
-            let between = shape[*axis + 1..last].iter().fold(row, |bytes, dim| bytes.saturating_mul(*dim as usize));
-            *axis = between;
-        }
-        Ok(Self { outer, rows, row, ranges })
+        let region = RegionBytes::new(shape, (per as u64, bytes as u64), &axis_ranges(shape, region)?)?;
+        let ranges = region.ranges().iter().map(in_memory).collect();
+        Ok(Self { rows: region.rows() as usize, ranges, region })
     }
 
     /// The one range of bytes of the tensor that it is, where there is only one.
     pub(super) fn one_range(&self) -> Option<Range<usize>> {
-        match (self.rows, self.ranges.as_slice()) {
-            (1, [range]) => {
-                let start = self.row_start(0);
-                Some(start + range.start..start + range.end)
-            }
-            (0, _) => Some(0..0),
-            _ => None,
-        }
+        self.region.one_range().as_ref().map(in_memory)
     }
 
     /// Where a row begins, in bytes of the tensor.
     pub(super) fn row_start(&self, number: usize) -> usize {
-        if let [(stride, ranges)] = &*self.outer
-            && let [range] = &**ranges
-        {
-            return (range.start + number) * stride;
-        }
-        let (mut rest, mut start) = (number, 0);
-        for (stride, ranges) in self.outer.iter().rev() {
-            let count = ranges.iter().map(ExactSizeIterator::len).sum::<usize>().max(1);
-            let mut at = rest % count;
-            rest /= count;
-            for range in ranges {
-                if at < range.len() {
-                    start += (range.start + at) * stride;
-                    break;
-                }
-                at -= range.len();
-            }
-        }
-        start
+        self.region.row_start(number as u64) as usize
     }
 
     /// How many rows from the first of these on are read as one: they rise, little lies between them, and they take no more than `most` bytes.
@@ -164,13 +70,7 @@ impl Cut {
 
     /// The bytes of the tensor from the first that is wanted to the last.
     pub(super) fn span(&self) -> Range<usize> {
-        let Range { mut start, mut end } = self.reach();
-        for (stride, ranges) in self.outer.iter().filter(|_| self.rows > 0) {
-            let ranges = || ranges.iter().filter(|range| !range.is_empty());
-            start += ranges().map(|range| range.start).min().unwrap_or_default() * stride;
-            end += ranges().map(|range| range.end - 1).max().unwrap_or_default() * stride;
-        }
-        start..end
+        in_memory(&self.region.span())
     }
 
     /// The bytes that are wanted of a row.
@@ -186,16 +86,20 @@ impl Cut {
 
     /// How many bytes that are not wanted are between two ranges of neighbouring rows that are, on average.
     pub(super) fn between(&self) -> usize {
-        let count = self.ranges.iter().filter(|range| !range.is_empty()).count();
-        self.row.saturating_sub(self.payload()) / count.max(1)
+        self.row().saturating_sub(self.payload()) / self.ranges.len().max(1)
+    }
+
+    /// Bytes from the start of a row to that of its neighbour; 0 if there is one row.
+    fn row(&self) -> usize {
+        self.region.stride() as usize
     }
 
     /// Whether what is not wanted is skipped: there is much of it, or rows are too long to be read as a whole.
     pub(super) fn skips(&self) -> bool {
         let Range { start, end } = self.reach();
         let holes = end - start - self.payload().min(end - start);
-        let between = self.row.saturating_sub(end - start);
-        self.rows == 1 || self.row > LONG_ROW || holes.max(between) as u64 > GAP
+        let between = self.row().saturating_sub(end - start);
+        self.rows == 1 || self.row() > LONG_ROW || holes.max(between) as u64 > GAP
     }
 
     /// What is wanted of these rows and nothing between, of `bytes`, which begin with the first that is wanted of them, at `offset` in a source.
@@ -206,7 +110,6 @@ impl Cut {
                 let start = self.row_start(row);
                 self.ranges.iter().map(move |range| start + range.start - first..start + range.end - first)
             })
-            .filter(|range| !range.is_empty())
             .collect();
         wanted.sort_unstable_by_key(|range| range.start);
         let (mut parts, mut rest, mut at): (Vec<Part<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
@@ -229,7 +132,7 @@ impl Cut {
         let (mut parts, mut rest) = (Vec::with_capacity(rows.len() * self.ranges.len()), out);
         for row in rows {
             let start = self.row_start(row);
-            for range in self.ranges.iter().filter(|range| !range.is_empty()) {
+            for range in &self.ranges {
                 let (bytes, later) = std::mem::take(&mut rest).split_at_mut(range.len());
                 parts.push(Part { offset: offset + (start + range.start - first) as u64, bytes });
                 rest = later;
@@ -250,6 +153,11 @@ impl Cut {
             }
         }
     }
+}
+
+/// Bytes of a tensor that is in memory, or goes there.
+fn in_memory(range: &Range<u64>) -> Range<usize> {
+    range.start as usize..range.end as usize
 }
 
 #[cfg(test)]

@@ -91,30 +91,11 @@ impl Layout {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        let (mut wanted, mut composed) = (budget::list(requests.len())?, Vec::new());
-        let (mut positions, mut behind) = (budget::list(requests.len())?, Vec::new());
-        for (position, request) in requests.into_iter().enumerate() {
-            match request.into() {
-                Request::One(one) => {
-                    wanted.push(one);
-                    positions.push(position);
-                }
-                Request::Composed(recipe) => {
-                    composed.push(recipe);
-                    behind.push(position);
-                }
-            }
-        }
+        let (wanted, composed, positions, outs) = by_pieces(requests, outs)?;
         if options.whole && !composed.is_empty() {
             return Err(Error::Argument(
                 "a digest is of a weight of the file, and not of what is made of several: load without digests".into(),
             ));
-        }
-        positions.extend(behind);
-        let out = |&position: &usize| outs.get(position).copied().unwrap_or_default();
-        let outs: Vec<bool> = positions.iter().map(out).collect();
-        if composed.is_empty() {
-            positions.clear(); // each has its own number
         }
         let devices = || wanted.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
         let to_host = devices().all(|device| device == Device::Cpu);
@@ -451,6 +432,34 @@ impl Layout {
         self.bytes += range.end - range.start;
         self.fetched.push((file, range));
     }
+}
+
+/// Tensors of one piece, and those of several, which are counted behind them.
+type ByPieces = (Vec<Wanted>, Vec<Recipe>, Vec<usize>, Vec<bool>);
+
+/// These with the position of each, where that is not its number; and which have memory of the caller's.
+fn by_pieces<R: Into<Request>>(requests: Vec<R>, outs: &[bool]) -> Result<ByPieces> {
+    let (mut wanted, mut composed) = (budget::list(requests.len())?, Vec::new());
+    let (mut positions, mut behind) = (budget::list(requests.len())?, Vec::new());
+    for (position, request) in requests.into_iter().enumerate() {
+        match request.into() {
+            Request::One(one) => {
+                wanted.push(one);
+                positions.push(position);
+            }
+            Request::Composed(recipe) => {
+                composed.push(recipe);
+                behind.push(position);
+            }
+        }
+    }
+    positions.extend(behind);
+    let out = |&position: &usize| outs.get(position).copied().unwrap_or_default();
+    let outs = positions.iter().map(out).collect();
+    if composed.is_empty() {
+        positions.clear();
+    }
+    Ok((wanted, composed, positions, outs))
 }
 
 /// Tensors of one segment that share bytes in the file, and so in memory.

@@ -40,7 +40,7 @@ mod wanted;
 mod window;
 
 pub use choice::{Choice, LoadOptions, TensorMemory};
-pub use cut::{Cut, Region, region_shape};
+pub use cut::Cut;
 pub use delta::{AppliedDeltas, OtherNames, apply_deltas};
 pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
@@ -53,6 +53,8 @@ pub(crate) use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use undo::UndoLog;
 pub use wanted::{Conversion, Wanted};
+
+pub use crate::tensor::{Region, region_shape};
 
 use std::sync::atomic::AtomicU64;
 

@@ -9,7 +9,7 @@ use crate::buffer::{Axis, Index, Selection, axes, row_major};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::tensor::extent;
+use crate::tensor::{StridedAxis, StridedSteps, extent};
 
 /// A tensor in what is stored together: so many elements along its last axis, in so many bytes.
 struct Units {
@@ -58,9 +58,13 @@ impl Wanted {
         self.with(units, 0, shape)
     }
 
-    /// The bytes of the segment that are in a row, as those of the axes from one on are, which is no earlier than this; that axis, and each row. `None`
-    /// where not even the elements of the last axis are.
-    pub(super) fn rows(&self, from: usize) -> Option<(usize, impl Iterator<Item = Range<u64>>)> {
+    /// The bytes of the segment that are in a row, as those of the axes from one on are, which is no earlier than this; that axis, and each row with
+    /// where it goes from `first` on, by these strides. `None` where not even the elements of the last axis are.
+    pub(super) fn rows(
+        &self,
+        from: usize,
+        (first, to): (i64, &[i64]),
+    ) -> Option<(usize, impl Iterator<Item = (Range<u64>, i64)>)> {
         let Units { shape, strides, bytes, .. } = self.units().ok()?;
         let (mut axis, mut len) = (shape.len(), bytes);
         while axis > from && (shape[axis - 1] == 1 || strides[axis - 1] == len) {
@@ -71,17 +75,11 @@ impl Wanted {
         if axis == shape.len() && !shape.is_empty() || len % unit != 0 {
             return None;
         }
-        let start = self.placement.start;
-        let outer: Vec<(i64, i64)> = shape[..axis].iter().copied().zip(strides).collect();
-        let rows = (0..outer.iter().map(|(dim, _)| dim).product::<i64>()).map(move |mut number| {
-            let mut first = start;
-            for (dim, stride) in outer.iter().rev() {
-                first = first.saturating_add_signed(number % dim * stride);
-                number /= dim;
-            }
-            first..first + len as u64
-        });
-        Some((axis, rows))
+        let outer = shape[..axis].iter().zip(&strides).zip(to);
+        let outer =
+            outer.map(|((&dim, &from), &to)| StridedAxis { count: dim as usize, from: from as isize, to: to as usize });
+        let rows = StridedSteps::new(outer.collect::<Vec<_>>(), self.placement.start as usize, first as usize);
+        Some((axis, rows.map(move |(from, to)| (from as u64..from as u64 + len as u64, to as i64))))
     }
 
     fn units(&self) -> Result<Units> {

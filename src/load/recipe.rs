@@ -408,7 +408,8 @@ impl Recipe {
                 fills.push((begin, Fill::Whole(wanted)));
                 continue;
             }
-            let Some((axis, rows)) = wanted.rows(together).filter(|_| by_rows && row >= ROW) else {
+            let rows = wanted.rows(together, (first, &strides));
+            let Some((axis, rows)) = rows.filter(|_| by_rows && row >= ROW) else {
                 by_rows = false;
                 continue;
             };
@@ -417,12 +418,7 @@ impl Recipe {
                 by_rows = false;
                 continue;
             }
-            for (mut number, row) in rows.enumerate() {
-                let mut at = first;
-                for (dim, stride) in size[..axis].iter().zip(&*strides).rev() {
-                    at += number as i64 % dim * stride;
-                    number /= *dim as usize;
-                }
+            for (row, at) in rows {
                 fills.push((bytes_of(at, bits)?, Fill::Row(wanted, row)));
             }
         }

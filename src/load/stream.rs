@@ -20,13 +20,11 @@ use crate::device::{Device, DeviceMemory, PIECE};
 use crate::error::{Error, Result};
 use crate::memory::{self, Block, Exclusive, Recycled, Storage};
 use crate::text;
-use crate::workers::Interrupt;
+use crate::workers::{ASKED_EVERY, Interrupt};
 
 /// The budget where none is given, and the most of what this process may use; more, where less would not do.
 const BUDGET: usize = 2 << 30;
 const BUDGET_SHARE: usize = 8;
-/// How long whoever waits for a tensor does so between two questions whether to go on.
-const ASKED_EVERY: Duration = Duration::from_millis(25);
 /// How long the end of a stream waits for its thread, which ends with the read that is under way.
 const PATIENCE: Duration = Duration::from_millis(100);
 

@@ -1,6 +1,6 @@
 //! What is wanted of a tensor: where it is, and what its elements become on their way.
 
-use super::cut::{Cut, Region};
+use super::cut::Cut;
 use super::placement::{Placement, Transform};
 use crate::buffer::{Buffer, checked_size, dequantize};
 use crate::cast::{CastOptions, add, cast, elements_per_group, is_supported};
@@ -11,7 +11,7 @@ use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Block, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
-use crate::tensor::Element;
+use crate::tensor::{Element, Region};
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -298,7 +298,11 @@ impl Catalog {
             Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
             Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
             Element::Torch(dtype) => (1, dtype.bytes() as usize),
-            Element::Unknown(_) | Element::NoArray(..) => (usize::MAX, 1),
+            Element::Unknown(_) | Element::NoArray(..) => {
+                let (name, element) = (text::shown(info.name), info.element);
+                let cause = format!("'{name}': elements of the type '{element}' cannot be cut: their size is unknown");
+                return Err(Error::Argument(cause));
+            }
         };
         let named = |error: Error| match error {
             Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(info.name))),

@@ -41,7 +41,10 @@ impl Recipe {
         let outside = || Error::Argument("these bytes are not whole elements of the tensor".to_owned());
         let item = self.dtype().bytes().ok_or_else(outside)? as u64;
         let elements = start / item..(start + out.len() as u64) / item;
-        if start % item != 0 || !(out.len() as u64).is_multiple_of(item) || elements.end * item > self.size()? as u64 {
+        if !start.is_multiple_of(item)
+            || !(out.len() as u64).is_multiple_of(item)
+            || elements.end * item > self.size()? as u64
+        {
             return Err(outside());
         }
         let mut boxes = Vec::new();

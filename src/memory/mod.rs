@@ -14,7 +14,6 @@
 
 mod aligned;
 mod block;
-mod fork;
 mod guard;
 mod limit;
 mod origin;
@@ -25,10 +24,10 @@ mod storage;
 mod views;
 mod written;
 
+pub use crate::sync::{ForkMutex, ForkOnce};
 pub use aligned::{Aligned, DIRECT_ALIGN};
 pub use block::Block;
 pub(crate) use block::parts;
-pub use fork::ForkMutex;
 #[doc(hidden)] // for the command line
 pub use guard::copies_are_guarded;
 pub use limit::available_memory;

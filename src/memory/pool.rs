@@ -2,8 +2,7 @@
 //!
 //! `tests/models.rs` runs this file with every order in which threads can come to its lock.
 
-use super::fork::ForkMutex;
-use crate::sync::const_fn;
+use crate::sync::{ForkMutex, const_fn};
 
 /// A kept block serves a request of at least this share of its size.
 const FIT_SHARE: usize = 2;

@@ -2,11 +2,16 @@
 
 mod element;
 mod extent;
+mod region;
+mod strided;
 mod table;
 mod torch_dtype;
 
 pub use element::{Element, NoArray};
 pub use extent::{Extent, extent};
+pub use region::{AxisRanges, Move, Region, RegionBytes, axis_ranges, region_shape};
+pub(crate) use region::{coalesced, covered, overlap, select, whole_axes};
+pub(crate) use strided::{StridedAxis, StridedSteps};
 pub use table::TensorTable;
 pub use torch_dtype::TorchDType;
 

@@ -1,29 +1,29 @@
-//! Threads of our own for work on large arrays: as many as the process may use, made when first needed, made anew in a forked child.
+//! The threads of this crate: those for work on large arrays, as many as the process may use, and those that mostly wait, as many as a call wants. They
+//! are made when first needed, and made anew in a forked child.
 //!
-//! The thread that asks for the work takes part in it, and asks every few milliseconds whether to go on, so that Ctrl-C ends long work at once.
+//! The thread that asks for the work asks every few milliseconds whether to go on, so that Ctrl-C ends long work at once.
 
-mod in_order;
-mod team;
+mod divide;
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
-use rayon::{Scope, ThreadPool};
 
-pub use self::in_order::in_order;
+pub use self::divide::in_order;
 
-use self::team::Team;
 use crate::error::{Error, Result};
+use crate::sync::{ForkOnce, Lane};
 
 /// Asked now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
-/// How long work goes on between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
-pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(25);
+/// How long work goes on, or who waits does so, between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
+pub const ASKED_EVERY: Duration = Duration::from_millis(25);
 
 thread_local! {
     /// What says that the work is to stop that this thread helps with.
@@ -107,145 +107,34 @@ pub fn threads() -> usize {
     asked_threads().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// A pool of threads that lives as long as the process, or until another number of threads is asked for.
+/// The threads of a process, which a forked child makes anew.
 pub struct Workers {
-    pool: Mutex<Option<Pool>>,
-    /// The process in which the lock was last free; 0 for none yet.
-    process: AtomicU32,
+    /// For work on large arrays: as many as are asked for, whoever calls.
+    busy: ForkOnce<Lane>,
+    /// For what mostly waits, as reading files does: as many as each call wants.
+    waiting: ForkOnce<Lane>,
 }
 
-/// Threads, and whose they are.
-struct Pool {
-    /// The process that made them: a forked child has the memory of the pool, but not its threads.
-    process: u32,
-    threads: usize,
-    workers: Arc<ThreadPool>,
-}
-
-/// The pool of the process.
-pub static WORKERS: Workers = Workers { pool: Mutex::new(None), process: AtomicU32::new(0) };
+/// The threads of this process.
+pub static WORKERS: Workers = Workers { busy: ForkOnce::new(), waiting: ForkOnce::new() };
 
 impl Workers {
-    /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
-    ///
-    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means
-    /// that the work was interrupted.
-    pub fn each<T: Send>(
-        &self,
-        parts: Vec<T>,
-        interrupt: Interrupt<'_>,
-        work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
-    ) -> Result<()> {
-        if parts.len() > 1
-            && let Some(pool) = self.pool()
-        {
-            return on_pool(&pool, parts, interrupt, work);
-        }
-        let interrupt = now_and_then(interrupt);
-        parts.into_iter().try_for_each(|part| {
-            interrupt()?;
-            work(part, &interrupt)
-        })
-    }
-
-    /// The lock of the pool, for which another thread of this process is waited. None in a child that was forked while a thread of its parent
-    /// held it: nobody is there to give it back, and nothing but speed is lost by doing without.
-    fn lock(&self, process: u32) -> Option<MutexGuard<'_, Option<Pool>>> {
-        let first = self.process.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
-        let is_inherited = first.is_err_and(|before| before != process);
-        let lock = match self.pool.try_lock() {
-            Err(TryLockError::WouldBlock) if is_inherited => return None,
-            Err(TryLockError::WouldBlock) => self.pool.lock().unwrap_or_else(PoisonError::into_inner),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Ok(lock) => lock,
-        };
-        self.process.store(process, Ordering::Relaxed);
-        Some(lock)
-    }
-
-    /// The pool; `None` where threads cannot be made, and then the caller's own thread does the work.
-    fn pool(&self) -> Option<Arc<ThreadPool>> {
-        // Before the lock: to ask the system takes long.
-        let (process, threads) = (std::process::id(), threads());
-        let mut current = self.lock(process)?;
-        match current.take() {
-            Some(found) if found.process == process && found.threads == threads => {
-                let pool = found.workers.clone();
-                *current = Some(found);
-                return Some(pool);
-            }
-            // The threads of the parent are not here, so nothing may wait for them.
-            Some(parents) if parents.process != process => std::mem::forget(parents),
-            // Work that is under way has the pool, too, and ends it.
-            Some(_) | None => {}
-        }
-        let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("max_weights-{i}"));
-        let pool = Arc::new(builder.build().ok()?);
-        *current = Some(Pool { process, threads, workers: pool.clone() });
-        Some(pool)
+    /// Has the threads without work end. For a fork: a child has none of its parent's threads, and Python warns of those that there are.
+    pub fn end_idle(&self) {
+        lane(&self.busy).end_idle();
+        lane(&self.waiting).end_idle();
     }
 }
 
-fn on_pool<T: Send>(
-    pool: &ThreadPool,
-    parts: Vec<T>,
-    interrupt: Interrupt<'_>,
-    work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
-) -> Result<()> {
-    let helpers = pool.current_num_threads().min(parts.len()) - 1;
-    let (queue, stop, team) = (Mutex::new(parts.into_iter()), Arc::new(AtomicBool::new(false)), Team::new());
-    let stopped = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-    let take_part = |go_on: Interrupt<'_>| {
-        let _member = team.join();
-        loop {
-            let part = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(part) = part else { break };
-            if let Err(error) = go_on().and_then(|()| work(part, go_on)) {
-                team.fail(error);
-                stop.store(true, Ordering::Relaxed);
-                break;
-            }
-        }
-    };
-    let help = || {
-        let _helping = Helping::with(&stop);
-        take_part(&stopped);
-    };
-    let interrupted = pool.in_place_scope(|scope| {
-        spawn(scope, helpers, &help);
-        let interrupted = Cell::new(None);
-        let asked = || {
-            interrupt().map_err(|error| {
-                interrupted.set(Some(error));
-                stop.store(true, Ordering::Relaxed);
-                Error::Interrupted
-            })
-        };
-        let ask = now_and_then(&asked);
-        let go_on = || stopped().and_then(|()| ask());
-        take_part(&go_on);
-        // Those that have not come yet find nothing to do.
-        while !team.wait(ASKED_EVERY) {
-            _ = go_on();
-        }
-        interrupted.take()
-    });
-    interrupted.or_else(|| team.take_error()).map_or(Ok(()), Err)
-}
-
-/// Calls `help` on so many threads of the pool. Each wakes two others, so that many do not wait for one that wakes them one after the other.
-fn spawn<'scope>(scope: &Scope<'scope>, helpers: usize, help: &'scope (dyn Fn() + Sync)) {
-    for helpers in [helpers.div_ceil(2), helpers / 2].into_iter().filter(|helpers| *helpers > 0) {
-        scope.spawn(move |scope| {
-            spawn(scope, helpers - 1, help);
-            help();
-        });
-    }
+fn lane(lane: &ForkOnce<Lane>) -> Lane {
+    let Ok(lane) = lane.get(|_| true, || Ok::<_, Infallible>(Lane::new()));
+    lane
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::sync::{Mutex, PoisonError};
     use std::thread;
 
     use super::*;
@@ -304,22 +193,6 @@ mod tests {
     }
 
     #[test]
-    fn several_that_come_at_once_all_have_the_threads() {
-        assert!(WORKERS.pool().is_some());
-        let come = std::sync::Barrier::new(4);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..1000 {
-                        come.wait();
-                        assert!(WORKERS.pool().is_some());
-                    }
-                });
-            }
-        });
-    }
-
-    #[test]
     fn parts_that_have_parts_themselves_do_not_wait_for_each_other() {
         let sum = AtomicUsize::new(0);
         let done = WORKERS.each((0..8).collect(), &uninterrupted, |outer: usize, go_on| {
@@ -342,5 +215,34 @@ mod tests {
         let caught = std::panic::catch_unwind(|| WORKERS.each(vec![1, 2, 3], &uninterrupted, panics));
         assert!(caught.is_err());
         assert!(WORKERS.each(vec![1, 3], &uninterrupted, panics).is_ok());
+    }
+
+    #[test]
+    fn work_that_panics_panics_where_it_was_asked_for_and_ends_the_other_work() {
+        let begun = AtomicUsize::new(0);
+        let panics = |job: usize, (): &mut (), go_on: Interrupt<'_>| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            assert!(job != 3, "three");
+            thread::sleep(Duration::from_millis(1));
+            go_on()
+        };
+        let all = || in_order(4, (0..1000).collect(), &uninterrupted, panics);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all)).expect_err("a panic");
+        assert_eq!(caught.downcast_ref::<&str>(), Some(&"three"));
+        assert!(begun.into_inner() < 900);
+        assert!(in_order(4, vec![1, 2], &uninterrupted, |_, (): &mut (), _| Ok(())).is_ok());
+    }
+
+    #[test]
+    fn those_who_help_have_the_limit_of_the_caller() {
+        let before = limit_threads(NonZero::new(3));
+        let wrong = AtomicUsize::new(0);
+        let look = |_: usize, (): &mut (), _: Interrupt<'_>| {
+            wrong.fetch_add(usize::from(threads() != 3), Ordering::Relaxed);
+            Ok(())
+        };
+        assert!(in_order(2, vec![1, 2, 3], &uninterrupted, look).is_ok());
+        limit_threads(before);
+        assert_eq!(wrong.into_inner(), 0);
     }
 }

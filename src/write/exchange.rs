@@ -145,6 +145,16 @@ impl Pieces {
         own.map(|piece| piece.range.end - piece.range.start).sum()
     }
 
+    /// The same by tensor: the number of each, and a range of its bytes.
+    pub(super) fn owned(&self, together: &Together, rank: u32) -> impl Iterator<Item = (usize, Range<u64>)> {
+        self.all.iter().filter(move |piece| piece.owner == rank).flat_map(move |piece| {
+            self.order[piece.tensors.clone()].iter().map(move |&number| {
+                let Range { start, end } = together.range(number);
+                (number, piece.range.start.max(start) - start..piece.range.end.min(end).saturating_sub(start))
+            })
+        })
+    }
+
     fn of_round(&self, round: usize) -> &[Piece] {
         self.rounds.get(round).map_or(&[], |pieces| &self.all[pieces.clone()])
     }

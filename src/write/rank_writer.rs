@@ -1,63 +1,54 @@
 //! How several ranks write the files of one checkpoint: the one that begins makes the unfinished files and puts them into their places when all have
-//! written; the others open them by their paths. What is saved by URL are uploads: those of the one that begins, which the others join by their names.
+//! written; the others join them by their paths. What is saved by URL are uploads: those of the one that begins, which the others join by their names.
+//! Each rank has a [`Writer`] for each file, which takes the bytes that it owns.
 
-use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::exchange::Pieces;
-use super::replacement::write_all_at;
-use super::run::write_rows;
-use super::sink::Sink;
+use super::sink::{Sink, check_object, part_of};
 use super::together::Together;
-use super::{Replacement, Stored};
+use super::verify::Sums;
+use super::{Stored, Writer};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::load::ranks::Move;
 use crate::memory::Block;
-use crate::source::store::{IfExists, SentPart, Upload, is_url, join};
+use crate::source::store::{IfExists, SentPart, is_url};
 use crate::text;
 use crate::workers::Interrupt;
 
 /// The most bytes of one job, so that whoever asks for some gets about as many.
 const JOB: u64 = 64 << 20;
-/// After so many bytes, the disk is asked to take them.
-const WRITE_BACK: u64 = 16 << 20;
 
 impl Together {
     /// Makes the unfinished files, with what they begin with, or begins uploads.
     ///
     /// # Errors
-    /// As of [`Replacement::create`]; a server that refuses.
+    /// Bytes of a tensor that several ranks own, or none; as of [`Replacement::create`](super::Replacement::create); a server that refuses.
     pub fn begin(&self, interrupt: Interrupt<'_>) -> Result<Begun> {
+        self.require_all()?;
         let (path, sync) = (&self.folder.path, self.folder.options.sync);
-        if let Some(in_store) = self.in_store()? {
-            let there = in_store.there(&self.shards, path, &self.folder.stem, interrupt)?;
-            let mut sinks: Vec<Sink> = Vec::new();
-            let mut names = Vec::new();
-            for ((name, _), layout) in self.shards.files.iter().zip(&self.layouts) {
-                let begun = self.folder.to.begin_shared(&join(path, name), layout.file_bytes(), interrupt);
-                let shared = begun.and_then(|sink| {
-                    let shared = sink.share(interrupt);
-                    sinks.push(sink);
-                    shared
-                });
-                match shared {
-                    Ok(name) => names.push(PathBuf::from(name)),
-                    Err(error) => return Err(sinks.into_iter().fold(error, |error, sink| sink.given_up(error))),
-                }
+        let there = if let Some(in_store) = self.in_store()? {
+            in_store.there(&self.shards, path, &self.folder.stem, interrupt)?
+        } else {
+            self.shards.prepare(path, &self.folder.stem, (sync, IfExists::Replace), &self.layouts)?;
+            Vec::new()
+        };
+        let (mut sinks, mut names): (Vec<Sink>, _) = (Vec::new(), Vec::new());
+        for (file, layout) in self.layouts.iter().enumerate() {
+            let begun = self.folder.to.begin_shared(&self.target(file), layout, sync, interrupt);
+            let shared = begun.and_then(|sink| {
+                let shared = sink.share(interrupt);
+                sinks.push(sink);
+                shared
+            });
+            match shared {
+                Ok(name) => names.push(name),
+                Err(error) => return Err(sinks.into_iter().fold(error, |error, sink| sink.given_up(error))),
             }
-            return Ok(Begun { names, files: BegunFiles::Uploads(sinks, there) });
         }
-        self.shards.prepare(path, &self.folder.stem, (sync, IfExists::Replace), &self.layouts)?;
-        let files = self.shards.files.iter().zip(&self.layouts);
-        let begun = files.map(|((name, _), layout)| {
-            let file = Replacement::begin(&path.join(name), layout.file_bytes(), sync)?;
-            file.write_at(0, layout.start())?;
-            Ok(file)
-        });
-        let files = begun.collect::<Result<Vec<_>>>()?;
-        let names = files.iter().map(|file| file.unfinished().to_path_buf()).collect();
-        Ok(Begun { names, files: BegunFiles::Files(files) })
+        Ok(Begun { names, sinks, there })
     }
 
     /// Puts the files into their places, when all ranks have written. Returns them, an index last. `sent` are the parts of uploads that ranks have
@@ -68,26 +59,25 @@ impl Together {
     pub fn finish(
         &self,
         begun: Begun,
-        writer: Option<RankWriter>,
+        writer: Option<&mut RankWriter>,
         sent: Vec<Vec<SentPart>>,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<PathBuf>> {
         let (path, stem) = (&self.folder.path, &self.folder.stem);
-        match (begun.files, self.in_store()?) {
-            (BegunFiles::Files(files), _) => {
-                let how = (self.folder.options.sync, IfExists::Replace);
-                self.shards.place(path, stem, how, files, interrupt)
-            }
-            (BegunFiles::Uploads(..), None) => Err(Error::Argument("uploads without a store".to_owned())),
-            (BegunFiles::Uploads(sinks, there), Some(in_store)) => {
-                let lent = writer.map(RankWriter::into_sinks).unwrap_or_default();
-                let sinks = if sinks.is_empty() { lent } else { sinks };
-                for (sink, parts) in sinks.iter().zip(sent) {
-                    sink.add(parts);
-                }
-                in_store.finish(&self.shards, path, (stem, &there), sinks, interrupt)
-            }
+        let sinks: Vec<Sink> =
+            writer.map_or_else(Vec::new, |writer| writer.flushed.drain(..).map(|(_, sink)| sink).collect());
+        if sinks.len() != self.layouts.len() {
+            return Err(Error::Argument(format!("{}: not all of its files are written", text::path(path))));
         }
+        let Some(in_store) = self.in_store()? else {
+            let files = sinks.into_iter().map(Sink::into_file).collect::<Result<_>>()?;
+            let how = (self.folder.options.sync, IfExists::Replace);
+            return self.shards.place(path, stem, how, files, interrupt);
+        };
+        for (sink, parts) in sinks.iter().zip(sent) {
+            sink.add(parts);
+        }
+        in_store.finish(&self.shards, path, (stem, &begun.there), sinks, interrupt)
     }
 }
 
@@ -96,32 +86,16 @@ impl Together {
 pub struct Begun {
     /// What the other ranks find them by.
     pub names: Vec<PathBuf>,
-    files: BegunFiles,
-}
-
-#[derive(Debug)]
-enum BegunFiles {
-    Files(Vec<Replacement>),
-    /// And the names of the files that are there. Of the rank that begins, its writer has the uploads meanwhile.
-    Uploads(Vec<Sink>, Vec<String>),
-}
-
-/// Where bytes of a file go.
-#[derive(Debug)]
-enum Target {
-    File(File),
-    /// The upload of the rank that has begun it.
-    Begun(Sink),
-    /// The same, on another rank; none of a file that only the first one sends.
-    Joined(Option<Box<dyn Upload>>),
+    /// The writer of the rank that begins has them meanwhile.
+    sinks: Vec<Sink>,
+    /// The names of the files that are in the folder of a server.
+    there: Vec<String>,
 }
 
 /// Some of the bytes that a rank writes.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     file: usize,
-    /// The first byte of the tensor there.
-    start: u64,
     tensor: usize,
     part: usize,
     rows: Move,
@@ -131,8 +105,11 @@ struct Job {
 #[derive(Debug)]
 pub struct RankWriter {
     rank: u32,
-    files: Vec<Target>,
-    targets: Vec<PathBuf>,
+    /// By file; none of one that this rank has nothing of.
+    writers: Vec<Option<Writer>>,
+    /// What the writers have left when all is written: the number of a file, and the checksums of what is compared with it.
+    flushed: Vec<(usize, Sink)>,
+    sums: Vec<(usize, Sums)>,
     /// What this rank has.
     parts: Vec<Buffer>,
     /// What it writes of that itself.
@@ -141,12 +118,11 @@ pub struct RankWriter {
     bytes: u64,
     /// What is exchanged first.
     pieces: Pieces,
-    sync: bool,
-    since_write_back: u64,
 }
 
 impl RankWriter {
-    /// Opens the unfinished files, to write what this rank has to write of its parts. `begun` are those that this rank has begun itself.
+    /// Opens the unfinished files, to write what this rank has to write of its parts. `begun` are those that this rank has begun itself. With `verify`,
+    /// [`Self::verify`] compares what it wrote.
     ///
     /// # Errors
     /// A file that this rank does not see, a part that is not the one that the mesh says.
@@ -155,93 +131,40 @@ impl RankWriter {
         rank: u32,
         (unfinished, begun): (&[PathBuf], Option<&mut Begun>),
         parts: Vec<Buffer>,
+        verify: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
-        let mut writer = Self::new(together, rank, unfinished, parts)?;
-        if !is_url(&together.folder.path) {
-            let pieces = Pieces::new(together, &vec![None; unfinished.len()])?;
-            writer.open_files(unfinished)?;
-            writer.exchange(pieces);
-            return Ok(writer);
-        }
-        let mut sizes = Vec::new();
-        let mut lent = match begun.map(|begun| &mut begun.files) {
-            Some(BegunFiles::Uploads(sinks, _)) => std::mem::take(sinks).into_iter(),
-            _ => Vec::new().into_iter(),
-        };
-        for (file, name) in unfinished.iter().enumerate() {
-            let name = name.to_string_lossy();
-            let (part, name) = part_and_name(&name)
-                .ok_or_else(|| Error::Argument(format!("'{}' is no upload", text::shown(&name))))?;
-            sizes.push(Some(part));
-            let url = &writer.targets[file];
-            let target = match (lent.next(), name) {
-                (Some(sink), _) => Target::Begun(sink),
-                (None, None) => Target::Joined(None),
-                (None, Some(name)) => {
-                    let store = together.folder.to.store(url)?.ok_or_else(|| crate::source::store::not_written(url))?;
-                    Target::Joined(Some(store.join(url, together.file_bytes(file), (part, name))?))
-                }
-            };
-            writer.files.push(target);
-        }
-        interrupt()?;
-        let pieces = Pieces::new(together, &sizes)?;
-        writer.exchange(pieces);
-        Ok(writer)
-    }
-
-    fn new(together: &Together, rank: u32, unfinished: &[PathBuf], parts: Vec<Buffer>) -> Result<Self> {
-        let (own, count) = (together.written(rank)?, together.shards.files.len());
-        if parts.len() != own.len() {
-            return Err(Error::Argument("there is another number of parts".to_owned()));
-        }
+        let count = together.shards.files.len();
         if unfinished.len() != count {
             return Err(Error::Argument("there is another number of files".to_owned()));
         }
-        let targets = (0..count).map(|file| together.target(file)).collect();
-        let (mut jobs, mut bytes) = (Vec::new(), 0);
-        for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
-            let tensor = &together.tensors()[number];
-            if part.size() as u64 != own.bytes || Stored::Plain(part.dtype()) != tensor.stored {
-                let (name, has) = (text::shown(&tensor.name), part.size());
-                return Err(Error::Argument(format!(
-                    "tensor '{name}': this rank has {has} bytes of {}, and by the placements it is {} of {}",
-                    part.dtype(),
-                    own.bytes,
-                    tensor.stored
-                )));
-            }
-            let (file, start) = (together.file(number), together.range(number).start);
-            for rows in own.moves {
-                bytes += rows.bytes();
-                cut(rows, |rows| jobs.push(Job { file, start, tensor: number, part: at, rows }));
-            }
+        let (is_sent, sync) = (is_url(&together.folder.path), together.folder.options.sync);
+        let part_of = |shared: &PathBuf| is_sent.then(|| part_of(&shared.to_string_lossy())).transpose();
+        let sizes = unfinished.iter().map(part_of).collect::<Result<Vec<_>>>()?;
+        let pieces = Pieces::new(together, &sizes)?;
+        let (jobs, owned) = jobs(together, rank, &parts, &pieces)?;
+        let bytes = jobs.iter().map(|job| job.rows.bytes()).sum::<u64>() + pieces.bytes(rank);
+        let mut lent = begun.map_or_else(Vec::new, |begun| std::mem::take(&mut begun.sinks)).into_iter();
+        let mut writers = Vec::with_capacity(count);
+        for (file, (shared, owned)) in unfinished.iter().zip(owned).enumerate() {
+            let (target, layout) = (together.target(file), &together.layouts[file]);
+            let sink = match lent.next() {
+                Some(sink) => Some(sink),
+                None => together.folder.to.join(&target, shared, (layout.file_bytes(), sync))?,
+            };
+            let writer = sink.map(|sink| Writer::of_rank(sink, layout.clone(), owned)).transpose()?;
+            writers.push(writer.map(|writer| if verify { writer.verified() } else { writer }));
         }
-        // Ranks begin in different files, as a filesystem lets one at a time write to a file.
-        let first = rank as usize * count / (together.world().max(1) as usize);
-        jobs.sort_by_key(|job| ((job.file + count - first) % count, job.start + job.rows.from));
-        let sync = together.folder.options.sync;
-        let (files, pieces) = (Vec::new(), Pieces::default());
-        Ok(Self { rank, files, targets, parts, jobs, next: 0, bytes, pieces, sync, since_write_back: 0 })
+        interrupt()?;
+        let (flushed, sums) = (Vec::new(), Vec::new());
+        Ok(Self { rank, writers, flushed, sums, parts, jobs, next: 0, bytes, pieces })
     }
 
-    fn open_files(&mut self, unfinished: &[PathBuf]) -> Result<()> {
-        for (target, path) in self.targets.iter().zip(unfinished) {
-            let file = File::options().write(true).open(path).map_err(|source| {
-                let seen = "open what rank 0 has begun there (all ranks have to see one folder)";
-                Error::io(target, seen, source)
-            })?;
-            self.files.push(Target::File(file));
-        }
-        Ok(())
-    }
-
-    /// What is exchanged is not written by those that have it.
-    fn exchange(&mut self, pieces: Pieces) {
-        self.jobs.retain(|job| !pieces.has(job.tensor));
-        self.bytes = self.jobs.iter().map(|job| job.rows.bytes()).sum::<u64>() + pieces.bytes(self.rank);
-        self.pieces = pieces;
+    fn writer(&self, together: &Together, file: usize) -> Result<&Writer> {
+        self.writers.get(file).and_then(Option::as_ref).ok_or_else(|| {
+            let path = text::path(&together.target(file));
+            Error::Argument(format!("{path}: this rank has no part in it, or has written all of it"))
+        })
     }
 
     /// How often ranks exchange what they have; the same on all.
@@ -274,15 +197,8 @@ impl RankWriter {
         for (piece, mut block) in
             self.pieces.assembled(together, (round, self.rank), &self.parts, arrived, interrupt)?
         {
-            let (offset, bytes) = (piece.range.start, &*block.as_mut_slice());
-            match &self.files[piece.file] {
-                Target::File(file) => write_all_at(file, offset, bytes).map_err(|source| {
-                    Error::io(&self.targets[piece.file], format!("write {} bytes at {offset}", bytes.len()), source)
-                })?,
-                Target::Begun(sink) => sink.write_at(offset, bytes, interrupt)?,
-                Target::Joined(Some(upload)) => upload.write_at(offset, bytes, interrupt)?,
-                Target::Joined(None) => return Err(Error::Argument("a file that another rank sends".to_owned())),
-            }
+            let bytes = &*block.as_mut_slice();
+            self.writer(together, piece.file)?.write_span(piece.range.start, bytes, interrupt)?;
             done += bytes.len() as u64;
         }
         Ok(done)
@@ -290,29 +206,16 @@ impl RankWriter {
 
     /// The parts of uploads that this rank has sent, of each file.
     pub fn sent(&self) -> Vec<Vec<SentPart>> {
-        let of_target = |target: &Target| match target {
-            Target::Joined(Some(upload)) => upload.sent(),
-            _ => Vec::new(),
-        };
-        self.files.iter().map(of_target).collect()
-    }
-
-    /// The uploads that this rank has begun, to be completed.
-    fn into_sinks(self) -> Vec<Sink> {
-        let sinks = self.files.into_iter().filter_map(|target| match target {
-            Target::Begun(sink) => Some(sink),
-            _ => None,
-        });
-        sinks.collect()
+        let mut sent = vec![Vec::new(); self.writers.len()];
+        for (file, sink) in &self.flushed {
+            sent[*file] = sink.sent();
+        }
+        sent
     }
 
     /// Lets uploads be, which the rank that has begun them has completed.
-    pub fn leave(self) {
-        for target in self.files {
-            if let Target::Joined(Some(mut upload)) = target {
-                upload.leave();
-            }
-        }
+    pub fn leave(&mut self) {
+        self.flushed.drain(..).for_each(|(_, sink)| sink.leave());
     }
 
     /// All bytes that it writes.
@@ -324,20 +227,14 @@ impl RankWriter {
     ///
     /// # Errors
     /// What the system refuses.
-    pub fn write(&mut self, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
+    pub fn write(&mut self, together: &Together, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
         let (mut done, mut scratch) = (0, Vec::new());
         while let Some(job) = self.jobs.get(self.next).copied().filter(|_| done < most) {
-            let Target::File(file) = &self.files[job.file] else { break };
-            let (target, part) = (&self.targets[job.file], &self.parts[job.part]);
-            write_rows(file, target, (job.start, &job.rows), part, &mut scratch, interrupt)?;
+            let writer = self.writer(together, job.file)?;
+            let position = together.position(job.tensor);
+            writer.write_rows(position, &job.rows, &self.parts[job.part], &mut scratch, interrupt)?;
             self.next += 1;
             done += job.rows.bytes();
-            self.since_write_back += job.rows.bytes();
-            if self.sync && self.since_write_back >= WRITE_BACK {
-                self.since_write_back = 0;
-                #[cfg(target_os = "linux")]
-                crate::source::write_back(file);
-            }
         }
         Ok(done)
     }
@@ -345,26 +242,83 @@ impl RankWriter {
     /// Waits until its bytes are on the disk, where that is wanted, or sent.
     ///
     /// # Errors
-    /// What the system or the server refuses.
-    pub fn flush(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        self.files.iter().zip(&self.targets).try_for_each(|(file, target)| match file {
-            Target::File(file) if self.sync => {
-                file.sync_all().map_err(|source| Error::io(target, "write to the disk", source))
+    /// Some that it owns were not written; what the system or the server refuses.
+    pub fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        for (file, writer) in self.writers.iter_mut().enumerate() {
+            let Some(mut writer) = writer.take() else { continue };
+            let done = writer.flush(interrupt);
+            let (sink, sums) = writer.into_parts();
+            self.flushed.push((file, sink));
+            done?;
+            self.sums.extend(sums.map(|sums| (file, sums)));
+        }
+        Ok(())
+    }
+
+    /// Reads back what this rank wrote, and compares it: of files on a disk before they have their places, of uploads when they have (`is_placed`).
+    ///
+    /// # Errors
+    /// Something else is read than was written.
+    pub fn verify(&mut self, together: &Together, is_placed: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let store = together.folder.to.store(&together.folder.path)?;
+        if store.is_some() != is_placed {
+            return Ok(());
+        }
+        for (file, sums) in self.sums.drain(..) {
+            let layout = &together.layouts[file];
+            if let Some(store) = store {
+                check_object(store, &together.target(file), &sums, layout, interrupt)?;
+            } else if let Some((_, sink)) = self.flushed.iter_mut().find(|(of, _)| *of == file) {
+                sink.verify(sums, layout.clone(), interrupt)?;
             }
-            Target::Joined(Some(upload)) => upload.flush(interrupt),
-            Target::Begun(sink) => sink.sent(interrupt),
-            Target::File(_) | Target::Joined(None) => Ok(()),
-        })
+        }
+        Ok(())
     }
 }
 
-/// The bytes of a part of an upload, and its name; without one the file is sent by the rank that has begun it.
-fn part_and_name(text: &str) -> Option<(u64, Option<&str>)> {
-    let (part, name) = match text.split_once(" =") {
-        Some((part, name)) => (part, Some(name)),
-        None => (text, None),
-    };
-    Some((part.parse().ok().filter(|part| *part > 0)?, name))
+/// By file and tensor, the ranges of bytes that a rank owns.
+type OwnedRanges = Vec<Vec<Vec<Range<u64>>>>;
+
+/// What a rank writes of its parts itself, in jobs; and all that it owns of each tensor of each file, what it gets of others among it.
+fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Result<(Vec<Job>, OwnedRanges)> {
+    let own = together.written(rank)?;
+    if parts.len() != own.len() {
+        return Err(Error::Argument("there is another number of parts".to_owned()));
+    }
+    let mut jobs = Vec::new();
+    let mut owned: OwnedRanges =
+        together.layouts.iter().map(|layout| vec![Vec::new(); layout.places().len()]).collect();
+    for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
+        let tensor = &together.tensors()[number];
+        if part.size() as u64 != own.bytes || Stored::Plain(part.dtype()) != tensor.stored {
+            let (name, has) = (text::shown(&tensor.name), part.size());
+            return Err(Error::Argument(format!(
+                "tensor '{name}': this rank has {has} bytes of {}, and by the placements it is {} of {}",
+                part.dtype(),
+                own.bytes,
+                tensor.stored
+            )));
+        }
+        // What is exchanged is not written by those that have it.
+        if pieces.has(number) {
+            continue;
+        }
+        let file = together.file(number);
+        let ranges = &mut owned[file][together.position(number)];
+        for rows in own.moves {
+            let starts = (0..rows.rows).map(|row| rows.from + row * rows.from_stride);
+            ranges.extend(starts.map(|start| start..start + rows.len));
+            cut(rows, |rows| jobs.push(Job { file, tensor: number, part: at, rows }));
+        }
+    }
+    for (number, range) in pieces.owned(together, rank) {
+        owned[together.file(number)][together.position(number)].push(range);
+    }
+    // Ranks begin in different files, as a filesystem lets one at a time write to a file.
+    let count = together.layouts.len();
+    let first = rank as usize * count / (together.world().max(1) as usize);
+    jobs.sort_by_key(|job| ((job.file + count - first) % count, together.range(job.tensor).start + job.rows.from));
+    Ok((jobs, owned))
 }
 
 /// Rows as several of few bytes.
@@ -380,5 +334,191 @@ fn cut(rows: Move, mut each: impl FnMut(Move)) {
     for first in (0..rows.rows).step_by(at_a_time as usize) {
         let (from, to) = (rows.from + first * rows.from_stride, rows.to + first * rows.to_stride);
         each(Move { from, to, rows: at_a_time.min(rows.rows - first), ..rows });
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::dtype::DType;
+    use crate::load::ranks::{Mesh, Split};
+    use crate::memory::Storage;
+    use crate::workers::uninterrupted;
+    use crate::write::{Declared, Destination, Folder, Options, Parts};
+
+    const WORLD: u32 = 3;
+    /// The second one has many short rows, which are exchanged, where its columns are placed.
+    const SHAPES: [&[u64]; 4] = [&[7, 5], &[200, 30], &[11], &[]];
+
+    fn together(folder: &Path, parts: Parts) -> Result<Together> {
+        let declare = |(number, shape): (usize, &&[u64])| Declared {
+            name: format!("t{number}"),
+            stored: Stored::Plain(DType::Float32),
+            shape: shape.to_vec(),
+        };
+        let tensors = SHAPES.iter().enumerate().map(declare).collect();
+        let options = Options { sync: false, ..Options::default() };
+        let (stem, to) = ("model".to_owned(), Destination::default());
+        let folder = Folder { path: folder.into(), stem, most: 20_000, options, to };
+        Together::new(folder, tensors, &BTreeMap::new(), (parts, WORLD))
+    }
+
+    fn placed() -> Parts {
+        let mesh = |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![Split::Shard { axis }]).expect("a mesh");
+        Parts::Placed(vec![Some(0), Some(1), None, None], vec![mesh(0), mesh(1)])
+    }
+
+    fn boxes() -> Vec<Vec<(usize, Vec<Range<u64>>)>> {
+        vec![
+            vec![(0, vec![0..7, 0..2]), (2, vec![0..4]), (0, vec![3..7, 4..5])],
+            vec![(1, vec![0..200, 0..10]), (3, vec![]), (0, vec![0..3, 2..5])],
+            vec![(0, vec![3..7, 2..4]), (2, vec![4..11]), (1, vec![0..200, 10..30])],
+        ]
+    }
+
+    /// Byte `at` of a tensor.
+    fn byte(number: usize, at: u64) -> u8 {
+        ((at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 + number as u64) >> 56) as u8
+    }
+
+    /// What a rank has of each tensor, as far as it is the one to write it.
+    fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
+        let part = |(number, own): (usize, crate::load::ranks::Written)| {
+            let mut bytes = vec![0; own.bytes as usize];
+            for rows in own.moves {
+                for (row, at) in (0..rows.rows).flat_map(|row| (0..rows.len).map(move |at| (row, at))) {
+                    let from = rows.from + row * rows.from_stride + at;
+                    bytes[(rows.to + row * rows.to_stride + at) as usize] = byte(number, from);
+                }
+            }
+            let storage = Storage::of_bytes(&bytes).expect("memory");
+            Buffer::contiguous_at(storage, 0, DType::Float32, &[bytes.len() as i64 / 4]).expect("a part")
+        };
+        together.written(rank).expect("written").into_iter().map(part).collect()
+    }
+
+    fn open(together: &Together, begun: &mut Begun) -> Vec<RankWriter> {
+        let names = begun.names.clone();
+        let open = |rank| {
+            let begun = (rank == 0).then_some(&mut *begun);
+            RankWriter::open(together, rank, (&names, begun), parts(together, rank), true, &uninterrupted)
+        };
+        (0..WORLD).map(open).collect::<Result<_>>().expect("open")
+    }
+
+    /// Everything that is exchanged, and then all else.
+    fn write_all(together: &Together, writers: &mut [RankWriter]) {
+        for round in 0..writers[0].rounds() {
+            let messages: Vec<_> =
+                writers.iter().map(|writer| writer.message(together, round, &uninterrupted).expect("made")).collect();
+            let mut messages: Vec<(Vec<u8>, Vec<u64>)> =
+                messages.into_iter().map(|(mut block, to, _)| (block.as_mut_slice().to_vec(), to)).collect();
+            for writer in &*writers {
+                // Each rank takes what is for it from the front of what is left of each message.
+                let mut arrived = Vec::new();
+                for (message, to) in &mut messages {
+                    arrived.extend(message.drain(..to[writer.rank as usize] as usize));
+                }
+                writer.take(together, round, &arrived, &uninterrupted).expect("taken");
+            }
+        }
+        for writer in writers {
+            while writer.write(together, 1000, &uninterrupted).expect("written") > 0 {}
+        }
+    }
+
+    fn said<T>(result: Result<T>) -> String {
+        result.err().expect("refused").to_string()
+    }
+
+    #[test]
+    fn ranks_write_the_bytes_of_the_files_and_find_what_was_changed_behind_their_backs() {
+        for parts in [placed(), Parts::Boxes(boxes())] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let together = together(folder.path(), parts).expect("files");
+            for spoiled in [true, false] {
+                let mut begun = together.begin(&uninterrupted).expect("begun");
+                let mut writers = open(&together, &mut begun);
+                write_all(&together, &mut writers);
+                for writer in &mut writers {
+                    writer.flush(&uninterrupted).expect("all is written");
+                }
+                if spoiled {
+                    let (file, range) = (together.file(2), together.range(2));
+                    let handle = std::fs::File::options().write(true).open(&begun.names[file]).expect("there");
+                    super::super::replacement::write_all_at(&handle, range.end - 1, &[!byte(2, 43)]).expect("spoiled");
+                    let verified = writers.iter_mut().map(|writer| writer.verify(&together, false, &uninterrupted));
+                    let failed: Vec<String> = verified.filter_map(Result::err).map(|error| error.to_string()).collect();
+                    let target = together.target(file);
+                    let is_named = |text: &String| {
+                        text.contains(&*target.to_string_lossy()) && text.contains("'t2'") && text.contains("read back")
+                    };
+                    assert_eq!(failed.len(), 1, "the rank that wrote it: {failed:?}");
+                    assert!(failed.iter().all(is_named), "{failed:?}");
+                    continue;
+                }
+                for writer in &mut writers {
+                    writer.verify(&together, false, &uninterrupted).expect("as it was written");
+                }
+                let files = together.finish(begun, writers.first_mut(), Vec::new(), &uninterrupted).expect("placed");
+                assert_eq!(files.len(), together.layouts.len() + 1);
+            }
+            for number in 0..SHAPES.len() {
+                let bytes = std::fs::read(together.target(together.file(number))).expect("there");
+                let meant = together.range(number).map(|at| byte(number, at - together.range(number).start));
+                assert!(bytes[together.range(number).start as usize..].iter().copied().zip(meant).all(|(a, b)| a == b));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_rank_writes_twice_or_not_at_all_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let together = together(folder.path(), placed()).expect("files");
+        let mut begun = together.begin(&uninterrupted).expect("begun");
+        let mut writers = open(&together, &mut begun);
+        assert!(writers[0].rounds() > 0, "something is exchanged");
+        let missing = said(writers[1].flush(&uninterrupted));
+        assert!(missing.contains("that this rank owns were declared but not written: 't"), "{missing}");
+        let mut writers = open(&together, &mut together.begin(&uninterrupted).expect("begun"));
+        write_all(&together, &mut writers);
+        writers[2].next = 0;
+        let twice = said(writers[2].write(&together, u64::MAX, &uninterrupted));
+        assert!(twice.contains("were written before, or are those of another rank"), "{twice}");
+        assert!(twice.contains(&*folder.path().to_string_lossy()) && twice.contains("tensor 't"), "{twice}");
+        let early = said(together.finish(begun, None, Vec::new(), &uninterrupted));
+        assert!(early.contains("not all of its files are written"), "{early}");
+        assert!(
+            std::fs::read_dir(folder.path())
+                .expect("listed")
+                .flatten()
+                .all(|entry| { entry.file_name().to_string_lossy().ends_with("unfinished") })
+        );
+    }
+
+    #[test]
+    fn boxes_that_overlap_or_leave_something_out_are_refused_before_anything_is_begun() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model");
+        let refused = |boxes| said(together(&path, Parts::Boxes(boxes)).expect("files").begin(&uninterrupted));
+        let mut overlapping = boxes();
+        overlapping[2][0].1 = vec![2..6, 2..4]; // as many elements as before
+        let error = refused(overlapping);
+        assert!(error.contains("model-00001-of-"), "{error}");
+        assert!(error.contains("tensor 't0': rank 1 and rank 2 have some of the same elements"), "{error}");
+        let mut own = boxes();
+        own[0][2].1 = vec![2..6, 1..2];
+        assert!(refused(own).contains("tensor 't0': two boxes of rank 0 have some of the same elements"));
+        let mut missing = boxes();
+        missing[1].remove(1);
+        assert!(refused(missing).contains("tensor 't3': ranks have 0 of its 1 elements"));
+        let mut outside = boxes();
+        outside[2][1].1 = vec![4..12];
+        assert!(refused(outside).contains("tensor 't2': a tensor of the shape [11] has no box [4..12]"));
+        assert!(!path.exists());
     }
 }

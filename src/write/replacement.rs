@@ -43,8 +43,8 @@ pub struct Replacement {
     pub(super) if_exists: IfExists,
     /// It was there already, with these bytes.
     pub(super) stands: bool,
-    /// Who writes it: a child that is forked meanwhile has no part in it.
-    process: u32,
+    /// Who has begun it, and removes it if it does not get its place: no child that is forked meanwhile, and no rank that joins.
+    process: Option<u32>,
 }
 
 impl Replacement {
@@ -77,13 +77,37 @@ impl Replacement {
             placed: false,
             if_exists: IfExists::default(),
             stands: false,
-            process: process::id(),
+            process: Some(process::id()),
         };
         if let Some(old) = &old {
             made.look_like(old);
         }
         made.reserve(len)?;
         Ok(made)
+    }
+
+    /// Joins one of `len` bytes that another process has begun: that one puts it in its place when all have written.
+    ///
+    /// # Errors
+    /// This process does not see it.
+    pub(super) fn join(target: &Path, unfinished: &Path, len: u64, sync: bool) -> Result<Self> {
+        let file = File::options().read(true).write(true).open(unfinished).map_err(|source| {
+            Error::io(target, "open what rank 0 has begun there (all ranks have to see one folder)", source)
+        })?;
+        Ok(Self {
+            target: target.to_path_buf(),
+            place: target.to_path_buf(),
+            unfinished: Temporary::of_another(unfinished.to_path_buf()),
+            file,
+            len,
+            sync,
+            since_write_back: Mutex::default(),
+            flushed: false,
+            placed: false,
+            if_exists: IfExists::default(),
+            stands: false,
+            process: None,
+        })
     }
 
     /// A file of these bytes, all of which are there: a small one that is in memory.
@@ -147,8 +171,8 @@ impl Replacement {
 
     /// Waits until the bytes are on the disk, where that is wanted.
     pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
-        if !self.sync || self.flushed || self.len < LONG_WAIT {
-            return Ok(()); // or it is soon done, by the one who puts it into its place
+        if !self.sync || self.flushed || (self.len < LONG_WAIT && self.process.is_some()) {
+            return Ok(()); // or it is soon done, when it is put into its place
         }
         let (told, answer) = mpsc::channel();
         let waiting = self.file.try_clone().and_then(|file| {
@@ -266,7 +290,7 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        if !self.placed && self.process == process::id() {
+        if !self.placed && self.process == Some(process::id()) {
             // Whatever cannot be removed now has no lock any more, and the next file that is made here removes it.
             let _ = fs::remove_file(self.unfinished());
         }
@@ -400,7 +424,7 @@ mod tests {
     fn a_forked_child_does_not_remove_what_its_parent_writes() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut file = Replacement::create(&folder.path().join("a"), 1, true).expect("begun");
-        file.process += 1;
+        file.process = file.process.map(|process| process + 1);
         let unfinished = file.unfinished().to_path_buf();
         drop(file);
         assert!(unfinished.exists());

@@ -1,14 +1,9 @@
 //! Bytes of tensors that are in memory, on their way into a file.
 
-use std::fs::File;
-use std::path::Path;
-
 use super::layout::{Declared, Stored};
-use super::replacement::write_all_at;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::load::ranks::Move;
 use crate::workers::Interrupt;
 
 /// What is written by one call of the system: long enough that calls cost nothing, short enough that Ctrl-C is answered within 100 ms on a slow disk.
@@ -63,39 +58,4 @@ pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
         return origin.truncated();
     }
     error
-}
-
-/// Writes rows of a part to their places in a file, from `start` on.
-pub(super) fn write_rows(
-    file: &File,
-    target: &Path,
-    (start, rows): (u64, &Move),
-    part: &Buffer,
-    scratch: &mut Vec<u8>,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let put = |at: u64, bytes: &[u8]| {
-        let offset = start + at;
-        let action = || format!("write {} bytes at {offset}", bytes.len());
-        write_all_at(file, offset, bytes).map_err(|source| Error::io(target, action(), source))
-    };
-    let (mut at, end) = (0, rows.rows * rows.len);
-    let is_one = rows.rows == 1 || rows.to_stride == rows.len;
-    while at < end {
-        interrupt()?;
-        // What lies together in the part comes at once, as it may have to be gathered or to come from a device.
-        let together = if is_one { end - at } else { rows.len - at % rows.len };
-        let len = together.min(AT_A_TIME);
-        let from = rows.to + if is_one { at } else { at / rows.len * rows.to_stride + at % rows.len };
-        let bytes = piece(part, from as usize, len as usize, scratch, interrupt)?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (row, within) = (at / rows.len, at % rows.len);
-            let (now, later) = rest.split_at(rest.len().min((rows.len - within) as usize));
-            put(rows.from + row * rows.from_stride + within, now)?;
-            at += now.len() as u64;
-            rest = later;
-        }
-    }
-    Ok(())
 }

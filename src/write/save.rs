@@ -157,10 +157,11 @@ fn write_as_they_are(
     let one_thread = !verify && tensors.iter().all(|(_, source)| is_plain(source));
     let threads = if one_thread { 1 } else { threads() };
     in_order(threads, jobs(writer.layout(), &tensors), interrupt, |job: Job<'_>, scratch: &mut Vec<u8>, go_on| {
+        let start = job.first().map_or(0, |run| writer.layout().places()[run.tensor].bytes.start + run.start);
         let len = job.iter().map(|run| run.len).sum();
         if let [run] = &*job {
             let bytes = piece(run.source, run.start as usize, run.len as usize, scratch, go_on)?;
-            writer.write_runs(&job, bytes, go_on).map_err(|error| cut_off(run.source, error))?;
+            writer.write_span(start, bytes, go_on).map_err(|error| cut_off(run.source, error))?;
         } else {
             scratch.resize(len as usize, 0);
             let mut rest = &mut scratch[..];
@@ -169,7 +170,7 @@ fn write_as_they_are(
                 run.source.read_bytes(run.start as usize, now, go_on)?;
                 rest = later;
             }
-            writer.write_runs(&job, scratch, go_on)?;
+            writer.write_span(start, scratch, go_on)?;
         }
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())

@@ -12,6 +12,7 @@ use super::verify::Sums;
 use crate::error::{Error, Result};
 use crate::source::store::{IfExists, SentPart, Store, Upload, is_url, not_written, store};
 use crate::source::{LocalFile, Source};
+use crate::text;
 use crate::workers::Interrupt;
 
 /// Where files go, beside what their paths say. Without any of it, the store of the process is used, and files are replaced.
@@ -47,11 +48,32 @@ impl Destination {
         Ok(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
     }
 
-    /// Begins an upload that several ranks write, each some parts of it.
-    pub(super) fn begin_shared(&self, path: &Path, len: u64, interrupt: Interrupt<'_>) -> Result<Sink> {
-        let store = self.store(path)?.ok_or_else(|| not_written(path))?;
-        let upload = store.create(path, len, &[], self.if_exists, interrupt)?;
-        Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }))
+    /// Begins a file that several ranks write, each some bytes of it. Parts of an upload are written as a whole, with what the file begins with.
+    pub(super) fn begin_shared(
+        &self,
+        path: &Path,
+        layout: &Layout,
+        sync: bool,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Sink> {
+        if let Some(store) = self.store(path)? {
+            let upload = store.create(path, layout.file_bytes(), &[], self.if_exists, interrupt)?;
+            return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
+        }
+        let file = Replacement::begin(path, layout.file_bytes(), sync)?;
+        file.write_at(0, layout.start())?;
+        Ok(Sink::File(file))
+    }
+
+    /// Joins one by what [`Sink::share`] gave; none of an upload that only the one sends who has begun it.
+    pub(super) fn join(&self, path: &Path, shared: &Path, (len, sync): (u64, bool)) -> Result<Option<Sink>> {
+        let Some(store) = self.store(path)? else {
+            return Ok(Some(Sink::File(Replacement::join(path, shared, len, sync)?)));
+        };
+        let shared = shared.to_string_lossy();
+        let Some((_, name)) = shared.split_once(" =") else { return Ok(None) };
+        let upload = store.join(path, len, (part_of(&shared)?, name))?;
+        Ok(Some(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None })))
     }
 
     /// Begins a small file that is in memory, with all of its bytes.
@@ -64,6 +86,12 @@ impl Destination {
         standing::check(path, bytes.len() as u64, self.if_exists)?;
         Ok(Sink::File(Replacement::of_bytes(path, bytes, sync)?.if_exists(self.if_exists)))
     }
+}
+
+/// The bytes of a part of an upload that is shared.
+pub(super) fn part_of(shared: &str) -> Result<u64> {
+    let part = shared.split(" =").next().and_then(|part| part.parse().ok()).filter(|part| *part > 0);
+    part.ok_or_else(|| Error::Argument(format!("'{}' is no upload", text::shown(shared))))
 }
 
 /// A file under way.
@@ -113,14 +141,29 @@ impl Sink {
         }
     }
 
-    /// Begins an upload at the server, so that others may join it. Returns what they join it by: the bytes of a part, and its name after ` =`.
-    pub(super) fn share(&self, interrupt: Interrupt<'_>) -> Result<String> {
+    /// What others join it by: its path, or of an upload, which begins at the server now, the bytes of a part and its name after ` =`.
+    pub(super) fn share(&self, interrupt: Interrupt<'_>) -> Result<PathBuf> {
         match self {
-            Self::File(file) => Err(not_written(file.target())),
+            Self::File(file) => Ok(file.unfinished().to_path_buf()),
             Self::Upload(sent) => {
                 let (part, name) = sent.upload.share(interrupt)?;
-                Ok(name.map_or_else(|| part.to_string(), |name| format!("{part} ={name}")))
+                Ok(name.map_or_else(|| part.to_string(), |name| format!("{part} ={name}")).into())
             }
+        }
+    }
+
+    /// The parts of an upload that this process has sent.
+    pub(super) fn sent(&self) -> Vec<SentPart> {
+        match self {
+            Self::File(_) => Vec::new(),
+            Self::Upload(sent) => sent.upload.sent(),
+        }
+    }
+
+    /// Lets an upload be, which the one who has begun it has completed.
+    pub(super) fn leave(self) {
+        if let Self::Upload(mut sent) = self {
+            sent.upload.leave();
         }
     }
 
@@ -128,14 +171,6 @@ impl Sink {
     pub(super) fn add(&self, parts: Vec<SentPart>) {
         if let Self::Upload(sent) = self {
             sent.upload.add(parts);
-        }
-    }
-
-    /// Waits until what was written is sent.
-    pub(super) fn sent(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        match self {
-            Self::File(_) => Ok(()),
-            Self::Upload(sent) => sent.upload.flush(interrupt),
         }
     }
 
@@ -184,10 +219,7 @@ impl Sink {
             Self::Upload(mut sent) => {
                 sent.upload.complete(interrupt)?;
                 let Some((sums, layout)) = sent.check else { return Ok(()) };
-                let missing = || Error::MissingFile { path: sent.url.clone(), near: Vec::new() };
-                let opened = sent.store.open(std::slice::from_ref(&sent.url), interrupt).pop();
-                let help = "the object has its name and these bytes: save it again; what is between here and the store may change bytes";
-                sums.check(opened.unwrap_or_else(|| Err(missing()))?, &sent.url, &layout, help, interrupt)
+                check_object(&sent.store, &sent.url, &sums, &layout, interrupt)
             }
         }
     }
@@ -213,6 +245,21 @@ impl Sink {
             },
         }
     }
+}
+
+/// Reads back an object when it has its name.
+pub(super) fn check_object(
+    store: &Arc<dyn Store>,
+    url: &Path,
+    sums: &Sums,
+    layout: &Layout,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let missing = || Error::MissingFile { path: url.to_path_buf(), near: Vec::new() };
+    let opened = store.open(&[url.to_path_buf()], interrupt).pop();
+    let help =
+        "the object has its name and these bytes: save it again; what is between here and the store may change bytes";
+    sums.check(opened.unwrap_or_else(|| Err(missing()))?, url, layout, help, interrupt)
 }
 
 /// The error, and what else is to be known. The wish to stop stays one.

@@ -100,8 +100,8 @@ pub struct Together {
     world: u32,
     pub(super) shards: Shards,
     pub(super) layouts: Vec<Layout>,
-    /// The file of each tensor, and its first byte there.
-    places: Vec<(usize, u64)>,
+    /// The file of each tensor, and its number in the layout of that.
+    places: Vec<(usize, usize)>,
     hash: [u8; 32],
 }
 
@@ -131,7 +131,7 @@ impl Together {
             add(layout.start());
             for &number in group {
                 if let Some(position) = layout.position(&tensors[number].name) {
-                    places[number] = (file, layout.places()[position].bytes.start);
+                    places[number] = (file, position);
                 }
             }
         }
@@ -199,6 +199,41 @@ impl Together {
         })
     }
 
+    /// An error if some elements of a tensor are in boxes of several ranks, or of none. By placements each has one to write it.
+    pub(super) fn require_all(&self) -> Result<()> {
+        let Parts::Boxes(boxes) = &self.parts else { return Ok(()) };
+        for (number, (tensor, holders)) in self.tensors.iter().zip(&self.holders).enumerate() {
+            let refused = |why: String| {
+                let (file, name) = (text::path(&self.target(self.file(number))), text::shown(&tensor.name));
+                Err(Error::Argument(format!("{file}: tensor '{name}': {why}")))
+            };
+            let (mut own, mut covered) = (Vec::new(), 0);
+            for &(rank, part) in holders {
+                self.part(number, rank, part)?;
+                let ranges = &*boxes[rank as usize][part].1;
+                let elements: u64 = ranges.iter().map(|range| range.end - range.start).product();
+                if elements > 0 {
+                    covered += u128::from(elements);
+                    own.push((rank, ranges));
+                }
+            }
+            if let Some((one, other)) = overlapping(&mut own, tensor.shape.len()) {
+                return refused(if one == other {
+                    format!("two boxes of rank {one} have some of the same elements")
+                } else {
+                    format!("rank {one} and rank {other} have some of the same elements")
+                });
+            }
+            let all = tensor.shape.iter().product::<u64>();
+            if covered < u128::from(all) {
+                return refused(format!(
+                    "ranks have {covered} of its {all} elements, and the others would not be written"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn tensors(&self) -> &[Declared] {
         &self.tensors
     }
@@ -207,14 +242,18 @@ impl Together {
         self.world
     }
 
-    /// The file of a tensor, and its bytes there.
+    /// The file of a tensor, its number in the layout of that, and its bytes there.
     pub(super) fn file(&self, number: usize) -> usize {
         self.places[number].0
     }
 
+    pub(super) fn position(&self, number: usize) -> usize {
+        self.places[number].1
+    }
+
     pub(super) fn range(&self, number: usize) -> Range<u64> {
-        let start = self.places[number].1;
-        start..start + self.tensors[number].bytes().unwrap_or(0)
+        let (file, position) = self.places[number];
+        self.layouts[file].places()[position].bytes.clone()
     }
 
     /// What a file begins with, and all of its bytes.
@@ -241,5 +280,70 @@ impl Together {
     /// The files that they will be.
     pub(super) fn target(&self, file: usize) -> PathBuf {
         join(&self.folder.path, &self.shards.files[file].0)
+    }
+}
+
+/// The ranks of two boxes that have an element in common, if there are any.
+fn overlapping(boxes: &mut [(u32, &[Range<u64>])], axes: usize) -> Option<(u32, u32)> {
+    for axis in 0..axes {
+        // What no box of the tensor reaches across parts the boxes before it from those behind it.
+        boxes.sort_by_key(|(_, ranges)| ranges[axis].start);
+        let (mut reach, mut rest) = (0, Vec::new());
+        for (at, (_, ranges)) in boxes.iter().enumerate() {
+            if at > 0 && ranges[axis].start >= reach {
+                rest.push(at);
+            }
+            reach = reach.max(ranges[axis].end);
+        }
+        if !rest.is_empty() {
+            let (mut left, mut begin) = (boxes, 0);
+            for at in rest {
+                let (group, later) = left.split_at_mut(at - begin);
+                if let Some(found) = overlapping(group, axes) {
+                    return Some(found);
+                }
+                (left, begin) = (later, at);
+            }
+            return overlapping(left, axes);
+        }
+    }
+    let pairs = boxes.iter().enumerate().flat_map(|(at, one)| boxes[at + 1..].iter().map(move |other| (one, other)));
+    let shares = |(a, b): (&Range<u64>, &Range<u64>)| a.start.max(b.start) < a.end.min(b.end);
+    pairs.filter(|(one, other)| one.1.iter().zip(other.1).all(shares)).map(|(one, other)| (one.0, other.0)).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Box3 = Vec<Range<u64>>;
+
+    fn boxes() -> impl Strategy<Value = Vec<(u32, Box3)>> {
+        let range = (0u64..5, 1u64..4).prop_map(|(start, len)| start..start + len);
+        let one = (0u32..4, proptest::collection::vec(range, 3));
+        proptest::collection::vec(one, 0..7)
+    }
+
+    proptest! {
+        #[test]
+        fn boxes_overlap_if_two_of_them_do(boxes in boxes()) {
+            let has = |ranges: &Box3, at: [u64; 3]| ranges.iter().zip(at).all(|(range, at)| range.contains(&at));
+            let mut pairs = Vec::new();
+            for (first, (one, a)) in boxes.iter().enumerate() {
+                for (other, b) in &boxes[first + 1..] {
+                    let cells = (0..512u64).map(|cell| [cell / 64, cell / 8 % 8, cell % 8]);
+                    if cells.clone().any(|at| has(a, at) && has(b, at)) {
+                        pairs.extend([(*one, *other), (*other, *one)]);
+                    }
+                }
+            }
+            let mut own: Vec<(u32, &[Range<u64>])> = boxes.iter().map(|(rank, ranges)| (*rank, &**ranges)).collect();
+            match overlapping(&mut own, 3) {
+                Some(found) => prop_assert!(pairs.contains(&found)),
+                None => prop_assert!(pairs.is_empty()),
+            }
+        }
     }
 }

@@ -24,7 +24,10 @@ static PLACING: RwLock<()> = RwLock::new(());
 
 /// A file or folder that is temporary until this is dropped. It is removed by whoever made it, or by [`end`].
 #[derive(Debug)]
-pub struct Temporary(PathBuf);
+pub struct Temporary {
+    path: PathBuf,
+    is_own: bool,
+}
 
 impl Temporary {
     /// Makes something, which `make` gives with its path from the root on.
@@ -35,18 +38,25 @@ impl Temporary {
         let mut temporary = TEMPORARY.lock();
         let (path, made) = make()?;
         temporary.insert(path.clone(), std::process::id());
-        Ok((Self(path), made))
+        Ok((Self { path, is_own: true }, made))
+    }
+
+    /// What another process has made, and removes.
+    pub(super) fn of_another(path: PathBuf) -> Self {
+        Self { path, is_own: false }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        TEMPORARY.lock().remove(&self.0);
+        if self.is_own {
+            TEMPORARY.lock().remove(&self.path);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reading back what was written, before it takes its place, or from a server when it has its name.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,11 +19,14 @@ use crate::workers::{Interrupt, in_order, threads};
 /// Pieces of a tensor that are fetched from a server at the same time.
 const SEVERAL: u64 = 4;
 
+/// The bytes of a part of a tensor, and its checksum.
+type SummedPart = (Range<u64>, Hasher);
+
 /// Checksums (CRC-32) of the parts of tensors, taken while they are written, in whatever order they come.
 #[derive(Debug)]
 pub(super) struct Sums {
-    /// By tensor: the first byte of each part, and its checksum.
-    parts: Vec<Mutex<Vec<(u64, Hasher)>>>,
+    /// By tensor.
+    parts: Vec<Mutex<Vec<SummedPart>>>,
 }
 
 impl Sums {
@@ -37,18 +41,27 @@ impl Sums {
         }
         let mut hasher = Hasher::new();
         hasher.update(bytes);
-        self.parts[tensor].lock().unwrap_or_else(PoisonError::into_inner).push((offset, hasher));
+        self.parts[tensor]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((offset..offset + bytes.len() as u64, hasher));
     }
 
-    /// The checksum of a tensor of which every byte was written.
-    fn of(&self, tensor: usize) -> u32 {
+    /// The checksums of what was written of a tensor: of ranges that do not touch, in order.
+    fn of(&self, tensor: usize) -> Vec<(Range<u64>, u32)> {
         let mut parts = self.parts[tensor].lock().unwrap_or_else(PoisonError::into_inner);
-        parts.sort_by_key(|(offset, _)| *offset);
-        let mut whole = Hasher::new();
-        for (_, part) in parts.iter() {
-            whole.combine(part);
+        parts.sort_by_key(|(range, _)| range.start);
+        let mut joined: Vec<(Range<u64>, Hasher)> = Vec::new();
+        for (range, part) in parts.iter() {
+            match joined.last_mut() {
+                Some((before, whole)) if before.end == range.start => {
+                    before.end = range.end;
+                    whole.combine(part);
+                }
+                _ => joined.push((range.clone(), part.clone())),
+            }
         }
-        whole.finalize()
+        joined.into_iter().map(|(range, hasher)| (range, hasher.finalize())).collect()
     }
 
     /// Reads what was written for `target` as any other file, and compares names, types, shapes, places and bytes.
@@ -97,18 +110,24 @@ impl Sums {
             if bytes != place.bytes && !place.bytes.is_empty() {
                 return differs(Some(place), format!("written at {:?}, but found at {bytes:?}", place.bytes));
             }
-            let mut hasher = Hasher::new();
-            for start in place.bytes.clone().step_by(at_a_time as usize) {
-                go_on()?;
-                memory.resize(at_a_time.min(place.bytes.end - start) as usize, 0);
-                source.read(&mut [Part { offset: start, bytes: memory }], go_on)?;
-                hasher.update(memory);
-            }
-            let (read, written) = (hasher.finalize(), self.of(number));
-            if read != written {
-                let cause =
-                    format!("its bytes have the CRC-32 {read:08x} when read back, but had {written:08x} when written");
-                return differs(Some(place), cause);
+            for (part, written) in self.of(number) {
+                let mut hasher = Hasher::new();
+                let range = place.bytes.start + part.start..place.bytes.start + part.end;
+                for start in range.clone().step_by(at_a_time as usize) {
+                    go_on()?;
+                    memory.resize(at_a_time.min(range.end - start) as usize, 0);
+                    source.read(&mut [Part { offset: start, bytes: memory }], go_on)?;
+                    hasher.update(memory);
+                }
+                let read = hasher.finalize();
+                if read != written {
+                    let which =
+                        if range == place.bytes { String::new() } else { format!(" {} to {}", part.start, part.end) };
+                    let cause = format!(
+                        "its bytes{which} have the CRC-32 {read:08x} when read back, but had {written:08x} when written"
+                    );
+                    return differs(Some(place), cause);
+                }
             }
             Ok(())
         })

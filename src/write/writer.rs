@@ -1,27 +1,32 @@
 //! A file that is written while its tensors come, in any order and part by part.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::layout::Place;
-use super::run::{AT_A_TIME, Run, cut_off, declare, piece};
+use super::run::{AT_A_TIME, cut_off, declare, piece};
 use super::sink::{Destination, Sink};
 use super::verify::Sums;
 use super::{Declared, Layout};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
+use crate::load::ranks::Move;
 use crate::source::Source;
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
-/// A file under way: its tensors are declared at the begin, and each byte of them is given once. It needs no memory but for the header.
+/// A file under way: its tensors are declared at the begin, and each byte of them is given once: all of them, or those that one of several ranks owns. It
+/// needs no memory but for the header.
 #[derive(Debug)]
 pub struct Writer {
     file: Sink,
     layout: Layout,
-    /// What was written of each tensor: ranges of its bytes that do not touch, in order.
-    written: Vec<Mutex<Vec<Range<u64>>>>,
+    /// What is still to be written of each tensor: ranges of its bytes that do not touch, in order.
+    missing: Vec<Mutex<VecDeque<Range<u64>>>>,
+    /// Others write what this one does not own.
+    is_shared: bool,
     /// The checksums of what is written, where they are wanted.
     sums: Option<Sums>,
 }
@@ -41,8 +46,39 @@ impl Writer {
     /// The same for a file that is begun, with the length that the layout says.
     pub(super) fn new(file: Sink, layout: Layout, interrupt: Interrupt<'_>) -> Result<Self> {
         file.write_at(0, layout.start(), interrupt)?;
-        let written = layout.places().iter().map(|_| Mutex::default()).collect();
-        Ok(Self { file, layout, written, sums: None })
+        let whole = |place: &Place| Some(0..place.bytes.end - place.bytes.start).filter(|range| !range.is_empty());
+        let missing = layout.places().iter().map(|place| Mutex::new(whole(place).into_iter().collect())).collect();
+        Ok(Self { file, layout, missing, is_shared: false, sums: None })
+    }
+
+    /// The same for a file that several ranks write, by one that owns these ranges of each tensor, in the order of the layout. What the file begins with is
+    /// written by whoever has begun it.
+    ///
+    /// # Errors
+    /// Ranges that overlap, or lie beyond a tensor.
+    pub(super) fn of_rank(file: Sink, layout: Layout, owned: Vec<Vec<Range<u64>>>) -> Result<Self> {
+        let mut missing = Vec::with_capacity(owned.len());
+        for (place, mut ranges) in layout.places().iter().zip(owned) {
+            ranges.retain(|range| !range.is_empty());
+            ranges.sort_unstable_by_key(|range| range.start);
+            let mut of_tensor: VecDeque<Range<u64>> = VecDeque::new();
+            for range in ranges {
+                let end = of_tensor.back().map_or(0, |last| last.end);
+                if range.start < end || range.end > place.bytes.end - place.bytes.start {
+                    let (file, name) = (text::path(file.target()), text::shown(&place.tensor.name));
+                    let Range { start, end } = range;
+                    return Err(Error::Argument(format!(
+                        "{file}: tensor '{name}': this rank has some of the bytes {start} to {end} twice, or they lie beyond its end"
+                    )));
+                }
+                match of_tensor.back_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => of_tensor.push_back(range),
+                }
+            }
+            missing.push(Mutex::new(of_tensor));
+        }
+        Ok(Self { file, layout, missing, is_shared: true, sums: None })
     }
 
     /// The same, and what was written is read back and compared before the file takes its place.
@@ -71,6 +107,11 @@ impl Writer {
             let name = text::shown(name);
             Error::Argument(format!("no tensor '{name}' was declared when the file was begun"))
         })?;
+        self.write_of(number, offset, bytes, interrupt)
+    }
+
+    /// The same for the tensor of this number in the layout.
+    fn write_of(&self, number: usize, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let place = &self.layout.places()[number];
         self.claim(number, place, offset, bytes.len() as u64)?;
         let written = self.file.write_at(place.bytes.start + offset, bytes, interrupt);
@@ -82,22 +123,53 @@ impl Writer {
         written
     }
 
-    /// Writes bytes of tensors that follow each other in the file, at once.
+    /// Writes bytes of the file, those of several tensors and of what lies between them, at once.
     ///
     /// # Errors
     /// As of [`Self::write`]; none of the tensors that failed may be written again.
-    pub(super) fn write_runs(&self, runs: &[Run<'_>], bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
-        let Some(first) = runs.first() else { return Ok(()) };
+    pub(super) fn write_span(&self, start: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let end = start + bytes.len() as u64;
         let places = self.layout.places();
-        for run in runs {
-            self.claim(run.tensor, &places[run.tensor], run.start, run.len)?;
+        let first = places.partition_point(|place| place.bytes.end <= start);
+        let mut claimed = Vec::new();
+        for (number, place) in places.iter().enumerate().skip(first).take_while(|(_, place)| place.bytes.start < end) {
+            let own = place.bytes.start.max(start)..place.bytes.end.min(end);
+            self.claim(number, place, own.start - place.bytes.start, own.end.saturating_sub(own.start))?;
+            claimed.push((number, own.start - place.bytes.start, own));
         }
-        self.file.write_at(places[first.tensor].bytes.start + first.start, bytes, interrupt)?;
+        self.file.write_at(start, bytes, interrupt)?;
         if let Some(sums) = &self.sums {
-            let mut rest = bytes;
-            for run in runs {
-                let (now, later) = rest.split_at(run.len as usize);
-                sums.add(run.tensor, run.start, now);
+            for (number, offset, own) in claimed {
+                sums.add(number, offset, &bytes[(own.start - start) as usize..(own.end - start) as usize]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows of a part to their places in the tensor of this number.
+    pub(super) fn write_rows(
+        &self,
+        number: usize,
+        rows: &Move,
+        part: &Buffer,
+        scratch: &mut Vec<u8>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let (mut at, end) = (0, rows.bytes());
+        let is_one = rows.rows == 1 || rows.to_stride == rows.len;
+        while at < end {
+            interrupt()?;
+            // What lies together in the part comes at once, as it may have to be gathered or to come from a device.
+            let together = if is_one { end - at } else { rows.len - at % rows.len };
+            let len = together.min(AT_A_TIME);
+            let from = rows.to + if is_one { at } else { at / rows.len * rows.to_stride + at % rows.len };
+            let mut rest = piece(part, from as usize, len as usize, scratch, interrupt)?;
+            while !rest.is_empty() {
+                let (row, within) = (at / rows.len, at % rows.len);
+                let (now, later) = rest.split_at(rest.len().min((rows.len - within) as usize));
+                self.write_of(number, rows.from + row * rows.from_stride + within, now, interrupt)
+                    .map_err(|error| cut_off(part, error))?;
+                at += now.len() as u64;
                 rest = later;
             }
         }
@@ -176,8 +248,8 @@ impl Writer {
     fn claim(&self, number: usize, place: &Place, offset: u64, len: u64) -> Result<()> {
         let size = place.bytes.end - place.bytes.start;
         let refused = |why: String| {
-            let name = text::shown(&place.tensor.name);
-            Err(Error::Argument(format!("tensor '{name}': {why}")))
+            let (file, name) = (text::path(self.file.target()), text::shown(&place.tensor.name));
+            Err(Error::Argument(format!("{file}: tensor '{name}': {why}")))
         };
         let Some(end) = offset.checked_add(len).filter(|end| *end <= size) else {
             return refused(format!("{len} bytes from byte {offset} on do not fit into its {size} bytes"));
@@ -185,35 +257,40 @@ impl Writer {
         if len == 0 {
             return Ok(());
         }
-        let mut written = self.written[number].lock().unwrap_or_else(PoisonError::into_inner);
-        let after = written.partition_point(|range| range.end <= offset);
-        if written.get(after).is_some_and(|next| next.start < end) {
-            return refused(format!("some or all of the bytes {offset} to {end} were written before"));
-        }
-        let joins_before = after > 0 && written[after - 1].end == offset;
-        let joins_after = written.get(after).is_some_and(|next| next.start == end);
-        match (joins_before, joins_after) {
-            (true, true) => written[after - 1].end = written.remove(after).end,
-            (true, false) => written[after - 1].end = end,
-            (false, true) => written[after].start = offset,
-            (false, false) => written.insert(after, offset..end),
+        let mut missing = self.missing(number);
+        let at = missing.partition_point(|range| range.end <= offset);
+        let Some(range) = missing.get_mut(at).filter(|range| range.start <= offset && end <= range.end) else {
+            let others = if self.is_shared { ", or are those of another rank" } else { "" };
+            return refused(format!("some or all of the bytes {offset} to {end} were written before{others}"));
+        };
+        let before = range.start..offset;
+        range.start = end;
+        match (before.is_empty(), range.is_empty()) {
+            (true, true) => drop(missing.remove(at)),
+            (true, false) => {}
+            (false, true) => *range = before,
+            (false, false) => missing.insert(at, before),
         }
         Ok(())
     }
 
+    fn missing(&self, number: usize) -> MutexGuard<'_, VecDeque<Range<u64>>> {
+        self.missing[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes that bytes which were claimed are not there.
-    fn release(&self, number: usize, bytes: Range<u64>) {
+    fn release(&self, number: usize, mut bytes: Range<u64>) {
         // What a server was sent in part is not sent again.
         if bytes.is_empty() || self.file.prefers_order() {
             return;
         }
-        let mut written = self.written[number].lock().unwrap_or_else(PoisonError::into_inner);
-        // They lie in one range: nobody else has claimed any of them.
-        let at = written.partition_point(|range| range.end <= bytes.start);
-        if let Some(Range { start, end }) = written.get(at).cloned() {
-            let rest = [start..bytes.start, bytes.end..end];
-            written.splice(at..=at, rest.into_iter().filter(|range| !range.is_empty()));
+        let mut missing = self.missing(number);
+        let at = missing.partition_point(|range| range.end < bytes.start);
+        while let Some(next) = missing.get(at).filter(|next| next.start <= bytes.end).cloned() {
+            bytes = bytes.start.min(next.start)..bytes.end.max(next.end);
+            missing.remove(at);
         }
+        missing.insert(at, bytes);
     }
 
     /// Puts the file in its place.
@@ -236,34 +313,114 @@ impl Writer {
 
     /// The file, which has all of its bytes.
     pub(super) fn complete(mut self, interrupt: Interrupt<'_>) -> Result<Sink> {
-        match self.check_complete(interrupt) {
+        let checked = self.flush(interrupt).and_then(|()| match self.sums.take() {
+            Some(sums) => self.file.verify(sums, self.layout.clone(), interrupt),
+            None => Ok(()),
+        });
+        match checked {
             Ok(()) => Ok(self.file),
             Err(error) => Err(self.given_up(error)),
         }
     }
 
-    fn check_complete(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+    /// The file, and the checksums of what was written; for one that is not complete by that.
+    pub(super) fn into_parts(self) -> (Sink, Option<Sums>) {
+        (self.file, self.sums)
+    }
+
+    /// Waits until all bytes are where they will stay, where that is wanted.
+    ///
+    /// # Errors
+    /// Some were not written.
+    pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
-        for (place, written) in self.layout.places().iter().zip(&self.written) {
-            let size = place.bytes.end - place.bytes.start;
-            let written = written.lock().unwrap_or_else(PoisonError::into_inner);
-            let there: u64 = written.iter().map(|range| range.end - range.start).sum();
-            if there < size {
-                missing.push(format!("'{}' ({there} of {size} bytes)", text::shown(&place.tensor.name)));
+        for (number, place) in self.layout.places().iter().enumerate() {
+            let (size, left) = (place.bytes.end - place.bytes.start, self.missing(number));
+            if let Some(first) = left.front() {
+                let name = text::shown(&place.tensor.name);
+                missing.push(if self.is_shared {
+                    format!("'{name}' (from byte {} on)", first.start)
+                } else {
+                    let there = size - left.iter().map(|range| range.end - range.start).sum::<u64>();
+                    format!("'{name}' ({there} of {size} bytes)")
+                });
             }
         }
         if missing.is_empty() {
-            self.file.flush(interrupt)?;
-            return match self.sums.take() {
-                Some(sums) => self.file.verify(sums, self.layout.clone(), interrupt),
-                None => Ok(()),
-            };
+            return self.file.flush(interrupt);
         }
+        let whose = if self.is_shared { "that this rank owns " } else { "" };
         Err(Error::Argument(format!(
-            "{}: the file is not finished: {} were declared but not written: {}; nothing was replaced",
+            "{}: the file is not finished: {} {whose}were declared but not written: {}; nothing was replaced",
             text::path(self.file.target()),
             missing.len(),
             text::listed(&missing)
         )))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dtype::DType;
+    use crate::write::{Options, Stored};
+
+    const SIZE: u64 = 24;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn each_byte_that_is_owned_is_written_once(
+            owned in 0u32..1 << SIZE, writes in proptest::collection::vec((0..SIZE, 0..8u64, any::<bool>()), 0..40),
+        ) {
+            let folder = tempfile::tempdir().expect("a folder");
+            let tensor = Declared { name: "t".into(), stored: Stored::Plain(DType::UInt8), shape: vec![SIZE] };
+            let layout = Layout::safetensors([tensor], None, &Options::default()).expect("a layout");
+            let path = folder.path().join("a");
+            let sink = Destination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
+            // In no order, and such as touch.
+            let of_byte = |at: u64| at..at + 1;
+            let ranges = (0..SIZE).rev().filter(|at| owned >> at & 1 == 1).map(of_byte).collect();
+            let mut writer = Writer::of_rank(sink, layout, vec![ranges]).expect("a writer").verified();
+            let start = writer.layout().places()[0].bytes.start;
+            let mut left = owned;
+            for (offset, len, by_span) in writes {
+                let bytes = vec![1; len as usize];
+                let mask = (0..len).fold(0, |mask, at| mask | 1u32.checked_shl((offset + at) as u32).unwrap_or(0));
+                let fits = offset + len <= SIZE && mask & !left == 0;
+                let written = if by_span && offset + len <= SIZE {
+                    writer.write_span(start + offset, &bytes, &uninterrupted)
+                } else {
+                    writer.write("t", offset, &bytes)
+                };
+                prop_assert_eq!(written.is_ok(), fits, "{} bytes at {} of {:b}", len, offset, left);
+                if fits {
+                    left &= !mask;
+                }
+            }
+            prop_assert_eq!(writer.flush(&uninterrupted).is_ok(), left == 0);
+            // What was written, and is not there all the same, is missing again: all that is owned.
+            let written = (0..SIZE).filter(|at| (owned & !left) >> at & 1 == 1).map(|at| at..at + 1);
+            written.for_each(|range| writer.release(0, range));
+            let missing = writer.missing(0).iter().map(|range| range.end - range.start).sum::<u64>();
+            prop_assert_eq!(missing, u64::from(owned.count_ones()));
+        }
+    }
+
+    #[test]
+    fn ranges_that_a_rank_has_twice_or_a_tensor_has_not_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        for ranges in [vec![0..4, 3..5], vec![0..SIZE + 1], vec![2..3, 0..24]] {
+            let tensor = Declared { name: "t".into(), stored: Stored::Plain(DType::UInt8), shape: vec![SIZE] };
+            let layout = Layout::safetensors([tensor], None, &Options::default()).expect("a layout");
+            let sink = Destination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
+            let error = Writer::of_rank(sink, layout, vec![ranges]).expect_err("refused").to_string();
+            assert!(error.contains("tensor 't': this rank has some of the bytes"), "{error}");
+        }
     }
 }

@@ -63,7 +63,9 @@ def placements() -> dict[str, Any]:
                     local, stride = local.t().contiguous().t(), tensor.stride()
                     own[name] = DTensor.from_local(local, mesh, how, run_check=False, shape=tensor.shape, stride=stride)
             folder = FOLDER / f"together-{size}-{strided}"
-            paths = save_sharded(own, folder, max_shard_size=size, group=dist.group.WORLD, sync=strided)
+            paths = save_sharded(
+                own, folder, max_shard_size=size, group=dist.group.WORLD, sync=strided, read_back=strided
+            )
             found = content(folder)
             files = max(files, len(found))
             if found != expected or sorted(path.name for path in paths) != sorted(expected):
@@ -113,7 +115,7 @@ def refused() -> dict[str, Any]:
         "url": save(good, "https://example.org/model"),
         "writer_part": raised(lambda: WeightsWriter(folder).prepare_global_plan([SavePlan(_half())])),
         "tied": save(good, tied="alias"),
-        "read_back": save(good, read_back=True),
+        "if_exists": save(good, if_exists="fail"),
         "names": save({"b" if odd else "a": numbers(4, 4)}),
         "shapes": save({"a": numbers(4, 5 if odd else 4)}),
         "placements": save({"a": placed(numbers(4, 4), line(), [Shard(int(odd))])}),
@@ -295,6 +297,48 @@ class Failing:
         written = self._save.write(most)
         self._instead()
         return written
+
+
+class Spoiling(Failing):
+    """What a rank has written is something else when it is read back."""
+
+    def write(self, most: int) -> int:
+        written: int = self._save.write(most)
+        return written
+
+    def flush(self) -> None:
+        self._save.flush()
+        self._instead()
+
+
+def read_back() -> dict[str, Any]:
+    """A byte that one rank wrote changes before it is read back, over the files of an older save."""
+    folder = FOLDER / "read_back"
+    older = {"rows": torch.arange(4096.0).reshape(64, 64), "columns": numbers(64, 64), "plain": numbers(5)}
+    how = {"rows": [Shard(0)], "columns": [Shard(1)], "plain": [Replicate()]}
+    first = 16 * line().get_local_rank()
+
+    def save(more: float) -> None:
+        own = {name: placed(tensor + more, line(), how[name]) for name, tensor in older.items()}
+        save_sharded(own, folder, group=dist.group.WORLD, read_back=True)
+
+    def spoil() -> None:
+        for path in folder.glob(".*unfinished"):
+            start = path.read_bytes().index((older["rows"] + 1)[first].numpy().tobytes())
+            with path.open("r+b") as file:  # in its place, where others write meanwhile
+                file.seek(start + 1)
+                file.write(b"\xa5")
+
+    save(0)
+    dist.barrier()
+    before = content(folder)
+    dist.barrier()
+    if ranks.RANK == 1:
+        saving.RankSave = functools.partial(Spoiling, instead=spoil)  # type: ignore[misc, assignment]
+    failed = raised(lambda: save(1))
+    saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
+    dist.barrier()  # until whoever has begun the file has removed it
+    return {"failed": failed, "same": content(folder) == before, "files": len(before)}
 
 
 def _full() -> None:

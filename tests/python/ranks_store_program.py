@@ -62,7 +62,7 @@ def store() -> dict[str, Any]:
             max_shard_size=size,
             sync=False,
         )
-        paths = _save(tensors, max_shard_size=size)
+        paths = _save(tensors, max_shard_size=size, read_back=size == "20MB")
         dist.barrier()
         if _stored() != content(expected[0].parent) or [path.name for path in paths] != [
             path.name for path in expected
@@ -70,6 +70,11 @@ def store() -> dict[str, Any]:
             wrong.append(size)
         dist.barrier()
     return {"wrong": wrong, "path": str(paths[0])}
+
+
+def store_read_back() -> dict[str, Any]:
+    """What is read back is something else than was sent."""
+    return {"failed": raised(lambda: _save(_large(), max_shard_size="20MB", read_back=True))}
 
 
 class _Failing:

@@ -132,6 +132,7 @@ def test_what_does_not_fit_is_the_same_argument_error_on_all(found: Found, case:
         ("absent", "nothing.safetensors"),
         ("placements", "has other names, shapes, dtypes or placements of tensors in the module than rank 0"),
         ("spread", "was called with another spread= than rank 0"),
+        ("part", "has another plan than rank 0"),
         (
             "torch",
             "has other names, shapes, dtypes or placements of tensors in the module than rank 0 (it has torch 1.0,",

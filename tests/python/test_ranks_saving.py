@@ -6,7 +6,7 @@ import pytest
 
 from ranks_processes import RANKS, Found, refused_on_all, run, same_on_all
 
-CASES = ["placements", "modules", "refused", "reader", "writer", "writer_groups", "full_disk"]
+CASES = ["placements", "modules", "refused", "reader", "writer", "writer_groups", "full_disk", "read_back"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -
         ("partial", "tensor 'a': it is placed as P(sum): its values are sums over ranks"),
         ("writer_part", "tensor 'a': ranks write 8 of its 16 elements"),
         ("tied", "save_sharded: tied= is for one process, not for several ranks"),
-        ("read_back", "save_sharded: read_back= is for one process, not for several ranks"),
+        ("if_exists", "save_sharded: if_exists= is for one process, not for several ranks"),
         ("alone", "tensor 'a': it is spread over several processes; call save_sharded on all of them"),
     ],
 )
@@ -137,6 +137,15 @@ def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files
         assert rank["same"], "the older files, and none beside them"
         assert rank["files"] == 5
         assert rank["again"]
+
+
+def test_what_one_rank_reads_back_changed_is_the_error_of_all_and_leaves_the_old_files_alone(found: Found) -> None:
+    error = same_on_all([rank["failed"] for rank in found["read_back"]])
+    assert error["rank"] == 1
+    assert "model.safetensors: tensor 'rows'" in error["text"]
+    assert "when read back" in error["text"]
+    assert error["text"].endswith("; what was in the folder is as it was")
+    assert all(rank["same"] and rank["files"] == 1 for rank in found["read_back"])
 
 
 @pytest.mark.parametrize(("case", "killed"), [("killed_one", 2), ("killed_first", 0)])

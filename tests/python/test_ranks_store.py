@@ -49,6 +49,14 @@ def test_objects_of_every_placement_are_the_files_of_one_process_byte_for_byte(t
     assert uploads == 0
 
 
+def test_what_a_rank_reads_back_changed_is_the_error_of_all(tmp_path: Path) -> None:
+    found, uploads = saved(tmp_path, "store_read_back", "corrupt path=00002 method=GET")
+    error = same_on_all([rank["failed"] for rank in found["store_read_back"]])
+    assert "00002" in error["text"]
+    assert "when read back" in error["text"]
+    assert uploads == 0
+
+
 @pytest.mark.parametrize("case", ["store_raised", "store_dcp_raised"])
 def test_what_one_rank_cannot_send_is_the_error_of_all_and_leaves_the_old_objects_alone(
     tmp_path: Path, case: str

@@ -442,7 +442,7 @@ def test_shards_that_were_not_opened_are_not_lost(server: FaultServer, folder: P
     assert kept(folder) == before
 
 
-PROGRAM = """
+SETUP = """
 import resource, sys, threading, time
 import numpy as np
 import max_weights
@@ -455,6 +455,10 @@ remote = Remote(endpoint=sys.argv[1], credentials={"key_id": "a", "secret": "b"}
 weights = max_weights.load_weights("s3://bucket/from.safetensors", remote=remote)
 weights.save("s3://bucket/small.safetensors", select="model.layers.1.*", remote=remote)
 before = peak()
+"""
+PROGRAM = (
+    SETUP
+    + """
 print("ready", flush=True)
 began = time.perf_counter()
 try:
@@ -464,6 +468,7 @@ except KeyboardInterrupt:
     print(time.time(), flush=True)
 print("grew", peak() - before, flush=True)
 """
+)
 
 
 def _program(server: FaultServer) -> "subprocess.Popen[str]":
@@ -482,6 +487,46 @@ def test_memory_is_that_of_a_few_parts(server: FaultServer, folder: Path, tmp_pa
     with load_weights(folder / "bucket/from.safetensors") as weights:
         weights.save(tmp_path / "to.safetensors", dtype="float16")
     assert (folder / "bucket/to.safetensors").read_bytes() == (tmp_path / "to.safetensors").read_bytes()
+
+
+SHORT_FILES = """
+weights.save("s3://bucket/short", max_shard_size="8MB", remote=remote)
+"""
+ALL_PARTS_OPEN = """
+half = np.ones((4 << 20,), np.uint8)
+declared = {f"t{i:02}": ("uint8", (8 << 20,)) for i in range(50)}
+with max_weights.SafetensorsWriter("s3://bucket/open.safetensors", declared, remote=remote) as writer:
+    for start in (0, 4 << 20):
+        for i in range(50):
+            writer.write_part(f"t{i:02}", start, half * i)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak this way")
+@pytest.mark.parametrize("work", [SHORT_FILES, ALL_PARTS_OPEN], ids=["short_files", "all_parts_open"])
+def test_memory_of_what_cannot_be_sent_yet_is_bounded(server: FaultServer, folder: Path, work: str) -> None:
+    save_file(tensors(400), folder / "bucket/from.safetensors")
+    program = f'{SETUP}{work}print("grew", peak() - before, flush=True)'
+    command = [sys.executable, "-c", program, server.s3]
+    output = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+        env=os.environ | {"MAX_WEIGHTS_THREADS": "2"},
+    ).stdout
+    # Two parts of 8 MiB for each of four requests, what two threads read, and what the runtime has beside it.
+    assert int(output.split("grew")[1]) < 4 * 3 * 8 + 48, output
+    if work == SHORT_FILES:
+        assert len(list((folder / "bucket/short").iterdir())) > 40
+        with load_weights(folder / "bucket/short") as found, load_weights(folder / "bucket/from.safetensors") as meant:
+            assert max_weights.diff(found, meant).ok
+    else:
+        with load_weights(folder / "bucket/open.safetensors") as weights:
+            loaded = weights.load(framework="numpy")
+        assert all((loaded[f"t{i:02}"] == i).all() for i in range(50))
+    assert open_uploads(server) == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")

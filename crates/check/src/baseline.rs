@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
+use max_weights::format::json;
 use max_weights::rules::Verdict;
 use max_weights::source::store;
 use max_weights::{Diagnostic, Error, Result, text};
@@ -91,8 +92,7 @@ pub fn read(path: &Path) -> Result<Baseline> {
     let failed = |error| Error::Argument(format!("{}: the baseline cannot be read: {error}", text::path(path)));
     let content = read_file(path, MAX_BYTES).map_err(failed)?;
     let content = content.ok_or_else(|| wrong(format!("it has more than {}", text::size(MAX_BYTES))))?;
-    let baseline: Baseline =
-        serde_json::from_slice(&content).map_err(|error| wrong(text::shown(&error.to_string())))?;
+    let baseline: Baseline = json::read(&content, MAX_BYTES).map_err(wrong)?;
     if baseline.schema != SCHEMA {
         return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::shown(&baseline.schema))));
     }

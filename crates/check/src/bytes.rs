@@ -155,8 +155,7 @@ impl Bytes for OpenFile<'_> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         match &self.fetched {
             Some(fetched) if (into.len() as u64) < MOST_FETCHED => self.read_fetched(fetched, offset, into),
-            Some(_) => self.source.read(&mut [Part { offset, bytes: into }], self.interrupt),
-            None => self.source.read(&mut [Part { offset, bytes: into }], &uninterrupted),
+            _ => self.source.read(&mut [Part { offset, bytes: into }], self.interrupt),
         }
     }
 

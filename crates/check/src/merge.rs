@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use max_weights::format::json::read;
 use max_weights::rules::Verdict;
 use max_weights::{Error, Result, text};
 use serde_json::{Map, Value, json};
@@ -46,8 +47,8 @@ pub fn merge(paths: &[impl AsRef<Path>]) -> Result<Merged> {
         let bytes = read_file(path, MOST_BYTES)
             .map_err(|error| Error::io(path, "read the report", error))?
             .ok_or_else(|| refused(path, "it is too long for a report"))?;
-        let report: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| refused(path, &format!("it is no report that can be joined: {error}")))?;
+        let report: Value = read(&bytes, MOST_BYTES)
+            .map_err(|problem| refused(path, &format!("it is no report that can be joined: {problem}")))?;
         let share = report.get("task").or_else(|| report.pointer("/runs/0/properties/task"));
         let share = share.and_then(|share| serde_json::from_value::<Share>(share.clone()).ok()).ok_or_else(|| {
             refused(path, "it is no report of a task: JSON or SARIF of validate, or a manifest, made with --task I/N")

@@ -1,4 +1,4 @@
-//! The end of Python, for threads that are at work then.
+//! The end of Python, for threads that are at work then; and its forks, for those that are not.
 //!
 //! Before 3.14, Python ends a thread that comes back for the GIL too late by unwinding its stack, and where that meets Rust, the process
 //! aborts. So when Python is about to end, threads that are on their way back are let through, and those that come later wait for the end of
@@ -10,6 +10,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use max_weights::simd::with_default_environment;
+use max_weights::workers::WORKERS;
 use pyo3::prelude::*;
 
 /// The thread that ends Python, once it is about to.
@@ -70,8 +71,20 @@ fn let_through(py: Python<'_>) {
     }
 }
 
-/// Has Python call this when it is about to end.
+#[pyfunction]
+fn end_idle_threads(py: Python<'_>) {
+    py.detach(|| WORKERS.end_idle());
+}
+
+/// Has Python call these when it is about to end, and to fork: it warns of threads that a child does not have.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let let_through = pyo3::wrap_pyfunction!(let_through, module)?;
-    module.py().import("atexit")?.call_method1("register", (let_through,)).map(drop)
+    module.py().import("atexit")?.call_method1("register", (let_through,))?;
+    #[cfg(unix)]
+    {
+        let before = pyo3::types::PyDict::new(module.py());
+        before.set_item("before", pyo3::wrap_pyfunction!(end_idle_threads, module)?)?;
+        module.py().import("os")?.call_method("register_at_fork", (), Some(&before))?;
+    }
+    Ok(())
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::ranks::{Broadcast, Member, Mesh, Move, Plan, Runs, Sharing, Sizes, Split};
+use max_weights::load::ranks::{Member, Mesh, Plan, Sharing, Sizes, Split};
 use max_weights::load::{Layout, LoadOptions, TensorMemory};
 use max_weights::memory::Identity;
+use max_weights::tensor::{AxisRanges, Region};
 use max_weights::text;
 use max_weights::workers::now_and_then;
 use pyo3::prelude::*;
@@ -33,17 +34,6 @@ pub(crate) type PythonMesh = (Vec<u32>, Vec<u32>, Vec<(Option<usize>, u64)>);
 
 /// Bytes, and the ranges of each axis.
 type PythonPart = (u64, Vec<Vec<(u64, u64)>>);
-/// Unit, first byte there, bytes from row to row, rows, bytes of each.
-type Send = (u32, u64, u64, u64, u64);
-/// Tensor, first byte in the part, bytes from row to row, rows, bytes of each.
-type Receive = (u32, u64, u64, u64, u64);
-/// Unit, tensor, and both ends of rows.
-type Own = (u32, u32, (u64, u64), (u64, u64), u64, u64);
-/// Unit, owner, size, and tensors with both ends of rows.
-type PythonBroadcast = (u32, u32, u64, Vec<(u32, (u64, u64), (u64, u64), u64, u64)>);
-/// Units that are read with their sizes, what is sent to each rank, what comes from each, what stays, and what is broadcast.
-type Round = (Vec<(u32, u64)>, Vec<(u32, Vec<Send>)>, Vec<(u32, Vec<Receive>)>, Vec<Own>, Vec<PythonBroadcast>);
-
 /// Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same arguments has the same plan.
 ///
 /// Args:
@@ -121,37 +111,18 @@ impl RankPlan {
         };
         let part = |at: usize| self.plan.part_of_rank(at, rank).map_err(|error| named(at, error));
         let parts = detached(py, || (0..self.numbers.len()).map(part).collect::<Result<Vec<_>, Error>>())?;
-        let part = |(bytes, runs): (u64, Runs)| {
+        let part = |(bytes, runs): (u64, AxisRanges)| {
             (bytes, runs.into_iter().map(|runs| runs.into_iter().map(|run| (run.start, run.end)).collect()).collect())
         };
         Ok(parts.into_iter().map(|one| one.map(part)).collect())
     }
 
-    /// What a rank does in a round: the units that it reads with their sizes; rows of them for each rank; rows of tensors that come from each;
-    /// rows of its own units that it needs; units that are broadcast, with their owners, sizes and rows.
-    fn round(&self, py: Python<'_>, number: usize, rank: u32) -> Outcome<Round> {
-        let round = detached(py, || self.plan.round(number, rank))?;
-        let sent = |(unit, one): (u32, Move)| (unit, one.from, one.from_stride, one.rows, one.len);
-        let got = |(member, one): (u32, Move)| (member, one.to, one.to_stride, one.rows, one.len);
-        let ends = |one: Move| ((one.from, one.from_stride), (one.to, one.to_stride), one.rows, one.len);
-        let own = round.own.into_iter().map(|(unit, member, one)| {
-            let (from, to, rows, len) = ends(one);
-            (unit, member, from, to, rows, len)
-        });
-        let broadcasts = round.broadcasts.into_iter().map(|Broadcast { unit, owner, len, moves }| {
-            let moves = moves.into_iter().map(|(member, one)| {
-                let (from, to, rows, len) = ends(one);
-                (member, from, to, rows, len)
-            });
-            (unit, owner, len, moves.collect())
-        });
-        Ok((
-            round.reads.into_iter().map(|(unit, len, _)| (unit, len)).collect(),
-            round.sends.into_iter().map(|(peer, rows)| (peer, rows.into_iter().map(sent).collect())).collect(),
-            round.receives.into_iter().map(|(peer, rows)| (peer, rows.into_iter().map(got).collect())).collect(),
-            own.collect(),
-            broadcasts.collect(),
-        ))
+    /// What a rank does in a round, as one array of records of ten little-endian numbers of 64 bits: action, rank, unit, tensor, where the first row
+    /// begins and the bytes to the next, where it goes and the bytes to the next there, rows, and the bytes of each. The actions are to read a unit,
+    /// send, receive and keep rows, broadcast a unit, and take rows of that.
+    fn round<'py>(&self, py: Python<'py>, number: usize, rank: u32) -> Outcome<Bound<'py, PyBytes>> {
+        let packed = detached(py, || Ok::<_, Error>(self.plan.round(number, rank)?.packed()))?;
+        Ok(PyBytes::new(py, &packed))
     }
 
     /// Reads the units of a rank for a round: the bytes of each, one tensor after the other.
@@ -225,7 +196,7 @@ pub(crate) fn ranges_in_mesh(
     Ok(ranges)
 }
 
-fn region(cut: Option<PythonCut>) -> Option<max_weights::load::Region> {
+fn region(cut: Option<PythonCut>) -> Option<Region> {
     let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
     cut.map(|cut| cut.into_iter().map(|(axis, cut)| (axis, ranges(cut))).collect())
 }

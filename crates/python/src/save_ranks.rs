@@ -42,9 +42,11 @@ type PythonBox = (usize, Vec<(u64, u64)>);
 ///     stem: As for `save_tensors`.
 ///     max_shard_size: As for `save_tensors`.
 ///     store: As for `save_tensors`.
+///     verify: As for `save_tensors`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RankSave {
     together: Together,
+    verify: bool,
     /// The files that this process has begun.
     begun: Mutex<Option<Begun>>,
     /// What it writes itself.
@@ -55,7 +57,7 @@ pub(crate) struct RankSave {
 impl RankSave {
     #[new]
     #[pyo3(signature = (folder, tensors, metadata, *, world, sharings=Vec::new(), meshes=Vec::new(), boxes=None,
-                        alignment, sync, stem, max_shard_size, store=None))]
+                        alignment, sync, stem, max_shard_size, store=None, verify=false))]
     #[expect(clippy::too_many_arguments, reason = "all that the files are a function of, by name")]
     fn new(
         py: Python<'_>,
@@ -71,6 +73,7 @@ impl RankSave {
         stem: String,
         max_shard_size: u64,
         store: Option<StoreHandle>,
+        verify: bool,
     ) -> Outcome<Self> {
         let to = destination(store, "replace")?;
         let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
@@ -88,7 +91,7 @@ impl RankSave {
             let folder = Folder { path: folder, stem, most: max_shard_size, options, to };
             Together::new(folder, tensors, &metadata, (parts, world))
         })?;
-        Ok(Self { together, begun: Mutex::default(), share: Mutex::default() })
+        Ok(Self { together, verify, begun: Mutex::default(), share: Mutex::default() })
     }
 
     /// A hash of where everything lies and of who has what.
@@ -109,7 +112,7 @@ impl RankSave {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
         let share = detached(py, || {
             let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-            RankWriter::open(&self.together, rank, (&unfinished, begun.as_mut()), parts, &interrupt)
+            RankWriter::open(&self.together, rank, (&unfinished, begun.as_mut()), parts, self.verify, &interrupt)
         })?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
@@ -120,7 +123,7 @@ impl RankSave {
     fn write(&self, py: Python<'_>, most: u64) -> Outcome<u64> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_mut().map_or(Ok(0), |share| share.write(most, &now_and_then(&interrupt)))
+            share.as_mut().map_or(Ok(0), |share| share.write(&self.together, most, &now_and_then(&interrupt)))
         })?)
     }
 
@@ -156,8 +159,16 @@ impl RankSave {
     /// Waits until they are on the disk, where that is wanted, or sent.
     fn flush(&self, py: Python<'_>) -> Outcome<()> {
         Ok(detached(py, || {
-            let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_ref().map_or(Ok(()), |share| share.flush(&interrupt))
+            let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            share.as_mut().map_or(Ok(()), |share| share.flush(&interrupt))
+        })?)
+    }
+
+    /// Reads back what this rank wrote, where that is wanted, and compares it: of files on a disk before they have their places, of uploads when they have.
+    fn verify(&self, py: Python<'_>, is_placed: bool) -> Outcome<()> {
+        Ok(detached(py, || {
+            let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            share.as_mut().map_or(Ok(()), |share| share.verify(&self.together, is_placed, &interrupt))
         })?)
     }
 
@@ -170,14 +181,16 @@ impl RankSave {
     #[pyo3(signature = (sent=Vec::new()))]
     fn finish(&self, py: Python<'_>, sent: Vec<Vec<SentPart>>) -> Outcome<Vec<OsString>> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let share = self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let files = detached(py, || self.together.finish(begun.ok_or_else(not_open)?, share, sent, &interrupt))?;
+        let files = detached(py, || {
+            let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            self.together.finish(begun.ok_or_else(not_open)?, share.as_mut(), sent, &interrupt)
+        })?;
         Ok(files.into_iter().map(PathBuf::into_os_string).collect())
     }
 
     /// Lets uploads be that the rank which has begun them has completed.
     fn leave(&self) {
-        if let Some(share) = self.share.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(share) = self.share.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             share.leave();
         }
     }

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
+use max_weights::memory::ForkOnce;
 use object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
@@ -25,7 +26,6 @@ use crate::client::clients;
 use crate::credentials::{self, Client};
 use crate::failure::{Class, Failure, code, of_error, of_store};
 use crate::options::{Credentials, Options};
-use crate::process::PerProcess;
 use crate::url::{Kind, is_loopback, without_query};
 
 /// How long what a function gave as credentials is used.
@@ -48,7 +48,7 @@ pub(crate) struct Bucket {
     kind: Kind,
     name: String,
     options: Options,
-    store: PerProcess<Connected>,
+    store: ForkOnce<Connected>,
 }
 
 tokio::task_local! {
@@ -67,7 +67,7 @@ struct Connected {
 
 impl Bucket {
     pub(crate) fn new(kind: Kind, name: String, options: Options) -> Self {
-        Self { kind, name, options, store: PerProcess::new() }
+        Self { kind, name, options, store: ForkOnce::new() }
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use max_weights::memory::ForkOnce;
 use max_weights::{Error, Result, text};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, redirect};
 
 use crate::failure::Failure;
-use crate::process::PerProcess;
 use crate::url::{Refused, is_inner, is_link_local};
 
 /// How long a connection may take.
@@ -30,7 +30,7 @@ pub(crate) struct Clients {
     pub(crate) led_to_inside: Client,
 }
 
-static CLIENTS: PerProcess<Clients> = PerProcess::new();
+static CLIENTS: ForkOnce<Clients> = ForkOnce::new();
 
 /// The clients of this process.
 pub(crate) fn clients() -> Result<Clients> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
+use max_weights::format::json;
 use max_weights::memory::changed_at;
 use max_weights::source::store;
 use max_weights::{Error, text};
@@ -37,6 +38,8 @@ pub(crate) enum Class {
     Wrong,
 }
 
+/// The longest beginning of an answer that is looked at for a message.
+const MAX_BODY: u64 = 1 << 20;
 /// What is said first of an object that was replaced.
 const ANOTHER: &str = "it is another object than was opened: ";
 
@@ -271,7 +274,7 @@ fn message(body: &str) -> Option<String> {
     if body.contains("<Error") {
         return tag(body, "Message");
     }
-    let value: serde_json::Value = serde_json::from_str(body).ok()?;
+    let value: serde_json::Value = json::read(body.as_bytes(), MAX_BODY).ok()?;
     value.get("error").and_then(|error| error.as_str().or_else(|| error.get("message")?.as_str())).map(str::to_owned)
 }
 

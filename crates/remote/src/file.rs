@@ -231,15 +231,24 @@ pub(crate) async fn tried<T>(
     asking: &Asking,
     url: &Path,
     action: &str,
-    once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
 ) -> Result<T> {
-    tried_or(asking, once).await.map_err(|(failure, tries, time)| failure.error(url, action, tries, time))
+    let mut tries = Tries::default();
+    loop {
+        let failure = match caught(once(tries.number)).await {
+            Ok(value) => return Ok(value),
+            Err(failure) => failure,
+        };
+        if let Err((failure, tries, time)) = tries.go_on(asking, failure).await {
+            return Err(failure.error(url, action, tries, time));
+        }
+    }
 }
 
-/// The same; the last failure, how many tries there were, and how long they took.
-pub(crate) async fn tried_or<T>(
+/// The same for a task, whose future may go to another thread; the last failure, how many tries there were, and how long they took.
+pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
     asking: &Asking,
-    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+    mut once: impl FnMut(u32) -> F,
 ) -> Result<T, (Failure, u32, Duration)> {
     let mut tries = Tries::default();
     loop {
@@ -252,10 +261,10 @@ pub(crate) async fn tried_or<T>(
 
 /// How often something was tried.
 #[derive(Debug)]
-pub(crate) struct Tries {
+struct Tries {
     began: Instant,
     /// The one under way, from 1 on.
-    pub(crate) number: u32,
+    number: u32,
 }
 
 impl Default for Tries {
@@ -269,7 +278,7 @@ impl Tries {
     ///
     /// # Errors
     /// The failure will not pass, or there were enough tries: how many, and how long they took.
-    pub(crate) async fn go_on(&mut self, asking: &Asking, failure: Failure) -> Result<(), (Failure, u32, Duration)> {
+    async fn go_on(&mut self, asking: &Asking, failure: Failure) -> Result<(), (Failure, u32, Duration)> {
         let retries = match failure.class {
             Class::Again { wait, slower } => {
                 asking.gate.slow_down(slower, wait);

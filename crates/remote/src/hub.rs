@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use max_weights::format::json;
 use serde::Deserialize;
 use url::Url;
 
@@ -108,7 +109,7 @@ struct Sibling {
 
 /// The commit and the files in an answer.
 fn files_of(bytes: &[u8]) -> Option<(String, Vec<String>)> {
-    let Listed { sha: commit, siblings } = serde_json::from_slice(bytes).ok()?;
+    let Listed { sha: commit, siblings } = json::read(bytes, MOST_LIST as u64).ok()?;
     if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }

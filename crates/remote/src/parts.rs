@@ -1,11 +1,14 @@
 //! The parts of an upload: how long they are, which have come and been sent, and where the others wait, in memory or in a temporary file.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use max_weights::memory::ForkOnce;
 use max_weights::{Error, Result, budget};
 use object_store::multipart::PartId;
 use tokio::task::AbortHandle;
@@ -19,11 +22,68 @@ const MOST_PART: u64 = 5 << 30;
 /// The most parts of an upload.
 const MOST_PARTS: u64 = 10_000;
 /// Parts in memory for each that is sent: one more is filled meanwhile.
-const IN_MEMORY: usize = 2;
+const IN_MEMORY: u64 = 2;
 /// So slow a connection may be before a part is sent again; each time it has twice as long.
 const SLOWEST: f64 = 1e6;
 /// The most bytes of an upload that are in memory, but for one part, however long it is.
-const MOST_IN_MEMORY: u64 = 2 << 30;
+const MAX_UPLOAD_MEMORY: u64 = 2 << 30;
+/// The same for all uploads of a process, but for one part of each: as many parts as requests are in flight by default.
+const MAX_PROCESS_MEMORY: u64 = 64 * PART;
+
+/// The bytes of all parts in memory. A forked child has none of its parent's.
+static PROCESS: ForkOnce<Arc<AtomicU64>> = ForkOnce::new();
+
+/// The budget of the parts of one upload, and of those of all uploads of this process.
+pub(crate) struct PartMemory {
+    max: u64,
+    own: Arc<AtomicU64>,
+    process: Arc<AtomicU64>,
+}
+
+/// Bytes of a budget, which has them again when this is dropped.
+pub(crate) struct Reserved {
+    bytes: u64,
+    own: Arc<AtomicU64>,
+    process: Arc<AtomicU64>,
+}
+
+impl PartMemory {
+    /// That of an upload which sends so many parts at the same time.
+    pub(crate) fn new(part: u64, at_once: usize) -> Self {
+        let Ok(process) = PROCESS.get(|_| true, || Ok::<_, Infallible>(Arc::default()));
+        let max = part.saturating_mul(IN_MEMORY * at_once.max(1) as u64).min(MAX_UPLOAD_MEMORY);
+        Self { max, own: Arc::default(), process }
+    }
+
+    /// For a whole file, which is in memory until it gets its name. Many of them wait for that together: there is as much for all as for the parts of one.
+    pub(crate) fn reserve_whole(&self, bytes: u64) -> Option<Reserved> {
+        self.within(bytes, self.max)
+    }
+
+    /// For a part. An upload always has room for one, so that it goes on whatever others do, and `even_so` for another one.
+    fn reserve(&self, bytes: u64, even_so: bool) -> Option<Reserved> {
+        let own = self.own.load(Ordering::Relaxed);
+        if own == 0 || even_so {
+            return self.within(bytes, u64::MAX);
+        }
+        let fits = own.saturating_add(bytes) <= self.max;
+        fits.then(|| self.within(bytes, self.max.max(MAX_PROCESS_MEMORY))).flatten()
+    }
+
+    fn within(&self, bytes: u64, max: u64) -> Option<Reserved> {
+        let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= max);
+        self.process.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        Some(Reserved { bytes, own: self.own.clone(), process: self.process.clone() })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.process.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// Where the bytes of a part wait.
 enum Held {
@@ -35,6 +95,8 @@ enum Held {
 /// A part that is being filled.
 pub(crate) struct Part {
     held: Held,
+    /// What it has of the budget; none of one in a file.
+    reserved: Option<Reserved>,
     /// Bytes that have not come yet.
     missing: u64,
 }
@@ -44,18 +106,22 @@ impl Part {
     ///
     /// # Errors
     /// There is not so much.
-    fn in_memory(range: &Range<u64>, missing: u64) -> Result<Self> {
+    fn in_memory(range: &Range<u64>, missing: u64, reserved: Reserved) -> Result<Self> {
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        Ok(Self { held: Held::Memory(budget::zeroed(len)?), missing })
+        Ok(Self { held: Held::Memory(budget::zeroed(len)?), reserved: Some(reserved), missing })
     }
 
     /// One in a file.
     fn in_file(file: Arc<File>, range: Range<u64>, missing: u64) -> Self {
-        Self { held: Held::File(file, range), missing }
+        Self { held: Held::File(file, range), reserved: None, missing }
     }
 
-    pub(crate) fn is_in_memory(&self) -> bool {
-        matches!(self.held, Held::Memory(_))
+    /// What it has of the budget, or gets of it now to be read from its file: with `even_so` whether there is so much or not.
+    pub(crate) fn reserved(&mut self, memory: &PartMemory, even_so: bool) -> Option<Reserved> {
+        match &self.held {
+            Held::Memory(_) => self.reserved.take(),
+            Held::File(_, range) => memory.reserve(range.end - range.start, even_so),
+        }
     }
 
     /// Takes bytes from `start` of the part on; whether all have come now. None if it is sent already.
@@ -113,11 +179,6 @@ fn failed(action: &str, source: std::io::Error) -> Error {
     Error::io(&std::env::temp_dir(), format!("{action} a temporary file of parts that wait for bytes"), source)
 }
 
-/// How many parts of so many bytes may be in memory, where `sent` are sent at the same time.
-pub(crate) fn most_in_memory(part: u64, sent: usize) -> usize {
-    usize::try_from(MOST_IN_MEMORY / part.max(1)).unwrap_or(usize::MAX).clamp(1, (IN_MEMORY * sent).max(1))
-}
-
 /// The time that a try has to send so many bytes, over a connection that may stall for so long.
 pub(crate) fn patience(stall: Duration, bytes: u64, number: u32) -> Duration {
     let slow = Duration::from_secs_f64(bytes as f64 / SLOWEST * f64::from(1 << number.min(10).saturating_sub(1)));
@@ -126,13 +187,13 @@ pub(crate) fn patience(stall: Duration, bytes: u64, number: u32) -> Duration {
 
 type File = Mutex<std::fs::File>;
 
-#[derive(Default)]
 pub(crate) struct State {
     /// By number.
     pub(crate) open: HashMap<usize, Arc<Mutex<Part>>>,
-    /// How many of these are in memory.
-    pub(crate) in_memory: usize,
-    /// Where the others are.
+    pub(crate) memory: PartMemory,
+    /// That of a short file, which is sent when it gets its name.
+    pub(crate) whole: Option<Reserved>,
+    /// Where parts are for which there was no memory.
     file: Option<Arc<Mutex<std::fs::File>>>,
     pub(crate) under_way: usize,
     pub(crate) sent: HashMap<usize, PartId>,
@@ -147,9 +208,21 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether one more part may be in memory, of those that wait and those that are sent.
-    pub(crate) fn has_room(&self, most: usize) -> bool {
-        self.in_memory + self.under_way < most
+    pub(crate) fn new(memory: PartMemory, whole: Option<Reserved>, come: u64) -> Self {
+        Self {
+            open: HashMap::new(),
+            memory,
+            whole,
+            file: None,
+            under_way: 0,
+            sent: HashMap::new(),
+            come,
+            failed: None,
+            has_failed: false,
+            tasks: Vec::new(),
+            is_over: false,
+            is_compared: false,
+        }
     }
 
     /// Begins a part of so many bytes that come, in memory if there is room. None if one that is sent will make some.
@@ -159,12 +232,11 @@ impl State {
     pub(crate) fn begin(
         &mut self,
         (number, range, missing): (usize, Range<u64>, u64),
-        most: usize,
         len: u64,
     ) -> Result<Option<Arc<Mutex<Part>>>> {
-        let part = if self.has_room(most) {
-            self.in_memory += 1;
-            Part::in_memory(&range, missing).inspect_err(|_| self.in_memory -= 1)?
+        let reserved = self.whole.take().or_else(|| self.memory.reserve(range.end - range.start, false));
+        let part = if let Some(reserved) = reserved {
+            Part::in_memory(&range, missing, reserved)?
         } else if self.under_way == 0 {
             // None is on its way, and none will make room: they wait for bytes that come later, and this one does so in a file.
             let file = match &self.file {
@@ -206,17 +278,49 @@ pub(crate) fn is_taken(part: u64) -> bool {
 mod tests {
     use super::*;
 
+    /// A budget beside that of the process, which other tests use, too.
+    fn memory(part: u64, at_once: usize, process: &Arc<AtomicU64>) -> PartMemory {
+        PartMemory { process: process.clone(), ..PartMemory::new(part, at_once) }
+    }
+
     #[test]
     fn parts_in_memory_are_bounded_by_their_bytes() {
-        assert_eq!(most_in_memory(8 << 20, 8), 16);
-        assert_eq!(most_in_memory(1 << 30, 8), 2);
-        assert_eq!(most_in_memory(5 << 30, 8), 1);
+        for (part, at_once, parts) in [(8 << 20, 8, 16), (8 << 20, 0, 2), (1 << 30, 8, 2), (5 << 30, 8, 1)] {
+            let process = Arc::default();
+            let memory = memory(part, at_once, &process);
+            let mut held: Vec<Reserved> = std::iter::from_fn(|| memory.reserve(part, false)).take(100).collect();
+            assert_eq!(held.len(), parts, "parts of {part}");
+            assert!(memory.reserve(part, true).is_some(), "what waits in a file and holds up everything");
+            held.pop();
+            assert!(memory.reserve(part, false).is_some());
+            drop(held);
+            assert_eq!((memory.own.load(Ordering::Relaxed), process.load(Ordering::Relaxed)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn uploads_of_a_process_have_one_budget_and_each_has_a_part() {
+        let process = Arc::default();
+        let uploads: Vec<PartMemory> = (0..20).map(|_| memory(PART, 8, &process)).collect();
+        let mut held = Vec::new();
+        for upload in &uploads {
+            held.extend(std::iter::from_fn(|| upload.reserve(PART, false)));
+        }
+        let own: Vec<u64> = uploads.iter().map(|upload| upload.own.load(Ordering::Relaxed) / PART).collect();
+        assert_eq!((own[..4].to_vec(), own[4..].to_vec()), (vec![16; 4], vec![1; 16]));
+        assert!(uploads[0].reserve_whole(1).is_none(), "a short file is sent before it gets its name");
+        drop(held);
+        let short: Vec<_> = std::iter::from_fn(|| memory(PART, 8, &process).reserve_whole(PART)).collect();
+        assert_eq!(short.len(), 16);
+        assert!(uploads[0].reserve_whole(0).is_some(), "an empty file has no parts");
     }
 
     #[test]
     fn a_part_in_a_file_is_what_one_in_memory_is() {
         let file = temporary(100).expect("a file");
-        let mut parts = [Part::in_memory(&(40..60), 20).expect("memory"), Part::in_file(file, 40..60, 20)];
+        let memory = memory(20, 1, &Arc::default());
+        let reserved = memory.reserve(20, false).expect("room");
+        let mut parts = [Part::in_memory(&(40..60), 20, reserved).expect("memory"), Part::in_file(file, 40..60, 20)];
         for part in &mut parts {
             assert_eq!(part.write(10, &[1; 10]).expect("room"), Some(false));
             assert_eq!(part.write(0, &[2; 10]).expect("room"), Some(true));

@@ -5,19 +5,16 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use max_weights::memory::ForkOnce;
 use max_weights::source::store;
-use max_weights::workers::Interrupt;
+use max_weights::workers::{ASKED_EVERY, Interrupt};
 use max_weights::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::process::PerProcess;
-
 /// Threads that serve connections; the bytes are copied by those who wait for them.
 const THREADS: usize = 2;
-/// How often a waiting caller asks whether to go on.
-const TICK: Duration = Duration::from_millis(25);
 
-static RUNTIME: PerProcess<Handle> = PerProcess::new();
+static RUNTIME: ForkOnce<Handle> = ForkOnce::new();
 
 /// Where tasks of this process run.
 pub(crate) fn handle() -> Result<Handle> {
@@ -53,7 +50,7 @@ pub(crate) fn wait<T>(
     runtime.block_on(async {
         let mut future = std::pin::pin!(future);
         loop {
-            match tokio::time::timeout(TICK, &mut future).await {
+            match tokio::time::timeout(ASKED_EVERY, &mut future).await {
                 Ok(result) => return result,
                 Err(_) => interrupt()?,
             }

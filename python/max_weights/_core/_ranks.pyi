@@ -9,8 +9,6 @@ from max_weights._core._buffer import Buffer
 from max_weights._dtype import DType
 from max_weights._node import WeightsNode
 
-_Rows = Sequence[tuple[int, int, int, int, int]]
-_Ends = tuple[int, int]
 _Box = tuple[int, Sequence[tuple[int, int]]]
 
 @final
@@ -33,18 +31,11 @@ class RankPlan:
     def parts(self, rank: int) -> list[tuple[int, list[list[tuple[int, int]]]] | None]:
         """What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a
         rank that has no part of it."""
-    def round(
-        self, number: int, rank: int
-    ) -> tuple[
-        list[tuple[int, int]],
-        list[tuple[int, _Rows]],
-        list[tuple[int, _Rows]],
-        list[tuple[int, int, _Ends, _Ends, int, int]],
-        list[tuple[int, int, int, list[tuple[int, _Ends, _Ends, int, int]]]],
-    ]:
-        """What a rank does in a round: the units that it reads with their sizes; rows of them for each rank; rows of
-        tensors that come from each; rows of its own units that it needs; units that are broadcast, with their owners,
-        sizes and rows."""
+    def round(self, number: int, rank: int) -> bytes:
+        """What a rank does in a round, as one array of records of ten little-endian numbers of 64 bits: action, rank,
+        unit, tensor, where the first row begins and the bytes to the next, where it goes and the bytes to the next
+        there, rows, and the bytes of each. The actions are to read a unit, send, receive and keep rows, broadcast a
+        unit, and take rows of that."""
     def read(
         self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
         drop_cache: bool = False,
@@ -65,6 +56,7 @@ class RankSave:
         meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]] = ...,
         boxes: Sequence[Sequence[_Box]] | None = None,
         alignment: int, sync: bool, stem: str, max_shard_size: int, store: RemoteStore | None = None,
+        verify: bool = False,
     ) -> Self: ...  # fmt: skip
     def hash(self) -> bytes:
         """A hash of where everything lies and of who has what."""
@@ -87,6 +79,9 @@ class RankSave:
         bytes."""
     def flush(self) -> None:
         """Waits until they are on the disk, where that is wanted, or sent."""
+    def verify(self, is_placed: bool) -> None:
+        """Reads back what this rank wrote, where that is wanted, and compares it: of files on a disk before they have
+        their places, of uploads when they have."""
     def sent(self) -> list[list[tuple[int, str]]]:
         """The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them."""
     def finish(self, sent: Sequence[Sequence[tuple[int, str]]] = ...) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+import struct
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -92,16 +93,60 @@ def target_of(
     return Target(size, raw, store, is_new=is_new)
 
 
-@dataclass
+class _Action(IntEnum):
+    """What a record of a round is, as the core numbers it."""
+
+    READ = 0
+    SEND = 1
+    RECEIVE = 2
+    KEEP = 3
+    BROADCAST = 4
+    TAKE = 5
+
+
+class _Move(NamedTuple):
+    """A record of a round: rows of bytes, where they begin and where they go, and how far one is from the next."""
+
+    action: int
+    rank: int
+    unit: int
+    tensor: int
+    start: int
+    stride: int
+    to: int
+    to_stride: int
+    rows: int
+    size: int
+
+    @property
+    def bytes(self) -> int:
+        """All of their bytes."""
+        return self.rows * self.size
+
+
+_RECORD = struct.Struct("<10q")
+
+
 class _Round:
     """What this rank does in one round, and the units that it has read for it."""
 
-    sends: Sequence[tuple[int, Sequence[tuple[int, int, int, int, int]]]]
-    receives: Sequence[tuple[int, Sequence[tuple[int, int, int, int, int]]]]
-    own: Sequence[tuple[int, int, tuple[int, int], tuple[int, int], int, int]]
-    broadcasts: Sequence[tuple[int, int, int, Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]]]]
-    units: dict[int, torch.Tensor]
-    error: Exception | None
+    def __init__(self, packed: bytes) -> None:
+        self._of: dict[int, list[_Move]] = defaultdict(list)
+        for move in map(_Move._make, _RECORD.iter_unpack(packed)):
+            self._of[move.action].append(move)
+        self.units: dict[int, torch.Tensor] = {}
+        self.error: Exception | None = None
+
+    def of(self, action: _Action) -> list[_Move]:
+        """Return all records of an action."""
+        return self._of[action]
+
+    def by_rank(self, action: _Action, ranks: int) -> list[list[_Move]]:
+        """Return the same for each rank."""
+        of_ranks: list[list[_Move]] = [[] for _ in range(ranks)]
+        for move in self._of[action]:
+            of_ranks[move.rank].append(move)
+        return of_ranks
 
 
 def exchange(
@@ -169,9 +214,8 @@ class _Runner:
     def read(self, number: int) -> _Round:
         """Read what this rank reads for a round; runs ahead, on another thread."""
         rank, options = self._session.rank, self._read
-        reads, sends, receives, own, broadcasts = self._plan.round(number, rank)
-        units: dict[int, torch.Tensor] = {}
-        error: Exception | None = None
+        one = _Round(self._plan.round(number, rank))
+        reads = one.of(_Action.READ)
         try:
             extents = self._plan.read(
                 self._node,
@@ -181,13 +225,13 @@ class _Runner:
                 threads=options.threads,
                 drop_cache=options.drop_cache,
             )
-            for (unit, _), buffers in zip(reads, extents, strict=True):
+            for unit, buffers in zip(reads, extents, strict=True):
                 parts = [buffer.torch() for buffer in buffers]
-                units[unit] = parts[0] if len(parts) == 1 else torch.cat(parts)
+                one.units[unit.unit] = parts[0] if len(parts) == 1 else torch.cat(parts)
         except Exception as failed:
-            error = failed
-            units = {unit: torch.zeros(size, dtype=torch.uint8) for unit, size in reads}
-        return _Round(sends, receives, own, broadcasts, units, error)
+            one.error = failed
+            one.units = {unit.unit: torch.zeros(unit.size, dtype=torch.uint8) for unit in reads}
+        return one
 
     def result(self, future: Future[_Round]) -> _Round:
         """Wait for what is read, and look for errors of other ranks meanwhile."""
@@ -206,33 +250,28 @@ class _Runner:
         if session.size == 1:
             if one.error is not None:
                 raise one.error
-            self._keep(one.own, units)
+            self._keep(one, units)
             return
-        sends, receives = dict(one.sends), dict(one.receives)
-        to = [_STATUS + _size(sends.get(peer, ())) for peer in range(session.size)]
-        of = [_STATUS + _size(receives.get(peer, ())) for peer in range(session.size)]
+        sends, receives = (one.by_rank(action, session.size) for action in (_Action.SEND, _Action.RECEIVE))
+        to, of = ([_STATUS + sum(move.bytes for move in peer) for peer in peers] for peers in (sends, receives))
         message = torch.empty(sum(to), dtype=torch.uint8, device=device)
-        at = 0
-        for peer in range(session.size):
-            message[at : at + _STATUS] = 0
-            message[at] = one.error is not None
-            at += _STATUS
-            for unit, start, stride, rows, size in sends.get(peer, ()):
-                _copy(message, (at, size), units[unit], (start, stride), rows, size)
-                at += rows * size
+        for peer, own in zip(torch.split(message, to), sends, strict=True):
+            peer[:_STATUS] = 0
+            peer[0] = one.error is not None
+            body = peer[_STATUS:]
+            for move in own:
+                _copy(body, units[move.unit], move)
         arrived = torch.empty(sum(of), dtype=torch.uint8, device=device)
         work = session.connection.all_to_all(arrived, message, of, to)
         if one.error is None:
-            self._keep(one.own, units)
+            self._keep(one, units)
         session.wait(work)
         self._require_all(arrived, of, one.error)
-        at = 0
-        for peer in range(session.size):
-            at += _STATUS
-            for member, start, stride, rows, size in receives.get(peer, ()):
-                self._put(member, (start, stride), arrived, (at, size), rows, size)
-                at += rows * size
-        self._broadcast(one.broadcasts, units)
+        for peer, own in zip(torch.split(arrived, of), receives, strict=True):
+            body = peer[_STATUS:]
+            for move in own:
+                self._put(body, move)
+        self._broadcast(one, units)
 
     def _require_all(self, arrived: torch.Tensor, of: Sequence[int], error: Exception | None) -> None:
         """Raise the error of a rank that could not read for this round."""
@@ -244,82 +283,71 @@ class _Runner:
         failures = [Failure.decoded(said) for said in session.gather(own) if said]
         raise failures[0].error(session.note) from error
 
-    def _broadcast(
-        self,
-        broadcasts: Iterable[tuple[int, int, int, Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]]]],
-        units: dict[int, torch.Tensor],
-    ) -> None:
-        under_way: deque[tuple[dist.Work, torch.Tensor, Any]] = deque()
+    def _broadcast(self, one: _Round, units: dict[int, torch.Tensor]) -> None:
+        in_flight: deque[tuple[dist.Work, torch.Tensor, Sequence[_Move]]] = deque()
         session = self._session
+        takes: dict[int, list[_Move]] = defaultdict(list)
+        for move in one.of(_Action.TAKE):
+            takes[move.unit].append(move)
 
-        def take() -> None:
-            work, unit, moves = under_way.popleft()
+        def finish() -> None:
+            work, unit, own = in_flight.popleft()
             session.wait(work)
-            for member, source, place, rows, size in moves:
-                self._put(member, place, unit, source, rows, size)
+            for move in own:
+                self._put(unit, move)
 
-        for number, owner, length, moves in broadcasts:
-            straight = None if owner == session.rank else self._straight(moves, length)
-            if owner == session.rank:
-                unit = units[number]
+        for whole in one.of(_Action.BROADCAST):
+            own = takes[whole.unit]
+            straight = None if whole.rank == session.rank else self._straight(own, whole.size)
+            if whole.rank == session.rank:
+                unit = units[whole.unit]
             elif straight is not None:
                 unit = straight
             else:
-                unit = torch.empty(length, dtype=torch.uint8, device=self._device)
-            work = session.connection.broadcast(unit, owner)
+                unit = torch.empty(whole.size, dtype=torch.uint8, device=self._device)
+            work = session.connection.broadcast(unit, whole.rank)
             if straight is not None:
-                under_way.append((work, unit, ()))
-                self._count(moves[0][0], length)
+                in_flight.append((work, unit, ()))
+                self._count(own[0])
             else:
-                under_way.append((work, unit, moves))
-            if len(under_way) >= _IN_FLIGHT:
-                take()
-        while under_way:
-            take()
+                in_flight.append((work, unit, own))
+            if len(in_flight) >= _IN_FLIGHT:
+                finish()
+        while in_flight:
+            finish()
 
-    def _straight(
-        self, moves: Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]], length: int
-    ) -> torch.Tensor | None:
+    def _straight(self, own: Sequence[_Move], length: int) -> torch.Tensor | None:
         """Return the memory of a tensor that a unit is a piece of, and of which nothing has to be changed later."""
-        if len(moves) != 1 or moves[0][3] != 1 or moves[0][4] != length:
+        if len(own) != 1 or own[0].rows != 1 or own[0].size != length:
             return None
-        target, (start, _) = self._targets[moves[0][0]], moves[0][2]
+        target, start = self._targets[own[0].tensor], own[0].to
         if target is None or not target.is_straight:
             return None
         memory = target.bytes_on(self._device)
         return memory[start : start + length] if memory.device == self._device else None
 
-    def _keep(
-        self, own: Iterable[tuple[int, int, tuple[int, int], tuple[int, int], int, int]], units: dict[int, torch.Tensor]
-    ) -> None:
-        for unit, member, source, place, rows, size in own:
-            self._put(member, place, units[unit], source, rows, size)
+    def _keep(self, one: _Round, units: dict[int, torch.Tensor]) -> None:
+        for move in one.of(_Action.KEEP):
+            self._put(units[move.unit], move)
 
-    def _put(
-        self, member: int, place: tuple[int, int], source: torch.Tensor, at: tuple[int, int], rows: int, size: int
-    ) -> None:
-        target = self._targets[member]
+    def _put(self, source: torch.Tensor, move: _Move) -> None:
+        target = self._targets[move.tensor]
         if target is not None:
-            _copy(target.bytes_on(self._device), place, source, at, rows, size)
-            self._count(member, rows * size)
+            _copy(target.bytes_on(self._device), source, move)
+            self._count(move)
 
-    def _count(self, member: int, size: int) -> None:
-        target = self._targets[member]
+    def _count(self, move: _Move) -> None:
+        target = self._targets[move.tensor]
         if target is not None:
-            target.add(size)
+            target.add(move.bytes)
         if self._progress is not None:
-            self._progress(size)
+            self._progress(move.bytes)
 
 
-def _size(moves: Iterable[tuple[int, int, int, int, int]]) -> int:
-    return sum(rows * size for _, _, _, rows, size in moves)
-
-
-def _copy(
-    to: torch.Tensor, place: tuple[int, int], source: torch.Tensor, at: tuple[int, int], rows: int, size: int
-) -> None:
-    """Copy rows of bytes; `place` and `at` are the first byte, and the bytes from one row to the next."""
-    if rows == 1:
+def _copy(to: torch.Tensor, source: torch.Tensor, move: _Move) -> None:
+    """Copy rows of bytes."""
+    place, at, size = (move.to, move.to_stride), (move.start, move.stride), move.size
+    if move.rows == 1:
         to[place[0] : place[0] + size].copy_(source[at[0] : at[0] + size])
         return
     # As larger numbers, where all begins at multiples of these: fewer elements to copy.
@@ -329,5 +357,5 @@ def _copy(
             to, source = to.view(dtype), source.view(dtype)
             place, at, size = (place[0] // width, place[1] // width), (at[0] // width, at[1] // width), size // width
             break
-    target = to.as_strided((rows, size), (place[1], 1), to.storage_offset() + place[0])
-    target.copy_(source.as_strided((rows, size), (at[1], 1), source.storage_offset() + at[0]))
+    target = to.as_strided((move.rows, size), (place[1], 1), to.storage_offset() + place[0])
+    target.copy_(source.as_strided((move.rows, size), (at[1], 1), source.storage_offset() + at[0]))

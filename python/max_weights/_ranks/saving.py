@@ -47,6 +47,7 @@ class Files:
     alignment: int
     sync: bool
     store: RemoteStore | None = None
+    read_back: bool = False
 
     def save(
         self,
@@ -78,6 +79,7 @@ class Files:
             stem=self.stem,
             max_shard_size=self.max_shard_size,
             store=self.store,
+            verify=self.read_back,
         )
 
 
@@ -160,7 +162,7 @@ def save_in_group(
         require_same_replicas(
             session, [(part.name, part.shared, part.own) for part in parts if part.shared is not None]
         )
-        return _saved(session, [part.own for part in parts], save, progress)
+        return _saved(session, [part.own for part in parts], save, progress, read_back=files.read_back)
 
 
 def save_boxes(
@@ -227,11 +229,18 @@ def _agreed(
     return agreed_plan(session, records, lambda: save_of(records), "has other files in its plan")
 
 
-def _saved(session: Session, own: Sequence[Buffer], save: RankSave, progress: Progress | bool | None) -> list[Path]:
+def _saved(
+    session: Session,
+    own: Sequence[Buffer],
+    save: RankSave,
+    progress: Progress | bool | None,
+    *,
+    read_back: bool = False,
+) -> list[Path]:
     """Write what this rank has; after an error, nothing of it is left."""
     report, finish = progress_of(progress)
     try:
-        return _written(session, own, save, report)
+        return _written(session, own, save, report, read_back=read_back)
     except BaseException:
         # Also on the ranks that have begun nothing: the one that has may be gone.
         save.discard()
@@ -241,7 +250,12 @@ def _saved(session: Session, own: Sequence[Buffer], save: RankSave, progress: Pr
 
 
 def _written(
-    session: Session, own: Sequence[Buffer], save: RankSave, report: Callable[[int, int], object] | None
+    session: Session,
+    own: Sequence[Buffer],
+    save: RankSave,
+    report: Callable[[int, int], object] | None,
+    *,
+    read_back: bool,
 ) -> list[Path]:
     """Write what this rank has to write, and see that all do."""
     first = session.rank == 0
@@ -297,9 +311,17 @@ def _written(
         save.flush()
         return {"sent": save.sent()}
 
+    def verify(*, is_placed: bool) -> dict[str, Any]:
+        save.verify(is_placed)
+        return {}
+
     sent = [one["sent"] for one in session.agreed(flush)]
+    if read_back:
+        session.agreed(lambda: verify(is_placed=False))
     of_files = [[tuple(part) for one in sent for part in one[file]] for file in range(len(begun))]
     session.note = ""
     placed = session.agreed(lambda: {"paths": save.finish(of_files) if first else []})
     save.leave()
+    if read_back:
+        session.agreed(lambda: verify(is_placed=True))
     return paths_of([Path(path) for path in placed[0]["paths"]])

@@ -18,6 +18,7 @@ use twox_hash::{XxHash3_64, XxHash3_128};
 use crate::delta::{BLOCK, List, Lists, Places};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Result};
+use crate::format::{MAX_HEADER_BYTES, json};
 use crate::rules;
 use crate::tensor::{Element, TensorTable};
 use crate::text;
@@ -61,8 +62,10 @@ pub struct Header {
     /// Removed tensors of the base.
     pub removed: Vec<String>,
     /// The tensors that changed in part.
+    #[serde(deserialize_with = "json::unique")]
     pub changed: BTreeMap<String, Changed>,
     /// The tensors that are there with all of their elements, and the digests of their rows.
+    #[serde(deserialize_with = "json::unique")]
     pub whole: BTreeMap<String, String>,
     /// The digest of [`UNCHANGED`].
     pub unchanged: String,
@@ -125,22 +128,21 @@ impl Header {
     }
 
     /// The value of [`KEY`].
-    fn parse(json: &str) -> Result<Self> {
+    fn parse(text: &str) -> Result<Self> {
         let refused = |cause: String| Err(Diagnostic::new(rules::DELTA_HEADER, cause).format());
-        let none =
-            |error: serde_json::Error| refused(format!("its metadata under {KEY} are not those of a delta: {error}"));
-        match serde_json::from_str::<Versioned>(json) {
+        let none = |problem| refused(format!("its metadata under {KEY} are not those of a delta: {problem}"));
+        match json::read(text.as_bytes(), MAX_HEADER_BYTES) {
             Ok(Versioned { version: VERSION }) => {}
             Ok(Versioned { version }) => {
                 return refused(format!(
                     "it is a delta of version {version}, and this release reads version {VERSION} alone: write it again with this release"
                 ));
             }
-            Err(error) => return none(error),
+            Err(problem) => return none(problem),
         }
-        let header: Self = match serde_json::from_str(json) {
+        let header: Self = match json::read(text.as_bytes(), MAX_HEADER_BYTES) {
             Ok(header) => header,
-            Err(error) => return none(error),
+            Err(problem) => return none(problem),
         };
         for identity in [&header.base, &header.target, &header.base_tensors].into_iter().chain(&header.folded) {
             if !is_hexadecimal(identity, 32) {

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::error::{Diagnostic, Error, Result};
+use crate::format::{MAX_HEADER_BYTES, json};
 use crate::rules;
 use crate::text;
 
@@ -130,12 +131,10 @@ impl Sparse {
     ///
     /// # Errors
     /// Another format or version of it; a tensor that is there twice; compressed files.
-    pub fn of_manifest(json: &[u8]) -> Result<Self> {
-        let manifest: Manifest = match serde_json::from_slice(json) {
+    pub fn of_manifest(bytes: &[u8]) -> Result<Self> {
+        let manifest: Manifest = match json::read(bytes, MAX_HEADER_BYTES) {
             Ok(manifest) => manifest,
-            Err(error) => {
-                return refused(format!("it is no manifest of a sparse delta: {}", text::shown(&error.to_string())));
-            }
+            Err(problem) => return refused(format!("it is no manifest of a sparse delta: {problem}")),
         };
         if manifest.format != OF_PRIME_RL || manifest.version != VERSION {
             let format = text::shown(&manifest.format);

@@ -1,22 +1,27 @@
 //! Folders that torch's writer of safetensors files makes of what each rank holds: every file has pieces of tensors, and says where these begin.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Deserialize;
 
 use super::{Distributed, Fault, Item, Piece, Tensor, covered, note};
 use crate::budget::{self, saturating_u32};
 use crate::error::{Diagnostic, Diagnostics, Result};
-use crate::format::{shown, shown_shape};
+use crate::format::json::{self, Unique};
+use crate::format::{MAX_HEADER_BYTES, shown, shown_shape};
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable, TorchDType, checked_elements};
 
 /// The entry of a file's metadata that says where its pieces begin: `{name: {"saved_offsets": [...]}}`, as JSON.
 const SHARDING: &str = "DCP_SHARDING_INFO";
-const OFFSETS: &str = "saved_offsets";
-/// What reading that entry takes at most, for each byte of it.
-const BYTES_PER_BYTE: usize = 64;
 
 /// Where the pieces of a file begin, by name.
-type Begins = HashMap<String, HashMap<String, Vec<u64>>>;
+type Begins = BTreeMap<String, Begin>;
+
+#[derive(Deserialize)]
+struct Begin {
+    saved_offsets: Option<Vec<u64>>,
+}
 
 /// Whether a file has the name that torch gives to one of several: `shard-00001-model-00001-of-00001.safetensors`.
 pub fn is_of_rank(name: &str) -> bool {
@@ -45,7 +50,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
         for info in tensors.iter() {
             let begin = match &begins {
                 None => Some(vec![0; info.shape.len()]),
-                Some(begins) => begins.get(info.name).and_then(|about| about.get(OFFSETS)).cloned(),
+                Some(begins) => begins.get(info.name).and_then(|begin| begin.saved_offsets.clone()),
             };
             let Some(begin) = begin else {
                 let cause = format!("'{}' does not say where its piece begins", shown(name));
@@ -132,7 +137,5 @@ fn begins(pairs: &[(String, String)]) -> std::result::Result<Option<Begins>, Str
     let Some((_, text)) = pairs.iter().find(|(key, _)| key == SHARDING) else { return Ok(None) };
     let said =
         |cause: String| format!("the entry {SHARDING} of its metadata does not say where its pieces begin: {cause}");
-    budget::probe(text.len().saturating_mul(BYTES_PER_BYTE))
-        .map_err(|_| said("there is no memory to read it".to_owned()))?;
-    serde_json::from_str(text).map(Some).map_err(|error| said(crate::format::json::message(&error)))
+    json::read(text.as_bytes(), MAX_HEADER_BYTES).map(|Unique(begins)| Some(begins)).map_err(said)
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::tensor::{AxisRanges, coalesced, select, whole_axes};
 use crate::text;
 
 /// What one dimension of a mesh does to a tensor.
@@ -32,9 +33,6 @@ impl Split {
         }
     }
 }
-
-/// Ranges of each axis that are joined along it, in elements: a rank's part of a tensor.
-pub type Runs = Vec<Vec<Range<u64>>>;
 
 /// The place in a mesh of a rank that is no part of this load.
 pub const ABSENT: u32 = u32::MAX;
@@ -94,14 +92,14 @@ impl Mesh {
     }
 
     /// What a rank has of a tensor of this shape; `None` for a rank that is not in the mesh.
-    pub fn runs(&self, rank: u32, shape: &[u64]) -> Option<Runs> {
+    pub fn runs(&self, rank: u32, shape: &[u64]) -> Option<AxisRanges> {
         let mut place = self.places.get(rank as usize).copied().flatten()?;
         let mut coordinates = vec![0; self.dims.len()];
         for (coordinate, &dim) in coordinates.iter_mut().zip(&self.dims).rev() {
             *coordinate = u64::from(place % dim);
             place /= dim;
         }
-        let mut runs: Runs = shape.iter().map(|&size| std::iter::once(0..size).collect()).collect();
+        let mut runs = whole_axes(shape);
         for ((split, &parts), &coordinate) in self.splits.iter().zip(&self.dims).zip(&coordinates) {
             let Some(of_axis) = split.axis().and_then(|axis| runs.get_mut(axis)) else { continue };
             let size: u64 = of_axis.iter().map(length).sum();
@@ -112,11 +110,11 @@ impl Mesh {
                     let outer = (0..size.div_ceil(of_factor)).map(|number| chunk(size, factor, number));
                     let inner = outer.flat_map(|outer| {
                         let own = chunk(length(&outer), parts, coordinate);
-                        taken(of_axis, outer.start + own.start..outer.start + own.end)
+                        select(of_axis, &(outer.start + own.start..outer.start + own.end))
                     });
-                    joined(inner)
+                    coalesced(inner)
                 }
-                _ => taken(of_axis, chunk(size, parts, coordinate)),
+                _ => select(of_axis, &chunk(size, parts, coordinate)),
             };
         }
         Some(runs)
@@ -228,29 +226,6 @@ fn chunk(size: u64, parts: u64, number: u64) -> Range<u64> {
     let of_chunk = size.div_ceil(parts.max(1));
     let start = of_chunk.saturating_mul(number).min(size);
     start..start.saturating_add(of_chunk).min(size)
-}
-
-/// A range of elements of runs that are joined.
-fn taken(runs: &[Range<u64>], wanted: Range<u64>) -> Vec<Range<u64>> {
-    let mut before = 0;
-    let parts = runs.iter().filter_map(|run| {
-        let own = before..before + length(run);
-        before = own.end;
-        let (start, end) = (wanted.start.max(own.start), wanted.end.min(own.end));
-        (start < end).then(|| run.start + start - own.start..run.start + end - own.start)
-    });
-    joined(parts)
-}
-
-fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 //! times tensors entries.
 
 mod mesh;
-mod moves;
 mod owners;
 mod replicas;
 mod round;
@@ -16,20 +15,18 @@ use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-pub use mesh::{ABSENT, Mesh, Runs, Split};
-pub use moves::Move;
+pub use mesh::{ABSENT, Mesh, Split};
 pub use replicas::{Owned, Written};
-pub use round::{Broadcast, Round};
+pub use round::{Round, RoundAction, Transfer};
 pub use unit::{Extent, Source};
 
-use self::moves::Part;
 use self::owners::{NOBODY, Owners};
 use self::unit::{Piece, Unit};
-use super::cut::Region;
 use super::placement::{Placement, Transform};
 use crate::checkpoint::Catalog;
 use crate::error::{Error, Result};
-use crate::tensor::Element;
+pub use crate::tensor::Move;
+use crate::tensor::{AxisRanges, Element, Region, RegionBytes, axis_ranges, whole_axes};
 
 /// Who has which part of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,10 +64,6 @@ impl Member {
             (Some(bytes), Some(_)) => Ok(Self { shape, unit: (unit.0.max(1), unit.1), bytes, place, sharing }),
             _ => Err(Error::Argument(format!("a tensor of the shape {shape:?} is too large"))),
         }
-    }
-
-    fn whole(&self) -> Runs {
-        self.shape.iter().map(|&size| std::iter::once(0..size).collect()).collect()
     }
 
     /// Weight number `number` of a catalog.
@@ -204,48 +197,31 @@ impl Plan {
     }
 
     /// The ranges of each axis of a tensor that a rank has; `None` if it has none.
-    fn runs(&self, member: &Member, rank: u32) -> Result<Option<Runs>> {
-        let mut runs = member.whole();
-        match &member.sharing {
-            Sharing::Everyone => {}
+    fn ranges(&self, member: &Member, rank: u32) -> Result<Option<AxisRanges>> {
+        let part = match &member.sharing {
             Sharing::Mesh(mesh) => return Ok(self.meshes[*mesh].runs(rank, &member.shape)),
             Sharing::Parts(parts) => {
-                let part = self.part_of.get(rank as usize).and_then(|&part| parts.get(part as usize));
-                for (axis, ranges) in part.into_iter().flatten().flatten() {
-                    let size = member.shape.get(*axis).copied().unwrap_or(0);
-                    if ranges.iter().any(|range| range.start > range.end || range.end > size) {
-                        let shape = &member.shape;
-                        let cause = format!("a tensor of the shape {shape:?} has no {ranges:?} on axis {axis}");
-                        return Err(Error::Argument(cause));
-                    }
-                    if let Some(own) = runs.get_mut(*axis) {
-                        own.clone_from(ranges);
-                    }
-                }
+                self.part_of.get(rank as usize).and_then(|&part| parts.get(part as usize)?.as_ref())
             }
-        }
-        Ok(Some(runs))
+            Sharing::Everyone => None,
+        };
+        part.map_or_else(|| Ok(whole_axes(&member.shape)), |part| axis_ranges(&member.shape, part)).map(Some)
     }
 
     /// The same in bytes.
-    fn part(&self, member: &Member, rank: u32) -> Result<Option<Part>> {
-        let Some(runs) = self.runs(member, rank)? else { return Ok(None) };
-        // What is whole is so whatever its elements are.
-        if runs == member.whole() {
-            let all: Runs = vec![std::iter::once(0..member.bytes).collect()];
-            return Part::new(&[member.bytes], (1, 1), &all).map(Some);
-        }
-        Part::new(&member.shape, member.unit, &runs).map(Some)
+    fn part(&self, member: &Member, rank: u32) -> Result<Option<RegionBytes>> {
+        let ranges = self.ranges(member, rank)?;
+        ranges.map(|ranges| RegionBytes::new(&member.shape, member.unit, &ranges)).transpose()
     }
 
     /// What a rank has of a tensor: how many bytes, and the ranges of each axis; `None` if it is no rank of the tensor's mesh.
     ///
     /// # Errors
     /// A part that elements which are stored together do not allow.
-    pub fn part_of_rank(&self, member: usize, rank: u32) -> Result<Option<(u64, Runs)>> {
+    pub fn part_of_rank(&self, member: usize, rank: u32) -> Result<Option<(u64, AxisRanges)>> {
         let Some(member) = self.members.get(member) else { return Ok(None) };
-        let bytes = self.part(member, rank)?.map(|part| part.bytes);
-        Ok(bytes.zip(self.runs(member, rank)?))
+        let bytes = self.part(member, rank)?.map(|part| part.bytes());
+        Ok(bytes.zip(self.ranges(member, rank)?))
     }
 
     /// What the plan costs. Where parts are uneven, what is exchanged is about right.
@@ -274,41 +250,70 @@ impl Plan {
     }
 }
 
+/// What a record of a plan is about.
+#[derive(Clone, Copy)]
+enum Fact {
+    Version,
+    UnitBytes,
+    RoundBytes,
+    PartOfRank,
+    NodeOfRank,
+    Mesh,
+    Tensor,
+    Place,
+    Axis,
+    Whole,
+    Part,
+    CutAxis,
+    Range,
+}
+
+/// A hash of everything that a plan is a function of, as a packed array of records of one size. The first number of each says what it is about: no two
+/// plans are the same records, whatever they leave out.
 fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], sizes: Sizes) -> [u8; 32] {
     let mut hash = Sha256::new();
-    let mut add = |numbers: &mut dyn Iterator<Item = u64>| {
-        let mut count = 0u64;
-        for number in numbers {
-            hash.update(number.to_le_bytes());
-            count += 1;
-        }
-        hash.update(count.to_le_bytes());
+    let mut add = |fact: Fact, numbers: &[u64]| {
+        let mut record = [0; 5];
+        record[0] = fact as u64;
+        record[1..=numbers.len()].copy_from_slice(numbers);
+        hash.update(record.map(u64::to_le_bytes).as_flattened());
     };
-    // Each list is followed by its length, and what may be left out has a number that says whether it is: no two plans are the same numbers.
-    let of_size = |size: Option<u64>| [u64::from(size.is_some()), size.unwrap_or(0)];
-    let version = 3; // of how plans are made
-    add(&mut [version, meshes.len() as u64, members.len() as u64].into_iter());
-    add(&mut [of_size(sizes.unit), of_size(sizes.round)].into_iter().flatten());
-    add(&mut part_of.iter().map(|&number| u64::from(number)));
-    add(&mut nodes.iter().map(|&number| u64::from(number)));
-    for mesh in meshes {
-        add(&mut mesh.numbers());
+    add(Fact::Version, &[4]); // of how plans are made
+    if let Some(bytes) = sizes.unit {
+        add(Fact::UnitBytes, &[bytes]);
     }
-    for member in members {
-        let (file, offset) = member.place.map_or((u64::MAX, 0), |(file, offset)| (u64::from(file), offset));
-        add(&mut member.shape.iter().copied().chain([member.unit.0, member.unit.1, file, offset]));
-        match &member.sharing {
-            Sharing::Everyone => add(&mut [0].into_iter()),
-            Sharing::Mesh(mesh) => add(&mut [1, *mesh as u64].into_iter()),
-            Sharing::Parts(parts) => {
-                add(&mut [2, parts.len() as u64].into_iter());
-                for part in parts {
-                    // All of a tensor, which is none, and nothing of it, which is an axis without ranges, are not the same.
-                    add(&mut part.iter().map(|axes| axes.len() as u64));
-                    for (axis, ranges) in part.iter().flatten() {
-                        add(&mut [*axis as u64].into_iter());
-                        add(&mut ranges.iter().flat_map(|range| [range.start, range.end]));
-                    }
+    if let Some(bytes) = sizes.round {
+        add(Fact::RoundBytes, &[bytes]);
+    }
+    for &part in part_of {
+        add(Fact::PartOfRank, &[part.into()]);
+    }
+    for &node in nodes {
+        add(Fact::NodeOfRank, &[node.into()]);
+    }
+    for mesh in meshes {
+        // They begin with their lengths.
+        mesh.numbers().collect::<Vec<u64>>().chunks(4).for_each(|numbers| add(Fact::Mesh, numbers));
+    }
+    for Member { shape, unit, place, sharing, .. } in members {
+        let (sharing, mesh, parts) = match sharing {
+            Sharing::Everyone => (0, 0, &[][..]),
+            Sharing::Mesh(mesh) => (1, *mesh as u64, &[][..]),
+            Sharing::Parts(parts) => (2, 0, &**parts),
+        };
+        add(Fact::Tensor, &[unit.0, unit.1, sharing, mesh]);
+        if let Some((file, offset)) = *place {
+            add(Fact::Place, &[file.into(), offset]);
+        }
+        for &size in shape {
+            add(Fact::Axis, &[size]);
+        }
+        for part in parts {
+            add(if part.is_some() { Fact::Part } else { Fact::Whole }, &[]);
+            for (axis, ranges) in part.iter().flatten() {
+                add(Fact::CutAxis, &[*axis as u64]);
+                for range in ranges {
+                    add(Fact::Range, &[range.start, range.end]);
                 }
             }
         }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::mesh::{Mesh, Runs};
-use super::moves::{Move, Part};
+use super::mesh::Mesh;
 use crate::error::{Error, Result};
+use crate::tensor::{Move, RegionBytes, overlap, whole_axes};
 
 /// A part of fewer bytes for each of those that have it is written by one of them.
 const SHARED: u64 = 256 << 10;
@@ -25,7 +25,7 @@ pub struct Written {
 /// What a rank has of a tensor, and which bytes of that it is the one to write.
 #[derive(Debug, Clone)]
 pub struct Owned {
-    part: Part,
+    part: RegionBytes,
     /// The shape of what it has.
     shape: Vec<u64>,
     clip: Range<u64>,
@@ -45,9 +45,8 @@ impl Owned {
         (rank, world): (u32, u32),
         turn: u64,
     ) -> Result<Option<Self>> {
-        let whole = || -> Runs { shape.iter().map(|&size| std::iter::once(0..size).collect()).collect() };
         let (runs, (number, count)) = match mesh {
-            None => (whole(), (u64::from(rank), u64::from(world))),
+            None => (whole_axes(shape), (u64::from(rank), u64::from(world))),
             Some(mesh) => {
                 mesh.require_axes(shape)?;
                 match (mesh.runs(rank, shape), mesh.replica(rank)) {
@@ -57,17 +56,11 @@ impl Owned {
             }
         };
         let own = runs.iter().map(|runs| runs.iter().map(|run| run.end - run.start).sum()).collect();
-        let part = if runs == whole() {
-            let elements = shape.iter().product::<u64>();
-            let bytes = elements.div_ceil(unit.0.max(1)).saturating_mul(unit.1);
-            Part::new(&[bytes], (1, 1), &vec![std::iter::once(0..bytes).collect()])?
-        } else {
-            Part::new(shape, unit, &runs)?
-        };
-        let reach = part.reach();
+        let part = RegionBytes::new(shape, unit, &runs)?;
+        let reach = part.span();
         let clip = if count <= 1 {
             reach
-        } else if part.bytes / count < SHARED {
+        } else if part.bytes() / count < SHARED {
             if turn % count == number { reach } else { 0..0 }
         } else {
             let span = reach.end - reach.start;
@@ -90,24 +83,25 @@ impl Owned {
             return Err(Error::Argument(format!("a tensor of the shape {shape:?} has no box {ranges:?}")));
         }
         let own = ranges.iter().map(|range| range.end - range.start).collect();
-        let part = Part::new(shape, unit, &ranges.iter().map(|range| vec![range.clone()]).collect())?;
-        let clip = part.reach();
+        let ranges: Vec<_> = ranges.iter().map(|range| vec![range.clone()]).collect();
+        let part = RegionBytes::new(shape, unit, &ranges)?;
+        let clip = part.span();
         Ok(Self { part, shape: own, clip })
     }
 
     /// Rows from its part (`to`) into the tensor (`from`), as far as they are in this range of bytes of that, in the order of the tensor.
     pub fn within(&self, range: &Range<u64>) -> Vec<Move> {
-        moves(&self.part, &(self.clip.start.max(range.start)..self.clip.end.min(range.end)))
+        moves(&self.part, &overlap(&self.clip, range))
     }
 
     /// All that it writes.
     pub fn all(&self) -> Written {
-        Written { bytes: self.part.bytes, shape: self.shape.clone(), moves: moves(&self.part, &self.clip) }
+        Written { bytes: self.part.bytes(), shape: self.shape.clone(), moves: moves(&self.part, &self.clip) }
     }
 }
 
 /// The rows of a part within some bytes of the tensor, counted from its start.
-fn moves(part: &Part, clip: &Range<u64>) -> Vec<Move> {
+fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<Move> {
     let mut moves = part.within(clip);
     for one in &mut moves {
         one.from += clip.start;

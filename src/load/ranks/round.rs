@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::Plan;
-use super::moves::{Move, Part};
 use super::owners::NOBODY;
 use super::unit::{Extent, Source};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::load::{Placement, Recipe, Segment, Transform, Wanted};
-use crate::tensor::Span;
+use crate::tensor::{Move, RegionBytes, Span};
 
 /// A unit of this size that everyone needs is broadcast; smaller ones go with what is sent to each.
 const BROADCAST: u64 = 256 << 10;
@@ -18,29 +17,65 @@ const BROADCAST: u64 = 256 << 10;
 /// What one rank does in a round.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// The units that it reads, and their extents. Where units are named, here and below, it is by their numbers.
+    /// The units that it reads, by their numbers, their bytes, and their extents.
     pub reads: Vec<(u32, u64, Vec<Extent>)>,
-    /// What it sends to each rank: rows of its units, one after the other, by unit.
-    pub sends: BTreeMap<u32, Vec<(u32, Move)>>,
-    /// What comes from each rank, in the order in which it comes: rows of a tensor's part, by the number of the tensor.
-    pub receives: BTreeMap<u32, Vec<(u32, Move)>>,
-    /// What it needs of its own units: unit, tensor, rows.
-    pub own: Vec<(u32, u32, Move)>,
-    /// Units that all need.
-    pub broadcasts: Vec<Broadcast>,
+    /// What becomes of units, in the order in which rows follow each other in messages.
+    pub transfers: Vec<Transfer>,
 }
 
-/// A unit that all need, and that its owner sends to all at once.
-#[derive(Debug)]
-pub struct Broadcast {
-    /// Its number.
+/// What a rank does with rows of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RoundAction {
+    /// It reads a unit, all of which is one row.
+    Read,
+    /// It sends rows of a unit to a rank: they go to a place in the message for that.
+    Send,
+    /// It puts rows that come from a rank, from a place in its message, into its part of a tensor.
+    Receive,
+    /// It puts rows of its own unit into its part of a tensor.
+    Keep,
+    /// The rank that reads a unit broadcasts it, all of which is one row.
+    Broadcast,
+    /// It puts rows of that unit into its part of a tensor.
+    Take,
+}
+
+/// Rows of bytes, and what is done with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// What.
+    pub action: RoundAction,
+    /// The rank that they go to or come from.
+    pub rank: u32,
+    /// The number of the unit.
     pub unit: u32,
-    /// The rank that reads it.
-    pub owner: u32,
-    /// Its bytes.
-    pub len: u64,
-    /// What this rank needs of it: rows, by the number of the tensor.
-    pub moves: Vec<(u32, Move)>,
+    /// The number of the tensor; 0 for a whole unit.
+    pub tensor: u32,
+    /// The rows.
+    pub rows: Move,
+}
+
+impl Transfer {
+    fn whole(action: RoundAction, rank: u32, unit: u32, len: u64) -> Self {
+        let rows = Move { from: 0, from_stride: len, to: 0, to_stride: len, rows: 1, len };
+        Self { action, rank, unit, tensor: 0, rows }
+    }
+}
+
+impl Round {
+    /// All of it but extents, as one array of records of ten little-endian numbers of 64 bits: action, rank, unit, tensor, where the first row begins
+    /// and the bytes to the next, where it goes and the bytes to the next there, rows, and the bytes of each.
+    pub fn packed(&self) -> Vec<u8> {
+        let reads = self.reads.iter().map(|(unit, len, _)| Transfer::whole(RoundAction::Read, 0, *unit, *len));
+        let mut bytes = Vec::with_capacity(80 * (self.reads.len() + self.transfers.len()));
+        for Transfer { action, rank, unit, tensor, rows } in reads.chain(self.transfers.iter().copied()) {
+            let [rank, unit, tensor] = [rank, unit, tensor].map(u64::from);
+            let Move { from, from_stride, to, to_stride, rows, len } = rows;
+            let record = [action as u64, rank, unit, tensor, from, from_stride, to, to_stride, rows, len];
+            bytes.extend_from_slice(record.map(u64::to_le_bytes).as_flattened());
+        }
+        bytes
+    }
 }
 
 impl Plan {
@@ -65,35 +100,44 @@ impl Plan {
         }
         let mut round = Round::default();
         let mut parts = Parts { plan: self, of: BTreeMap::new() };
+        // The bytes of each message so far, to a rank or from it.
+        let mut messages: BTreeMap<(RoundAction, u32), u64> = BTreeMap::new();
         for number in units {
             let unit = &self.units[number];
             if unit.owner == NOBODY {
                 continue;
             }
-            let index = number as u32;
-            if unit.owner == rank {
-                let extents = self.extents[unit.extents.clone()].to_vec();
-                round.reads.push((index, unit.len, extents));
+            let (index, owner) = (number as u32, unit.owner);
+            if owner == rank {
+                round.reads.push((index, unit.len, self.extents[unit.extents.clone()].to_vec()));
             }
+            let transfers = &mut round.transfers;
+            let mut add = |parts: &mut Parts<'_>, action, peer, consumer| {
+                parts.each(number, consumer, |tensor, mut rows| {
+                    let mut in_message = || {
+                        let end = messages.entry((action, peer)).or_default();
+                        *end += rows.bytes();
+                        *end - rows.bytes()
+                    };
+                    match action {
+                        RoundAction::Send => (rows.to, rows.to_stride) = (in_message(), rows.len),
+                        RoundAction::Receive => (rows.from, rows.from_stride) = (in_message(), rows.len),
+                        _ => {}
+                    }
+                    transfers.push(Transfer { action, rank: peer, unit: index, tensor, rows });
+                })
+            };
             if unit.everyone && unit.len >= BROADCAST && self.world() > 1 {
-                let mut moves = Vec::new();
-                parts.each(number, rank, |member, one| moves.push((member, one)))?;
-                round.broadcasts.push(Broadcast { unit: index, owner: unit.owner, len: unit.len, moves });
-                continue;
-            }
-            if unit.owner != rank {
-                let receives = &mut round.receives;
-                parts.each(number, rank, |member, one| receives.entry(unit.owner).or_default().push((member, one)))?;
-                continue;
-            }
-            let mut consumers = Vec::new();
-            self.owners.each(unit.consumers, |consumer| consumers.push(consumer));
-            for consumer in consumers {
-                if consumer == rank {
-                    parts.each(number, rank, |member, one| round.own.push((index, member, one)))?;
-                } else {
-                    let sends = &mut round.sends;
-                    parts.each(number, consumer, |_, one| sends.entry(consumer).or_default().push((index, one)))?;
+                add(&mut parts, RoundAction::Take, owner, rank)?;
+                transfers.push(Transfer::whole(RoundAction::Broadcast, owner, index, unit.len));
+            } else if owner != rank {
+                add(&mut parts, RoundAction::Receive, owner, rank)?;
+            } else {
+                let mut consumers = Vec::new();
+                self.owners.each(unit.consumers, |consumer| consumers.push(consumer));
+                for consumer in consumers {
+                    let action = if consumer == rank { RoundAction::Keep } else { RoundAction::Send };
+                    add(&mut parts, action, consumer, consumer)?;
                 }
             }
         }
@@ -128,7 +172,7 @@ impl Plan {
 /// Parts of tensors that were worked out for this round.
 struct Parts<'a> {
     plan: &'a Plan,
-    of: BTreeMap<(u32, u32), Option<Part>>,
+    of: BTreeMap<(u32, u32), Option<RegionBytes>>,
 }
 
 impl Parts<'_> {

@@ -25,10 +25,9 @@ fn image(plan: &Plan, extents: &[Extent], len: u64) -> Vec<u8> {
     bytes
 }
 
-fn apply(one: &Move, from: &[u8], from_is_packed: bool, to: &mut [u8]) {
+fn apply(one: &Move, from: &[u8], to: &mut [u8]) {
     for row in 0..one.rows {
-        let start = if from_is_packed { row * one.len } else { one.from + row * one.from_stride } as usize;
-        let end = (one.to + row * one.to_stride) as usize;
+        let (start, end) = ((one.from + row * one.from_stride) as usize, (one.to + row * one.to_stride) as usize);
         to[end..end + one.len as usize].copy_from_slice(&from[start..start + one.len as usize]);
     }
 }
@@ -45,51 +44,48 @@ fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
     let last = plan.last_rounds();
     for number in 0..plan.rounds() {
         let rounds: Vec<Round> = (0..world).map(|rank| plan.round(number, rank).expect("a round")).collect();
-        for round in &rounds {
-            let received = round.receives.values().flatten().chain(round.broadcasts.iter().flat_map(|one| &one.moves));
-            let members = received.map(|(member, _)| member).chain(round.own.iter().map(|(_, member, _)| member));
-            members.for_each(|&member| assert!(number <= last[member as usize], "all have it before that"));
-        }
         let units: BTreeMap<u32, Vec<u8>> = rounds
             .iter()
             .flat_map(|round| round.reads.iter().map(|(unit, len, extents)| (*unit, image(plan, extents, *len))))
             .collect();
+        // By who sends them to whom, and what is not received so far.
+        let mut messages: BTreeMap<(u32, u32), (Vec<u8>, u64)> = BTreeMap::new();
         for (rank, round) in (0u32..).zip(&rounds) {
-            let mine = &mut parts[rank as usize];
-            for (unit, member, one) in &round.own {
-                apply(one, &units[unit], false, &mut mine[*member as usize]);
-            }
-            for Broadcast { unit, len, moves, .. } in &round.broadcasts {
-                assert_eq!(units[unit].len() as u64, *len);
-                for (member, one) in moves {
-                    apply(one, &units[unit], false, &mut mine[*member as usize]);
-                }
-            }
-            for (peer, moves) in &round.receives {
-                let sends = &rounds[*peer as usize].sends[&rank];
-                let mut message = Vec::new();
-                for (unit, one) in sends {
-                    let mut rows = vec![0; one.bytes() as usize];
-                    apply(&Move { to: 0, to_stride: one.len, ..*one }, &units[unit], false, &mut rows);
-                    message.extend(rows);
-                }
-                let mut rest = message.as_slice();
-                for (member, one) in moves {
-                    let (now, later) = rest.split_at(one.bytes() as usize);
-                    apply(one, now, true, &mut mine[*member as usize]);
-                    rest = later;
-                }
-                assert!(rest.is_empty(), "nothing is sent that nobody waits for");
-            }
-            for peer in round.sends.keys() {
-                assert!(rounds[*peer as usize].receives.contains_key(&rank), "what is sent is waited for");
+            for one in round.transfers.iter().filter(|one| one.action == RoundAction::Send) {
+                let (message, left) = messages.entry((rank, one.rank)).or_default();
+                assert_eq!(message.len() as u64, one.rows.to, "rows follow each other");
+                *left += one.rows.bytes();
+                message.resize(*left as usize, 0);
+                apply(&one.rows, &units[&one.unit], message);
             }
         }
+        for (rank, round) in (0u32..).zip(&rounds) {
+            for Transfer { action, rank: peer, unit, tensor, rows } in &round.transfers {
+                let mine = &mut parts[rank as usize][*tensor as usize];
+                match action {
+                    RoundAction::Keep | RoundAction::Take => apply(rows, &units[unit], mine),
+                    RoundAction::Receive => {
+                        let (message, left) = messages.get_mut(&(*peer, rank)).expect("what is waited for is sent");
+                        assert_eq!(message.len() as u64 - *left, rows.from, "rows follow each other");
+                        *left -= rows.bytes();
+                        apply(rows, message, mine);
+                    }
+                    RoundAction::Broadcast => {
+                        assert_eq!(units[unit].len() as u64, rows.len);
+                        assert!(rounds[*peer as usize].reads.iter().any(|(read, ..)| read == unit), "by its owner");
+                        continue;
+                    }
+                    RoundAction::Read | RoundAction::Send => continue,
+                }
+                assert!(number <= last[*tensor as usize], "all have it before that");
+            }
+        }
+        assert!(messages.values().all(|(_, left)| *left == 0), "nothing is sent that nobody waits for");
     }
     parts
 }
 
-fn expected(member: &Member, runs: Option<&Runs>, start: u64) -> Vec<u8> {
+fn expected(member: &Member, runs: Option<&AxisRanges>, start: u64) -> Vec<u8> {
     let Some(runs) = runs else { return Vec::new() };
     let mut all = vec![0u64];
     for (&size, runs) in member.shape.iter().zip(runs) {
@@ -139,7 +135,7 @@ proptest! {
         let made = run(&plan);
         for (number, member) in members.iter().enumerate() {
             for rank in 0..world {
-                let whole: Runs = member.shape.iter().map(|&size| vec![0..size]).collect();
+                let whole: AxisRanges = member.shape.iter().map(|&size| vec![0..size]).collect();
                 let runs = match &member.sharing {
                     Sharing::Everyone => Some(whole),
                     Sharing::Mesh(mesh) => meshes[*mesh].runs(rank, &member.shape),
@@ -164,6 +160,32 @@ proptest! {
             prop_assert_eq!(read, tensors + gaps);
         }
     }
+}
+
+#[test]
+fn a_packed_round_has_all_of_it_as_records_of_one_size() {
+    let mesh = Mesh::new(3, vec![0, 1, 2], vec![3], vec![Split::Shard { axis: 1 }]).expect("a mesh");
+    let member = |shape, at, sharing| Member::new(shape, (1, 4), Some((0, at)), sharing).expect("a tensor");
+    let members = vec![member(vec![300, 300], 0, Sharing::Everyone), member(vec![40, 50], 360_000, Sharing::Mesh(0))];
+    let sizes = Sizes { unit: Some(300_000), round: None };
+    let plan = Plan::new(members, vec![mesh], Vec::new(), vec![0; 3], sizes).expect("a plan");
+    let mut actions = [0; 6];
+    for (number, rank) in (0..plan.rounds()).flat_map(|number| (0..3).map(move |rank| (number, rank))) {
+        let round = plan.round(number, rank).expect("a round");
+        let packed = round.packed();
+        let number_at = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let records: Vec<Vec<u64>> = packed.chunks(80).map(|one| one.chunks(8).map(number_at).collect()).collect();
+        let reads = round.reads.iter().map(|(unit, len, _)| vec![0, 0, u64::from(*unit), 0, 0, *len, 0, *len, 1, *len]);
+        let transfers = round.transfers.iter().map(|&Transfer { action, rank, unit, tensor, rows: one }| {
+            let first = [action as u64, rank.into(), unit.into(), tensor.into()];
+            [&first[..], &[one.from, one.from_stride, one.to, one.to_stride, one.rows, one.len]].concat()
+        });
+        assert_eq!(records, reads.chain(transfers).collect::<Vec<_>>());
+        for record in &records {
+            actions[record[0] as usize] += 1;
+        }
+    }
+    assert!(actions.iter().all(|count| *count > 0), "{actions:?}");
 }
 
 fn model(world: u32, layers: u64, sharing: impl Fn(usize) -> Sharing) -> Vec<Member> {

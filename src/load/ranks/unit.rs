@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::{Member, Plan, Region, Sharing};
+use crate::tensor::covered;
 
 /// Units are no smaller than that, and no larger than four times as much, if nobody says how large they should be.
 const SMALLEST: u64 = 8 << 20;
@@ -234,16 +235,7 @@ impl Member {
 
 /// Ranges of rows as ranges of bytes, neighbours together; `None` for all rows.
 fn joined_rows(ranges: impl Iterator<Item = Range<u64>>, rows: u64, row: u64) -> Needed {
-    let mut ranges: Vec<Range<u64>> = ranges.map(|range| range.start * row..range.end.min(rows) * row).collect();
-    ranges.retain(|range| !range.is_empty());
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(GAP) => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
+    let joined = covered(ranges.map(|range| range.start * row..range.end.min(rows) * row), GAP);
     let is_all = matches!(&*joined, [all] if *all == (0..rows * row));
     (joined.len() <= RANGES && !is_all).then(|| joined.into())
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use max_weights::format::json;
 use max_weights::source::store;
 use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, Error, Result, rules, text};
@@ -150,7 +151,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
-    let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("it is not a manifest: {error}"))?;
+    let manifest: Manifest =
+        json::read(bytes, MAX_BYTES).map_err(|problem| format!("it is not a manifest: {problem}"))?;
     if let Some(task) = &manifest.task {
         return Err(format!(
             "it has the files of task {} of {}: join those of all with `max-weights report merge`",

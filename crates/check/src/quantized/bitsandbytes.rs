@@ -4,6 +4,7 @@
 //! are quantized again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
 
 use max_weights::dtype::DType;
+use max_weights::format::json;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{grouped, shown};
@@ -88,11 +89,11 @@ fn said(group: &Group<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, 
         format!("it has {} bytes; expected {} at most", grouped(bytes), grouped(MAX_STATE))
     } else {
         let Some(text) = group.values(Part::QuantState, MAX_STATE) else { return Ok(None) };
-        match serde_json::from_slice(&text) {
+        match json::read(&text, MAX_STATE) {
             Ok(Value::Object(said)) => return Ok(Some(said)),
             Ok(Value::Array(_)) => "its bytes are no JSON object: it is a list".to_owned(),
             Ok(value) => format!("its bytes are no JSON object: it is {}", printed(Some(&value))),
-            Err(error) => format!("its bytes are no JSON object: {}", shown(&error.to_string())),
+            Err(problem) => format!("its bytes are no JSON object: {problem}"),
         }
     };
     group.note(group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, problem).uncertain());

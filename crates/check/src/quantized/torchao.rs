@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use max_weights::dtype::DType;
+use max_weights::format::json;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{cut, shape, shown};
@@ -149,7 +150,7 @@ fn said(group: &Group<'_>) -> Result<Option<Said>, Stop> {
         return Err(wrong(format!("has {} bytes; expected {MAX_ENTRY} at most", entry.len())).into());
     }
     let value: Value =
-        serde_json::from_str(entry).map_err(|error| wrong(format!("is no JSON: {}", shown(&error.to_string()))))?;
+        json::read(entry.as_bytes(), MAX_ENTRY as u64).map_err(|problem| wrong(format!("is no JSON: {problem}")))?;
     let Some(class) = value.get("_type").and_then(Value::as_str) else {
         return Err(wrong("has no _type, which is the class of the weight".to_owned()).into());
     };

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::{Checkpoint, ModelCache};
+use max_weights::format::json;
 use max_weights::source::store::{self, is_url};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::write::{Temporary, place_file};
@@ -18,6 +19,8 @@ use crate::failure::Failure;
 use crate::host::Host;
 
 const CONFIG: &str = "config.json";
+/// The longest one that is read.
+const MAX_CONFIG: u64 = 16 << 20;
 /// The keys of a configuration that say the dtype of the weights.
 const DTYPE_KEYS: [&str; 2] = ["torch_dtype", "dtype"];
 /// The files that a model has beside its weights: configurations, vocabularies, templates, code, texts.
@@ -94,7 +97,7 @@ pub(super) fn is_of_gpt_oss(wanted: &Wanted<'_>) -> bool {
     let [path] = &*wanted.places.paths else { return false };
     let Ok(path) = ModelCache::from_environment().resolve(path) else { return false };
     let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(Path::new("")) };
-    let config = fs::read(folder.join(CONFIG)).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let config = fs::read(folder.join(CONFIG)).ok().and_then(|bytes| json::read::<Value>(&bytes, MAX_CONFIG).ok());
     config.is_some_and(|config| config.get("model_type").is_some_and(|kind| kind == "gpt_oss"))
 }
 
@@ -158,7 +161,7 @@ impl Beside {
 
 /// The configuration without what it says of quantization.
 fn without_quantization(bytes: Vec<u8>) -> Vec<u8> {
-    let Ok(Value::Object(mut config)) = serde_json::from_slice(&bytes) else { return bytes };
+    let Ok(Value::Object(mut config)) = json::read(&bytes, MAX_CONFIG) else { return bytes };
     for key in QUANTIZATION_KEYS {
         config.remove(key);
         for of_part in config.values_mut().filter_map(Value::as_object_mut) {
@@ -173,7 +176,7 @@ fn without_quantization(bytes: Vec<u8>) -> Vec<u8> {
 
 /// The configuration with another dtype, where it says one; whatever is not JSON stays as it is.
 fn with_dtype(bytes: Vec<u8>, dtype: DType) -> Vec<u8> {
-    let Ok(Value::Object(mut config)) = serde_json::from_slice(&bytes) else { return bytes };
+    let Ok(Value::Object(mut config)) = json::read(&bytes, MAX_CONFIG) else { return bytes };
     let mut changed = false;
     for key in DTYPE_KEYS {
         if let Some(value @ Value::String(_)) = config.get_mut(key) {

@@ -51,6 +51,8 @@ pub(in crate::cast) struct E8m0;
 pub(in crate::cast) struct E2m1;
 /// Signed bytes.
 pub(in crate::cast) struct I8;
+/// Bytes that are true unless they are zero.
+pub(in crate::cast) struct Bool;
 /// Unsigned bytes.
 pub(in crate::cast) struct U8;
 
@@ -100,6 +102,7 @@ loads! {
     [] RawBf16: 16 bits, NaN true, |src| V::load_16(src).shl::<16>();
     [const SATURATE: bool] F16<SATURATE>: 16 bits, NaN true, |src| V::load_f16(src);
     [] E2m1: 4 bits, NaN false, |src| V::lookup_4(src, &E2M1);
+    [] Bool: 8 bits, NaN false, |src| V::splat(1f32.to_bits()).replace(V::load_8(src).equal(V::splat(0)), V::splat(0));
     [] U8: 8 bits, NaN false, |src| V::load_8(src).to_f32();
     [] I8: 8 bits, NaN false, |src| V::load_8_signed(src).to_f32();
     [] E8m0: 8 bits, NaN true, |src| {

@@ -3,7 +3,7 @@
 
 use super::drive::{Kernel, ScaleKernel, pair, scaled_pair};
 use super::formats::{
-    Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8,
+    Bf16, Bool, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8,
 };
 
 use crate::cast::CastOptions;
@@ -122,6 +122,7 @@ fn from_any<S: Store>(level: Level, from: DType) -> Option<Kernel> {
         DType::Float8E5M2Fnuz => pair::<E5m2Fnuz<false>, S>(level),
         DType::Int8 => pair::<I8, S>(level),
         DType::UInt8 => pair::<U8, S>(level),
+        DType::Bool => pair::<Bool, S>(level),
         _ => from_wide::<S>(level, from),
     }
 }

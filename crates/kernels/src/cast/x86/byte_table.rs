@@ -10,15 +10,6 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 struct Plane([__m512i; 4]);
 
-/// What becomes of the word found for a byte.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
-    /// It is the result.
-    Word,
-    /// It is the upper half of the result: the table holds bf16, the result is f32.
-    UpperHalf,
-}
-
 const STEP: usize = 64;
 
 impl Plane {
@@ -75,47 +66,36 @@ pub(super) fn bytes_to_bytes(table: &[u8; 256], src: &[u8], dst: &mut [u8]) {
 ///
 /// `dst` holds one result for each byte of `src`; with `stream`, whole steps are written past the caches.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn bytes_to_words(table: &[u8; 512], src: &[u8], dst: &mut [u8], output: Output, stream: bool) {
+pub(super) fn bytes_to_words(table: &[u8; 512], src: &[u8], dst: &mut [u8], stream: bool) {
     let planes = (Plane::of_words(table, false), Plane::of_words(table, true));
-    let width = if output == Output::Word { 2 } else { 4 };
     // Up to the first address that can be streamed to.
     let head = (dst.as_ptr() as usize).wrapping_neg() % 64;
-    let streams = stream && head.is_multiple_of(width) && head / width <= src.len();
-    let head = if streams { head / width } else { 0 };
+    let streams = stream && head.is_multiple_of(2) && head / 2 <= src.len();
+    let head = if streams { head / 2 } else { 0 };
     let (src_head, src) = src.split_at(head);
-    let (dst_head, dst) = dst.split_at_mut(head * width);
-    one_by_one(table, src_head, dst_head, output);
+    let (dst_head, dst) = dst.split_at_mut(head * 2);
+    one_by_one(table, src_head, dst_head);
 
     let (steps, rest) = src.as_chunks::<STEP>();
-    let (to_steps, to_rest) = dst.split_at_mut(steps.len() * STEP * width);
+    let (to_steps, to_rest) = dst.split_at_mut(steps.len() * STEP * 2);
     let to = to_steps.as_mut_ptr();
-    // SAFETY: `to` is writable for `STEP * width` bytes for each step; it is a multiple of 64 where it is streamed to.
+    // SAFETY: `to` is writable for `2 * STEP` bytes for each step; it is a multiple of 64 where it is streamed to.
     unsafe {
-        match (output, streams) {
-            (Output::Word, false) => words::<false>(&planes, steps, to),
-            (Output::Word, true) => words::<true>(&planes, steps, to),
-            (Output::UpperHalf, false) => upper_halves::<false>(&planes, steps, to),
-            (Output::UpperHalf, true) => upper_halves::<true>(&planes, steps, to),
-        }
         if streams {
+            words::<true>(&planes, steps, to);
             // Streamed stores become visible to other threads in order only after a fence.
             _mm_sfence();
+        } else {
+            words::<false>(&planes, steps, to);
         }
     }
-    one_by_one(table, rest, to_rest, output);
+    one_by_one(table, rest, to_rest);
 }
 
-fn one_by_one(table: &[u8; 512], src: &[u8], dst: &mut [u8], output: Output) {
+fn one_by_one(table: &[u8; 512], src: &[u8], dst: &mut [u8]) {
     let (words, _) = table.as_chunks::<2>();
-    if output == Output::Word {
-        for (byte, to) in src.iter().zip(dst.as_chunks_mut::<2>().0) {
-            *to = words[usize::from(*byte)];
-        }
-    } else {
-        for (byte, to) in src.iter().zip(dst.as_chunks_mut::<4>().0) {
-            let [low, high] = words[usize::from(*byte)];
-            *to = [0, 0, low, high];
-        }
+    for (byte, to) in src.iter().zip(dst.as_chunks_mut::<2>().0) {
+        *to = words[usize::from(*byte)];
     }
 }
 
@@ -157,31 +137,6 @@ unsafe fn words<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]
             let to = dst.add(index * 2 * STEP);
             store::<STREAM>(to, first);
             store::<STREAM>(to.add(64), second);
-        }
-    }
-}
-
-/// # Safety
-/// `dst` must be writable for 256 bytes a step, and aligned to 64 if `STREAM`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-unsafe fn upper_halves<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
-    const ODD_WORDS: u32 = 0xaaaa_aaaa;
-    let mut spread = [0u8; 64];
-    for (i, index) in (0u8..).zip(spread.iter_mut().step_by(2)) {
-        *index = i / 2;
-    }
-    let lower = load(&spread);
-    let upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
-    for (index, codes) in steps.iter().enumerate() {
-        let (first, second) = lookup_words(*planes, codes);
-        // SAFETY: the caller promises 256 bytes a step, of which these are the quarters; so each is aligned to 64 if the first one is.
-        unsafe {
-            let to = dst.add(index * 4 * STEP);
-            store::<STREAM>(to, _mm512_maskz_permutexvar_epi16(ODD_WORDS, lower, first));
-            store::<STREAM>(to.add(64), _mm512_maskz_permutexvar_epi16(ODD_WORDS, upper, first));
-            store::<STREAM>(to.add(128), _mm512_maskz_permutexvar_epi16(ODD_WORDS, lower, second));
-            store::<STREAM>(to.add(192), _mm512_maskz_permutexvar_epi16(ODD_WORDS, upper, second));
         }
     }
 }

@@ -10,7 +10,6 @@ mod fp4;
 mod narrow;
 mod signed_table;
 
-use byte_table::Output;
 use signed_table::{SignedTable, is_symmetric};
 
 use super::lanes::drive::Kernel;
@@ -38,12 +37,10 @@ pub(super) fn convert_bytes(
     dst: &mut [u8],
     options: CastOptions,
 ) -> bool {
-    if level != Level::Avx512 || from.bits() != 8 {
+    if level != Level::Avx512 || from.bits() != 8 || !matches!(to.bits(), 8 | 16) {
         return false;
     }
-    // bf16 holds every value of eight bits, and is the upper half of f32.
-    let through = if to == DType::Float32 { DType::BFloat16 } else { to };
-    let Some(table) = table::table(from, through, options) else { return false };
+    let Some(table) = table::table(from, to, options) else { return false };
     // SAFETY: the level AVX-512 is available, so its instructions are.
     #[allow(unsafe_code)]
     unsafe {
@@ -51,9 +48,8 @@ pub(super) fn convert_bytes(
             byte_table::bytes_to_bytes(table, src, dst);
             return true;
         }
-        if let Some(table) = table.first_chunk::<512>().filter(|_| through.bits() == 16) {
-            let output = if to == DType::Float32 { Output::UpperHalf } else { Output::Word };
-            byte_table::bytes_to_words(table, src, dst, output, options.stream);
+        if let Some(table) = table.first_chunk::<512>().filter(|_| to.bits() == 16) {
+            byte_table::bytes_to_words(table, src, dst, options.stream);
             return true;
         }
     }

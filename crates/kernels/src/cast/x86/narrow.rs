@@ -1,9 +1,8 @@
-//! bf16, f16 and f32 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: as `formats` does it, sixteen at once, the
-//! first two take 1.4 to 2.3 times as long, and f32 up to 1.2 times.
+//! bf16 and f16 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: as `formats` does it, sixteen at once, they take 1.3 to 2.9
+//! times as long.
 //!
 //! A bf16 is a byte of exponent and seven bits of fraction. What the fraction rounds to is looked up: in one table for the normal values of
-//! the target, and in one for each exponent of its denormals. An f32 is first cut to a bf16 whose last bit also stands for all that was cut
-//! ("rounded to odd"), which loses nothing that a second rounding to so few bits could need. An f16 is rounded in lanes of sixteen bits.
+//! the target, and in one for each exponent of its denormals. An f16 is rounded in lanes of sixteen bits.
 
 #![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
 
@@ -28,10 +27,6 @@ pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
         (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<FromBf16<E4m3Fn<true>>>,
         (DType::BFloat16, DType::Float8E5M2, false) => convert::<FromBf16<E5m2<false>>>,
         (DType::BFloat16, DType::Float8E5M2, true) => convert::<FromBf16<E5m2<true>>>,
-        (DType::Float32, DType::Float8E4M3Fn, false) => convert::<FromF32<E4m3Fn<false>>>,
-        (DType::Float32, DType::Float8E4M3Fn, true) => convert::<FromF32<E4m3Fn<true>>>,
-        (DType::Float32, DType::Float8E5M2, false) => convert::<FromF32<E5m2<false>>>,
-        (DType::Float32, DType::Float8E5M2, true) => convert::<FromF32<E5m2<true>>>,
         (DType::Float16, DType::Float8E4M3Fn, false) => convert::<F16ToE4m3Fn<false>>,
         (DType::Float16, DType::Float8E4M3Fn, true) => convert::<F16ToE4m3Fn<true>>,
         (DType::Float16, DType::Float8E5M2, false) => convert::<F16ToE5m2<false>>,
@@ -42,19 +37,15 @@ pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
 
 /// A pair of formats.
 trait Narrow {
-    /// Bytes of one element of the source.
-    const BYTES: usize = 2;
     /// The codes of the sixty-four elements at `src`.
     ///
     /// # Safety
-    /// Only where AVX-512 F, BW and VBMI are enabled; `STEP * BYTES` bytes must be readable.
+    /// Only where AVX-512 F, BW and VBMI are enabled; `2 * STEP` bytes must be readable.
     unsafe fn codes(src: *const u8) -> __m512i;
 }
 
 /// By tables.
 struct FromBf16<T>(PhantomData<T>);
-/// By the same tables, after rounding to odd.
-struct FromF32<T>(PhantomData<T>);
 /// By significand and exponent.
 struct F16ToE4m3Fn<const SATURATE: bool>;
 /// The upper byte of f16, rounded.
@@ -85,15 +76,6 @@ unsafe fn low_bytes(first: __m512i, second: __m512i) -> __m512i {
 
 static EVEN_BYTES: [u8; 64] = every_second_byte(0);
 static ODD_BYTES: [u8; 64] = every_second_byte(1);
-static ODD_WORDS: [u16; 32] = {
-    let mut indices = [0; 32];
-    let mut i = 0;
-    while i < indices.len() {
-        indices[i] = 2 * i as u16 + 1;
-        i += 1;
-    }
-    indices
-};
 
 const fn every_second_byte(first: u8) -> [u8; 64] {
     let mut indices = [0; 64];
@@ -187,33 +169,10 @@ impl<T: Target> Narrow for FromBf16<T> {
     }
 }
 
-impl<T: Target> Narrow for FromF32<T> {
-    const BYTES: usize = 4;
-
-    #[inline(always)]
-    unsafe fn codes(src: *const u8) -> __m512i {
-        // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 256 bytes.
-        unsafe { bf16_codes::<T>(round_to_odd(src), round_to_odd(src.add(128))) }
-    }
-}
-
 #[inline(always)]
 unsafe fn load(src: *const u8) -> __m512i {
     // SAFETY: the caller has enabled the instructions, and promises that 64 bytes are readable.
     unsafe { _mm512_loadu_si512(src.cast()) }
-}
-
-/// Thirty-two f32 as bf16, the last bit set if anything is cut.
-#[inline(always)]
-unsafe fn round_to_odd(src: *const u8) -> __m512i {
-    // SAFETY: the caller has enabled the instructions, and promises that 128 bytes are readable; the constant has 64.
-    unsafe {
-        let odd = |value| {
-            let cut = _mm512_test_epi32_mask(value, _mm512_set1_epi32(0xffff));
-            _mm512_mask_or_epi32(value, cut, value, _mm512_set1_epi32(1 << 16))
-        };
-        _mm512_permutex2var_epi16(odd(load(src)), load(ODD_WORDS.as_ptr().cast()), odd(load(src.add(64))))
-    }
 }
 
 /// The codes of sixty-four bf16.
@@ -353,21 +312,21 @@ unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stre
     let head = if stream { (dst.addr().wrapping_neg() % STEP).min(elements) } else { 0 };
     let count = (elements - head) / STEP;
     let done = head + count * STEP;
-    // SAFETY: head, steps and rest lie one after the other and end at `elements`, `BYTES` each at `src` and one at `dst`; after the head,
+    // SAFETY: head, steps and rest lie one after the other and end at `elements`, two bytes each at `src` and one at `dst`; after the head,
     // `dst` is aligned to 64.
     unsafe {
         partial_step::<N>(src, dst, head);
         if stream {
             for start in (0..count).step_by(STEPS_TO_FENCE) {
                 let at = head + start * STEP;
-                steps::<N, true>(src.add(N::BYTES * at), dst.add(at), STEPS_TO_FENCE.min(count - start));
+                steps::<N, true>(src.add(2 * at), dst.add(at), STEPS_TO_FENCE.min(count - start));
                 // Streamed stores become visible to other threads in order only after a fence.
                 _mm_sfence();
             }
         } else {
             steps::<N, false>(src, dst, count);
         }
-        partial_step::<N>(src.add(N::BYTES * done), dst.add(done), elements - done);
+        partial_step::<N>(src.add(2 * done), dst.add(done), elements - done);
     }
 }
 
@@ -377,9 +336,9 @@ unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stre
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn steps<N: Narrow, const STREAM: bool>(src: *const u8, dst: *mut u8, count: usize) {
     for index in 0..count {
-        // SAFETY: of the caller's steps each reads `STEP * BYTES` bytes and writes 64, aligned to them if `STREAM`.
+        // SAFETY: of the caller's steps each reads `2 * STEP` bytes and writes 64, aligned to them if `STREAM`.
         unsafe {
-            let codes = N::codes(src.add(N::BYTES * index * STEP));
+            let codes = N::codes(src.add(2 * index * STEP));
             let to = dst.add(index * STEP).cast();
             if STREAM {
                 _mm512_stream_si512(to, codes);
@@ -400,11 +359,11 @@ unsafe fn partial_step<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize)
     if elements == 0 {
         return;
     }
-    let mut from = Aligned([0; 4 * STEP]);
+    let mut from = Aligned([0; 2 * STEP]);
     let mut to = Aligned([0; STEP]);
-    // SAFETY: fewer than 64 elements of at most four bytes are copied, and both arrays hold as many.
+    // SAFETY: fewer than 64 elements of two bytes are copied, and both arrays hold as many.
     unsafe {
-        std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), N::BYTES * elements);
+        std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), 2 * elements);
         steps::<N, false>(from.0.as_ptr(), to.0.as_mut_ptr(), 1);
         std::ptr::copy_nonoverlapping(to.0.as_ptr(), dst, elements);
     }

@@ -1,25 +1,30 @@
-//! What belongs to one process: connections, and the threads that serve them. A forked child has the memory of its parent's, and makes its own.
+//! What belongs to one process, such as threads and connections. A forked child has the memory of its parent's, and makes its own.
 
-use max_weights::memory::ForkMutex;
+use super::ForkMutex;
 
 /// A value that is made at the first use in each process.
 ///
 /// What a child has of its parent is neither used nor dropped: to drop it would take locks that threads of the parent may hold, who are not there to
 /// give them back, and would take the parent's sockets from its own poll.
-pub(crate) struct PerProcess<T>(ForkMutex<Option<Owned<T>>>);
+pub struct ForkOnce<T>(ForkMutex<Option<Owned<T>>>);
 
 struct Owned<T> {
     process: u32,
     value: Option<T>,
 }
 
-impl<T: Clone> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+impl<T: Clone> ForkOnce<T> {
+    /// Of no process yet.
+    #[expect(clippy::new_without_default, reason = "it is a static, or the field of a type with a constructor")]
+    pub const fn new() -> Self {
         Self(ForkMutex::new())
     }
 
     /// The value of this process, if it is fresh, or else a new one.
-    pub(crate) fn get<E>(&self, is_fresh: impl Fn(&T) -> bool, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn get<E>(&self, is_fresh: impl Fn(&T) -> bool, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let process = std::process::id();
         let mut owned = self.0.lock();
         let own = owned.as_ref().filter(|owned| owned.process == process).and_then(|owned| owned.value.as_ref());
@@ -32,7 +37,7 @@ impl<T: Clone> PerProcess<T> {
     }
 
     /// Has the next use make a new one.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         *self.0.lock() = None;
     }
 }
@@ -45,8 +50,8 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-impl<T> std::fmt::Debug for PerProcess<T> {
+impl<T> std::fmt::Debug for ForkOnce<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PerProcess")
+        f.write_str("ForkOnce")
     }
 }

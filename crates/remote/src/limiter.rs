@@ -1,0 +1,130 @@
+//! How many requests are under way at one server, and when it asked to wait. `tests/models.rs` of the core runs it with every order in which requests
+//! can come to it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::sync::{ForkMutex, MutexGuard, Notify, now, process, sleep};
+
+/// The fewest requests under way, however busy the server.
+pub(crate) const FEWEST: usize = 2;
+/// Requests that have to end well before one more is under way.
+pub(crate) const GROWTH: usize = 8;
+
+#[derive(Debug)]
+struct State {
+    /// Whose requests are under way: those of its parent never end in a forked child.
+    process: u32,
+    under_way: usize,
+    limit: usize,
+    ended_well: usize,
+    not_before: Option<Instant>,
+    freed: Arc<Notify>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            process: 0,
+            under_way: 0,
+            limit: usize::MAX,
+            ended_well: 0,
+            not_before: None,
+            freed: Arc::new(Notify::new()),
+        }
+    }
+}
+
+/// Admits so many requests at a time.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    most: usize,
+    state: ForkMutex<State>,
+}
+
+/// A request under way, of this process.
+pub(crate) struct Pass<'a>(&'a Limiter, u32);
+
+impl Limiter {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most: most.max(1), state: ForkMutex::new() }
+    }
+
+    /// In a forked child, what was known when it was forked, without the requests of its parent.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        let process = process();
+        if state.process != process {
+            (state.process, state.under_way, state.freed) = (process, 0, Arc::new(Notify::new()));
+            state.limit = state.limit.min(self.most);
+        }
+        state
+    }
+
+    /// Waits until a request may begin.
+    pub(crate) async fn enter(&self) -> Pass<'_> {
+        loop {
+            let freed = self.state().freed.clone();
+            let mut room = pin!(freed.notified());
+            let wait = {
+                let mut state = self.state();
+                let now = now();
+                match state.not_before.filter(|until| *until > now) {
+                    Some(until) => Some(until - now),
+                    None if state.under_way < state.limit => {
+                        state.under_way += 1;
+                        return Pass(self, state.process);
+                    }
+                    None => {
+                        // Under the lock: room that is made from now on is told to one who waits for it.
+                        room.as_mut().enable();
+                        None
+                    }
+                }
+            };
+            match wait {
+                Some(wait) => {
+                    // Perhaps room was told to this one, which may be dropped while it waits for the server: the others must know of it.
+                    freed.notify_one();
+                    sleep(wait).await;
+                }
+                None => room.await,
+            }
+        }
+    }
+
+    /// A request ended well.
+    pub(crate) fn ended_well(&self) {
+        let mut state = self.state();
+        state.ended_well += 1;
+        if state.ended_well >= GROWTH && state.limit < self.most {
+            (state.ended_well, state.limit) = (0, state.limit + 1);
+            state.freed.notify_one();
+        }
+    }
+
+    /// The server asked for fewer requests, or for none until then.
+    pub(crate) fn slow_down(&self, slower: bool, until: Option<Instant>) {
+        let mut state = self.state();
+        if slower {
+            (state.limit, state.ended_well) = ((state.limit / 2).max(FEWEST.min(self.most)), 0);
+        }
+        state.not_before = state.not_before.max(until);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn limit(&self) -> usize {
+        self.state().limit
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if state.process == self.1 {
+            state.under_way -= 1;
+            state.freed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a store is asked for an upload: to begin it, to take its parts, to make an object of them or to forget them, and what is there already.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use max_weights::source::store::IfExists;
+use max_weights::{Error, Result};
+use object_store::MultipartId;
+use object_store::multipart::PartId;
+use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
+
+use crate::bucket::Bucket;
+use crate::failure::{Class, Failure};
+use crate::file::{Asking, tried_or};
+use crate::object::There;
+use crate::parts::patience;
+use crate::runtime::handle;
+use crate::same::Standing;
+use crate::url::Kind;
+
+/// How long a store may take to make an object of its parts.
+const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
+/// How long it may take to forget them.
+pub(crate) const ABORTED_WITHIN: Duration = Duration::from_secs(10);
+/// How long it counts what was there.
+const FRESH: Duration = Duration::from_secs(10);
+/// How an object differs that was not there when it was looked for.
+const MEANWHILE: &str = "which came meanwhile";
+
+/// A question what is there, and since when it is asked.
+type Asked = (Instant, JoinHandle<Result<Option<There>, Failure>>);
+
+/// Where an upload goes, and how that is asked.
+pub(crate) type Destination = (PathBuf, Arc<Bucket>, String, Asking);
+
+/// An object on its way, as the store knows it.
+pub(crate) struct Multipart {
+    pub(crate) url: PathBuf,
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) key: String,
+    pub(crate) asking: Asking,
+    pub(crate) len: u64,
+    /// The bytes of each part but for the last one.
+    pub(crate) part: u64,
+    pub(crate) if_exists: IfExists,
+    pub(crate) id: OnceCell<MultipartId>,
+    /// What is there while the last parts are sent, and since when that is asked: by it, an upload whose completion was not answered is told from one that
+    /// was not completed.
+    before: Mutex<Option<Asked>>,
+}
+
+impl Multipart {
+    pub(crate) fn new((url, bucket, key, asking): Destination, len: u64, part: u64, if_exists: IfExists) -> Self {
+        let (id, before) = (OnceCell::new(), Mutex::default());
+        Self { url, bucket, key, asking, len, part, if_exists, id, before }
+    }
+
+    pub(crate) fn parts(&self) -> usize {
+        self.len.div_ceil(self.part) as usize
+    }
+
+    pub(crate) fn range(&self, number: usize) -> Range<u64> {
+        let start = number as u64 * self.part;
+        start..self.len.min(start + self.part)
+    }
+
+    /// The object that is there, if it may be the same.
+    pub(crate) async fn look(&self) -> Result<Option<Standing>> {
+        match self.tried("look for it", |_| self.bucket.there(&self.key)).await {
+            Ok(None) => Ok(None),
+            Ok(Some(there)) if self.if_exists == IfExists::Same && there.len == self.len => {
+                Ok(Some(Standing::new(there.tag)))
+            }
+            Ok(Some(there)) => Err(self.is_there(&format!("which has {} bytes and not {}", there.len, self.len))),
+            // Who may write need not be allowed to read: the store says so at the end.
+            Err(Error::Io { source, .. })
+                if self.if_exists == IfExists::Fail && source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether nothing but a look says that an object came meanwhile, which is to stay.
+    pub(crate) fn looks_at_the_end(&self) -> bool {
+        self.if_exists != IfExists::Replace && self.bucket.kind() != Kind::S3
+    }
+
+    pub(crate) fn is_there(&self, differs: &str) -> Error {
+        self.if_exists.refused(&self.url, differs)
+    }
+
+    async fn tried<T, F>(&self, action: &str, once: impl FnMut(u32) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        tried_or(&self.asking, once).await.map_err(|(failure, tries, time)| {
+            if failure.class == Class::Changed && self.if_exists != IfExists::Replace && tries == 1 {
+                return self.is_there(MEANWHILE);
+            }
+            failure.written(&self.url, action, tries, time)
+        })
+    }
+
+    /// Begins it, if it is not begun. Returns its name.
+    pub(crate) async fn begin(&self) -> Result<MultipartId> {
+        let begin = |_| async { self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await.cloned() };
+        self.tried("begin an upload", begin).await
+    }
+
+    /// Sends a part.
+    pub(crate) async fn send(&self, number: usize, bytes: Bytes) -> Result<PartId> {
+        let action = format!("upload part {} of {}", number + 1, self.parts());
+        self.tried(&action, |try_number| self.send_once(number, bytes.clone(), try_number)).await
+    }
+
+    async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, Failure> {
+        let _pass = self.asking.gate.enter().await;
+        let patience = patience(self.asking.options.stall, bytes.len() as u64, try_number);
+        let sent = async {
+            let id = self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await?;
+            self.bucket.put_part(&self.key, id, number, bytes).await
+        };
+        let part = within(patience, sent).await?;
+        self.asking.gate.sent();
+        Ok(part)
+    }
+
+    /// Has the store forget its parts.
+    pub(crate) async fn abort(&self, id: &MultipartId) -> Result<()> {
+        self.tried("abort the upload", |_| self.abort_once(id)).await
+    }
+
+    async fn abort_once(&self, id: &MultipartId) -> Result<(), Failure> {
+        match within(ABORTED_WITHIN, self.bucket.abort(&self.key, id)).await {
+            Err(failure) if failure.class == Class::Missing => Ok(()),
+            aborted => aborted,
+        }
+    }
+
+    /// Sends the one part of a short file.
+    pub(crate) async fn put(&self, bytes: Bytes) -> Result<()> {
+        let bytes = &bytes;
+        self.tried("upload it", |number| async move {
+            let _pass = self.asking.gate.enter().await;
+            let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
+            within(patience(self.asking.options.stall, bytes.len() as u64, number), put).await?;
+            self.asking.gate.sent();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Asks what is there, while the last parts are sent.
+    pub(crate) fn ask_before(self: &Arc<Self>) -> Result<()> {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        if before.is_none() {
+            let asking = self.clone();
+            let asked = handle()?.spawn(async move { asking.bucket.there(&asking.key).await });
+            *before = Some((Instant::now(), asked));
+        }
+        Ok(())
+    }
+
+    /// Has the store make an object of these parts.
+    pub(crate) async fn complete(&self, parts: &[PartId]) -> Result<()> {
+        let Some(id) = self.id.get() else { return Err(Error::Interrupted) };
+        let asked = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let before = match asked.filter(|(at, _)| at.elapsed() < FRESH) {
+            Some((_, asked)) => asked.await.unwrap_or_else(|_| Err(Failure::again("it was not answered"))),
+            None => self.bucket.there(&self.key).await,
+        };
+        if self.looks_at_the_end() && matches!(before, Ok(Some(_))) {
+            return Err(self.is_there(MEANWHILE));
+        }
+        let before = &before;
+        self.tried("complete the upload", |number| async move {
+            let completed = self.bucket.complete(&self.key, id, parts, self.if_exists);
+            match within(COMPLETED_WITHIN, completed).await {
+                // An earlier try may have done it, and its answer was lost.
+                Err(failure) if number > 1 && failure.class == Class::Missing => {
+                    let (Ok(before), Ok(Some(now))) = (before, self.bucket.there(&self.key).await) else {
+                        return Err(failure);
+                    };
+                    if now.len == self.len && before.as_ref() != Some(&now) { Ok(()) } else { Err(failure) }
+                }
+                done => done,
+            }
+        })
+        .await
+    }
+}
+
+/// A failure that another try may help, if it takes longer.
+async fn within<T>(time: Duration, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    match tokio::time::timeout(time, future).await {
+        Ok(done) => done,
+        Err(_) => Err(Failure::again(format!("no answer came for {:.0} s", time.as_secs_f64()))),
+    }
+}

@@ -1,0 +1,32 @@
+//! What threads share: locks and values that hold in a forked child, and threads that wait for work. The locks are made of the names below, which are
+//! the standard library's here. `tests/models.rs` compiles these files against others, which try every order in which threads can come to them.
+#![allow(unsafe_code)]
+
+mod fork;
+mod fork_once;
+mod lane;
+
+use std::io;
+use std::thread;
+
+pub(crate) use std::process::id as process;
+pub(crate) use std::sync::atomic::AtomicPtr;
+pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+pub use fork::ForkMutex;
+pub use fork_once::ForkOnce;
+pub(crate) use lane::Lane;
+
+/// Starts a thread.
+pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name).spawn(work).map(drop)
+}
+
+/// A function that is `const` here, and is not where locks are models.
+macro_rules! const_fn {
+    ($(#[$attribute:meta])* $visibility:vis fn $($rest:tt)*) => {
+        $(#[$attribute])*
+        $visibility const fn $($rest)*
+    };
+}
+pub(crate) use const_fn;

@@ -1,0 +1,169 @@
+//! Work that is divided among threads: each takes the next job, until there are no more or something went wrong.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use super::{ASKED_EVERY, Helping, Interrupt, LIMIT, WORKERS, Workers, lane, limit_threads, now_and_then, threads};
+use crate::error::{Error, Result};
+use crate::sync::{ForkOnce, Lane};
+
+impl Workers {
+    /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
+    ///
+    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means
+    /// that the work was interrupted.
+    pub fn each<T: Send>(
+        &self,
+        parts: Vec<T>,
+        interrupt: Interrupt<'_>,
+        work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let most = if parts.len() > 1 { threads() } else { 1 };
+        let helpers = most.min(parts.len()).saturating_sub(1);
+        let work = |part, (): &mut (), go_on: Interrupt<'_>| work(part, go_on);
+        divide((&self.busy, helpers, most), true, parts, interrupt, work)
+    }
+}
+
+/// Calls `work` for each job, in their order, on so many threads that mostly wait, as reading files does, and waits for all; the first error is the
+/// answer, and ends the others. What `work` keeps between two jobs is one `S` on each thread.
+///
+/// `interrupt` is asked on the calling thread, which does nothing else. What `work` gets is for jobs that take long themselves: its error means that
+/// the work was interrupted. Where threads cannot be made, the calling thread does the work.
+pub fn in_order<T: Send, S: Default>(
+    threads: usize,
+    jobs: Vec<T>,
+    interrupt: Interrupt<'_>,
+    work: impl Fn(T, &mut S, Interrupt<'_>) -> Result<()> + Sync,
+) -> Result<()> {
+    interrupt()?; // at least once, however soon all is done
+    let threads = threads.min(jobs.len());
+    let helpers = if threads < 2 { 0 } else { threads };
+    divide((&WORKERS.waiting, helpers, usize::MAX), false, jobs, interrupt, work)
+}
+
+/// Does jobs on so many threads of a lane, which has at most so many, and on this one, if it takes part or no other does.
+fn divide<T: Send, S: Default>(
+    (threads, helpers, most): (&ForkOnce<Lane>, usize, usize),
+    takes_part: bool,
+    jobs: Vec<T>,
+    interrupt: Interrupt<'_>,
+    work: impl Fn(T, &mut S, Interrupt<'_>) -> Result<()> + Sync,
+) -> Result<()> {
+    let (queue, stop) = (Mutex::new(jobs.into_iter()), Arc::new(AtomicBool::new(false)));
+    let failed: Mutex<Option<thread::Result<Error>>> = Mutex::new(None);
+    let take_part = |go_on: Interrupt<'_>| {
+        let all = || -> Result<()> {
+            let mut kept = S::default();
+            loop {
+                let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(job) = job else { return Ok(()) };
+                go_on().and_then(|()| work(job, &mut kept, go_on))?;
+            }
+        };
+        let why = match catch_unwind(AssertUnwindSafe(all)) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => Ok(error),
+            Err(panic) => Err(panic),
+        };
+        // Before others are stopped, who say so: that is not what went wrong.
+        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        stop.store(true, Ordering::Relaxed);
+    };
+    let mut interrupted = None;
+    if helpers == 0 {
+        take_part(&now_and_then(interrupt));
+    } else {
+        let stopped = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+        let limit = LIMIT.get();
+        let help = || {
+            limit_threads(limit);
+            let _helping = Helping::with(&stop);
+            take_part(&stopped);
+        };
+        interrupted = lane(threads).call(&help, helpers, most, |helpers| {
+            let interrupted = Cell::new(None);
+            let asked = || {
+                let here = || if helpers.are_here() { Ok(()) } else { Err(Error::Interrupted) };
+                interrupt().and_then(|()| here()).map_err(|error| {
+                    interrupted.set(Some(error));
+                    stop.store(true, Ordering::Relaxed);
+                    Error::Interrupted
+                })
+            };
+            let ask = now_and_then(&asked);
+            let go_on = || stopped().and_then(|()| ask());
+            if takes_part || helpers.ready == 0 {
+                take_part(&go_on);
+                helpers.dismiss();
+            }
+            while !helpers.wait(ASKED_EVERY) {
+                _ = go_on();
+            }
+            interrupted.take()
+        });
+    }
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        _ if interrupted.is_some() => interrupted.map_or(Ok(()), Err),
+        Some(Err(panic)) => resume_unwind(panic),
+        Some(Ok(error)) => Err(error),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::workers::uninterrupted;
+
+    #[test]
+    fn every_job_is_done_once_and_begun_in_order() {
+        for threads in [1, 3, 100] {
+            let begun = Mutex::new(Vec::new());
+            let done = in_order(threads, (0..50).collect(), &uninterrupted, |job: usize, (): &mut (), _| {
+                begun.lock().expect("no panic").push(job);
+                Ok(())
+            });
+            assert!(done.is_ok());
+            let mut begun = begun.into_inner().expect("no panic");
+            begun.sort_unstable();
+            assert_eq!(begun, (0..50).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_the_answer_and_ends_the_others() {
+        let begun = AtomicUsize::new(0);
+        let failed = in_order(4, (0..1000).collect(), &uninterrupted, |job: usize, (): &mut (), go_on| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if job == 7 {
+                return Err(Error::Argument("seven".into()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            go_on()
+        });
+        assert_eq!(failed.expect_err("failed").to_string(), "seven");
+        assert!(begun.into_inner() < 900);
+    }
+
+    #[test]
+    fn an_interrupt_ends_jobs_that_are_under_way() {
+        let stop = || Err(Error::Argument("stop".into()));
+        let endless = |_: usize, (): &mut (), go_on: Interrupt<'_>| {
+            loop {
+                go_on()?;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        for threads in [1, 4] {
+            let failed = in_order(threads, vec![1, 2, 3], &stop, endless).expect_err("interrupted");
+            assert_eq!(failed.to_string(), "stop");
+        }
+    }
+}
