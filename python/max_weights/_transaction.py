@@ -279,6 +279,8 @@ class _Memory:
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Whether two elements of a tensor may have the same memory, as after expand() or as_strided()."""
+    if not tensor.numel():
+        return False
     reached = 1
     for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
         if size > 1 and stride < reached:

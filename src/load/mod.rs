@@ -77,7 +77,7 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of this number.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
-        self.composed(self.catalog().recipe(number, None)?)
+        self.composed(self.catalog().recipe(number, None)?, tensor::read)
     }
 
     /// Weight number `number` as a view of a mapping that is there already, which takes no longer than a lookup.
@@ -93,9 +93,9 @@ impl Checkpoint {
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
         let recipe = self.catalog().recipe(number, None)?;
         if recipe.one().is_some_and(|one| !one.placement.has_parts()) {
-            return self.composed(recipe)?.index(expression);
+            return self.composed(recipe, tensor::read)?.index(expression);
         }
-        self.composed(recipe.index(expression)?)
+        self.composed(recipe.index(expression)?, slice::read)
     }
 
     /// Weights by their numbers, as [`Checkpoint::tensor`] gives each; those that share bytes in the file share them in memory, too.
@@ -111,12 +111,17 @@ impl Checkpoint {
         if one.is_unchanged() { tensor::mapped(self, &one.placement) } else { Ok(None) }
     }
 
-    /// A tensor as a view of the mapping, or in memory of its own.
-    pub(super) fn composed(&self, recipe: Recipe) -> Result<Buffer> {
+    /// A tensor as a view of the mapping, or in memory of its own. One piece that is taken as it is comes by `read`: with the strides that it has in its
+    /// file, along which it may repeat elements, or gathered.
+    pub(super) fn composed(
+        &self,
+        recipe: Recipe,
+        read: impl FnOnce(&Self, &Placement) -> Result<Buffer>,
+    ) -> Result<Buffer> {
         match recipe.into() {
             Request::One(one) if one.is_unchanged() => match self.mapped(&one)? {
                 Some(view) => Ok(view),
-                None => slice::read(self, &one.placement),
+                None => read(self, &one.placement),
             },
             request => self.take(std::iter::once(Ok(request)))?.pop().ok_or(Error::Interrupted),
         }

@@ -118,7 +118,10 @@ impl<'a> Scan<'a> {
         let bytes = recipe.size()? as u64;
         let item = recipe.dtype().bytes();
         if bytes <= WHOLE || !recipe.has_windows() || !item.is_some_and(|item| unit.is_multiple_of(item)) {
-            return Ok(Self::of_tensor(checkpoint.composed(recipe)?.contiguous(checkpoint.interrupt())?, unit));
+            return Ok(Self::of_tensor(
+                checkpoint.composed(recipe, tensor::read)?.contiguous(checkpoint.interrupt())?,
+                unit,
+            ));
         }
         let (bytes, units) = (Bytes::Pieces(checkpoint, recipe), bytes / unit as u64);
         let (shape, strides) = (vec![units as i64], vec![1]);

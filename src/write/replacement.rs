@@ -65,20 +65,7 @@ impl Replacement {
         // Before it looks like the old one, at no time more people may read it.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
         let (unfinished, file) = create_beside(target, folder_of(&place), mode)?;
-        let made = Self {
-            target: target.to_path_buf(),
-            place,
-            unfinished,
-            file,
-            len,
-            sync,
-            since_write_back: Mutex::default(),
-            flushed: false,
-            placed: false,
-            if_exists: IfExists::default(),
-            stands: false,
-            process: Some(process::id()),
-        };
+        let made = Self::of(target, place, (unfinished, file), (len, sync), Some(process::id()));
         if let Some(old) = &old {
             made.look_like(old);
         }
@@ -94,10 +81,21 @@ impl Replacement {
         let file = File::options().read(true).write(true).open(unfinished).map_err(|source| {
             Error::io(target, "open what rank 0 has begun there (all ranks have to see one folder)", source)
         })?;
-        Ok(Self {
+        let unfinished = Temporary::of_another(unfinished.to_path_buf());
+        Ok(Self::of(target, target.to_path_buf(), (unfinished, file), (len, sync), None))
+    }
+
+    fn of(
+        target: &Path,
+        place: PathBuf,
+        (unfinished, file): (Temporary, File),
+        (len, sync): (u64, bool),
+        process: Option<u32>,
+    ) -> Self {
+        Self {
             target: target.to_path_buf(),
-            place: target.to_path_buf(),
-            unfinished: Temporary::of_another(unfinished.to_path_buf()),
+            place,
+            unfinished,
             file,
             len,
             sync,
@@ -106,8 +104,8 @@ impl Replacement {
             placed: false,
             if_exists: IfExists::default(),
             stands: false,
-            process: None,
-        })
+            process,
+        }
     }
 
     /// A file of these bytes, all of which are there: a small one that is in memory.

@@ -4,15 +4,21 @@ import functools
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+import max_weights
 from dcp_program import Block
+from max_weights._core import RankPlan
+from max_weights._ranks.agreement import agreed_plan, record_of
+from max_weights._ranks.session import Session
 from max_weights.errors import ArgumentError, FormatError, RankError
 
 RANKS = int(sys.argv[2])
@@ -90,3 +96,19 @@ def copies(tensors: dict[str, torch.Tensor], is_odd: bool) -> dict[str, torch.Te
     if is_odd:
         cloned["rows"].view(-1)[0] += 1
     return cloned
+
+
+def another_part(path: Path, odd: bool) -> dict[str, Any]:
+    """All of a tensor is one part, and nothing of it is another, though neither has any range."""
+    weights = max_weights.load_weights(path)
+
+    def plan() -> RankPlan:
+        own = [(0, [])] if odd else None
+        return RankPlan(weights, ["a"], [[own, None]], meshes=[], part_of=[0, 1, 1, 1], nodes=[0] * RANKS)
+
+    def agree() -> None:
+        with Session(dist.group.WORLD, 60, "load") as session:
+            records = session.agreed(lambda: record_of(weights, max_weights.infos(weights)))
+            agreed_plan(session, records, plan)
+
+    return raised(agree)

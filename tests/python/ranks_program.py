@@ -28,14 +28,12 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 import max_weights
 from max_weights import delta
-from max_weights._core import RankPlan
 from max_weights._ranks import exchange
-from max_weights._ranks.agreement import agreed_plan, record_of
-from max_weights._ranks.session import Session
 from max_weights._ranks.topology import machine as topology_machine
 from max_weights.torch import _distributed, load_into, verify_loaded
 from ranks_modules import (
     RANKS,
+    another_part,
     changed,
     copies,
     fsdp2,
@@ -282,23 +280,8 @@ def differences() -> dict[str, Any]:
         finally:
             torch.__version__ = version
 
-    weights = max_weights.load_weights(path)
-
-    def plan() -> RankPlan:
-        """All of a tensor is one part, and nothing of it is another, though neither has any range."""
-        own = [(0, [])] if odd else None
-        return RankPlan(weights, ["a"], [[own, None]], meshes=[], part_of=[0, 1, 1, 1], nodes=[0] * RANKS)
-
-    def another_part() -> dict[str, Any]:
-        def agree() -> None:
-            with Session(dist.group.WORLD, 60, "load") as session:
-                records = session.agreed(lambda: record_of(weights, max_weights.infos(weights)))
-                agreed_plan(session, records, plan)
-
-        return raised(agree)
-
     return {
-        "part": another_part(),
+        "part": another_part(path, odd),
         "torch": another_torch(),
         "file": load(target((5,) if odd else (4,)), other if odd else path),
         "time": load(target(), later if odd else path),
