@@ -30,7 +30,7 @@ pub use decoded::{Decode, DecodedWeight, Grain};
 pub use delta::{ChangedElements, Delta, Dialect};
 pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
 pub use distributed::FolderPieces;
-pub(crate) use distributed::PlacedPiece;
+pub(crate) use distributed::{PiecePlace, PlacedPiece};
 pub use hub::{ModelCache, find_in_cache};
 pub use locate::{KNOWN_NAMES, ShardName, not_served};
 pub use near_paths::with_near_paths;
@@ -231,6 +231,22 @@ impl Catalog {
     /// What says where the pieces of the weights of a file are, where it is a folder of pieces.
     pub(crate) fn pieces(&self, file: u32) -> Option<&FolderPieces> {
         if let More::Distributed(pieces) = &self.files.get(file as usize)?.more { Some(pieces) } else { None }
+    }
+
+    /// The folder of pieces that the checkpoint is of, where it is one.
+    pub(crate) fn folder(&self) -> Option<&FolderPieces> {
+        (0..self.files.len() as u32).find_map(|file| self.pieces(file))
+    }
+
+    /// Looks up where the bytes of these weights are, of many of them at a time: those of a server, which would be looked for one by one when their recipes are
+    /// made. `all`: also of those that are read together with what says it.
+    ///
+    /// # Errors
+    /// As of [`Self::recipe`].
+    pub fn locate(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let Some(folder) = self.folder() else { return Ok(()) };
+        let infos = numbers.map(|number| self.table.get(number)).filter(|info| self.pieces(info.file).is_some());
+        folder.locate(infos.map(|info| info.span.start()), all, interrupt)
     }
 
     /// The tensors, in file order.

@@ -69,9 +69,10 @@ impl Reader {
         let Self { scratch, ring, room } = self;
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;
-        let is_written = |job: &Job<'a>| source.is_written(job.extent.offset, job.extent.len);
-        let (written, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_written);
-        written.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;
+        // What is compressed is no bytes that go anywhere as they come.
+        let is_other = |job: &Job<'a>| job.deflated().is_some() || source.is_written(job.extent.offset, job.extent.len);
+        let (others, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_other);
+        others.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;
         let Some(file) = source.open_direct() else {
             return jobs.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt));
         };

@@ -2,7 +2,7 @@
 
 use super::placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
 use super::recipe::{Piece, Recipe};
-use crate::checkpoint::{Catalog, FolderPieces, PlacedPiece};
+use crate::checkpoint::{Catalog, FolderPieces, PiecePlace, PlacedPiece};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -31,22 +31,33 @@ impl Catalog {
             let placement = placed(&piece, own, size, item, unit)?;
             recipe.pieces.push(Piece { start, wanted: self.wanted_at(number, placement, dtype)? });
         }
-        Ok(recipe)
+        Ok(recipe.in_order())
     }
 }
 
 /// Where a piece lies: of elements of `unit` bytes each.
 fn placed(piece: &PlacedPiece<'_>, dtype: DType, shape: Vec<i64>, item: Option<i64>, unit: u64) -> Result<Placement> {
-    let located = piece.located;
     let overflow = || Error::Argument("the size of a piece overflows".to_owned());
-    let strides = located.strides.as_ref().map(|strides| match item {
+    let located = match piece.place {
+        PiecePlace::Located(located) => located,
+        PiecePlace::InItem(number, len) => {
+            let end = piece.item.offset.checked_add(piece.item.length).ok_or_else(overflow)?;
+            let span = Span::within(end, piece.item.offset, piece.item.length)?;
+            let inflate = Some(Inflate { codec: Codec::Item(number), size: len, crc32: 0 });
+            let segment = Segment { file: piece.file, span, transform: Transform { inflate, swap: Swap::Nothing } };
+            return Ok(Placement { segment, aligned: false, dtype, shape, strides: None, start: 0, len, before: 0 });
+        }
+    };
+    let is_empty = shape.contains(&0);
+    let strides = located.strides.as_ref().filter(|_| !is_empty).map(|strides| match item {
         // In bytes, where those of an element are an axis.
         Some(item) => strides.iter().map(|stride| stride.saturating_mul(item)).chain([1]).collect(),
         None => strides.clone(),
     });
     let dense = crate::buffer::row_major(&shape);
     let reach = extent(&shape, strides.as_deref().unwrap_or(&dense)).ok_or_else(overflow)?;
-    let len = reach.len.checked_mul(if item.is_some() { 1 } else { unit }).ok_or_else(overflow)?;
+    let len = if is_empty { 0 } else { reach.len };
+    let len = len.checked_mul(if item.is_some() { 1 } else { unit }).ok_or_else(overflow)?;
     let first = located.storage.checked_add(located.start).ok_or_else(overflow)?;
     let end = first.checked_add(len).ok_or_else(overflow)?;
     let (span, transform, start) = match located.unpacked {

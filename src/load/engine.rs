@@ -130,7 +130,6 @@ impl Layout {
                     extent: Extent { file: *file, offset, len, before: 0 },
                     pieces: Vec::new(),
                     staged: 0,
-                    deflated: None,
                 });
             }
         }

@@ -3,7 +3,7 @@
 use super::placement::{Codec, Inflate, Segment};
 use crate::budget;
 use crate::checkpoint::{Checkpoint, Unpacker};
-use crate::error::{Diagnostic, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::torch_zip;
 use crate::rules;
 use crate::source::{Part, Source};
@@ -14,7 +14,7 @@ use crate::workers::Interrupt;
 const STEP: usize = 1 << 20;
 
 /// The bytes of a file that inflate to those of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deflated {
     pub(super) file: u32,
     pub(super) span: Span,
@@ -36,11 +36,27 @@ impl Deflated {
     ) -> Result<()> {
         let file = checkpoint.file(self.file)?;
         file.check_unchanged()?;
-        match self.inflate.codec {
-            Codec::Deflate => self.inflate(checkpoint, file, interrupt, &mut each)?,
-            Codec::Zstd => self.unpack(file, interrupt, &mut each)?,
-        }
+        self.each_of(checkpoint, file, interrupt, &mut each)?;
         file.check_unchanged()
+    }
+
+    /// The same of what is read of `file`, which may have its bytes in memory.
+    pub(super) fn each_of(
+        &self,
+        checkpoint: &Checkpoint,
+        file: &dyn Source,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        match self.inflate.codec {
+            Codec::Deflate => self.inflate(checkpoint, file, interrupt, each),
+            Codec::Zstd => self.unpack(file, interrupt, each),
+            Codec::Item(number) => {
+                let folder = checkpoint.catalog().folder();
+                let folder = folder.ok_or_else(|| Error::Argument("the checkpoint has no pieces".to_owned()))?;
+                folder.content(number, file, interrupt, each)
+            }
+        }
     }
 
     fn inflate(

@@ -41,6 +41,8 @@ pub enum Codec {
     Deflate,
     /// As frames of zstd.
     Zstd,
+    /// As an item of a distributed checkpoint that is read as a whole: in it is looked up where the elements of the piece of this number are.
+    Item(u32),
 }
 
 /// A compressed segment.

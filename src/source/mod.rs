@@ -5,6 +5,7 @@ mod bytes;
 #[cfg(target_os = "linux")]
 pub mod direct;
 mod file;
+mod loaded;
 #[cfg(target_os = "linux")]
 mod page_cache;
 mod spooled;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 pub use bytes::InMemory;
 pub use file::LocalFile;
+pub(crate) use loaded::Loaded;
 #[cfg(target_os = "linux")]
 pub(crate) use page_cache::write_back;
 pub use spooled::Spooled;

@@ -25,7 +25,7 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
 use crate::text;
 use crate::workers::Interrupt;
 pub use pieces::FolderPieces;
-pub(crate) use pieces::PlacedPiece;
+pub(crate) use pieces::{PiecePlace, PlacedPiece};
 
 /// Tensors begin at multiples of this in the source that they are together.
 const ALIGN: u64 = 64;
@@ -169,7 +169,9 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
     let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
     for (number, tensor) in tensors() {
         let start = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
-        end = start.checked_add(said.bytes(tensor)).filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
+        // Each begins at a place of its own, by which its pieces are found.
+        let after = start.checked_add(said.bytes(tensor).max(1));
+        end = after.filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
         starts.push((number, start));
     }
     let names = tensors().map(|(_, tensor)| tensor.name.len()).sum();

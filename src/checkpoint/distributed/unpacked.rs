@@ -1,5 +1,6 @@
 //! Items that zstd compressed as a whole: all that a short one unpacks to, or both ends of what a long one does, which say where its elements are.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::super::packed::Unpacker;
@@ -68,14 +69,19 @@ pub(super) fn unpacked(file: &dyn Source, item: &Item, most: u64, interrupt: Int
 
 /// Both ends of what an item unpacks to.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct Ends<'a> {
     origin: Arc<Origin>,
     len: u64,
-    head: Vec<u8>,
+    head: Cow<'a, [u8]>,
     tail: Vec<u8>,
 }
 
-impl Ends {
+impl<'a> Ends<'a> {
+    /// All of what an item of a file unpacks to.
+    pub(super) fn whole(file: &dyn Source, bytes: &'a [u8]) -> Self {
+        Self { origin: file.origin().clone(), len: bytes.len() as u64, head: Cow::Borrowed(bytes), tail: Vec::new() }
+    }
+
     /// Of an item of a file, which unpacks to so many bytes at most.
     pub(super) fn of(file: &Arc<dyn Source>, item: &Item, most: u64, interrupt: Interrupt<'_>) -> Result<Self> {
         let (mut head, mut tail): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -88,11 +94,11 @@ impl Ends {
             }
             Ok(())
         })?;
-        Ok(Self { origin: file.origin().clone(), len, head, tail })
+        Ok(Self { origin: file.origin().clone(), len, head: Cow::Owned(head), tail })
     }
 }
 
-impl Source for Ends {
+impl Source for Ends<'_> {
     fn origin(&self) -> &Arc<Origin> {
         &self.origin
     }
