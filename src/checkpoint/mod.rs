@@ -20,6 +20,7 @@ mod shards;
 mod torch;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,8 +154,9 @@ pub enum More {
     Distributed(Arc<FolderPieces>),
     /// Nothing; it is a delta, and its tensors are those that it has as a whole.
     Delta,
-    /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta.
-    Deltas,
+    /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta. With it is
+    /// where those begin that are composed as a whole.
+    Deltas(Arc<[u64]>),
     /// Nothing; its weights are decoded of several tensors of others. It is no file of its own: its path is that of the first of them.
     Decoded,
 }
@@ -213,7 +215,7 @@ impl Catalog {
 
     /// How many files there are.
     pub fn file_count(&self) -> usize {
-        self.files.iter().filter(|file| !matches!(file.more, More::Deltas | More::Decoded)).count()
+        self.files.iter().filter(|file| !matches!(file.more, More::Deltas(_) | More::Decoded)).count()
     }
 
     /// How many of the files are deltas, and how many weights are other ones than in the base by them; `None` without deltas.
@@ -225,7 +227,7 @@ impl Catalog {
 
     /// Whether the tensors of a file are those that deltas changed.
     pub(crate) fn is_of_deltas(&self, file: u32) -> bool {
-        self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas))
+        self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas(_)))
     }
 
     /// What says where the pieces of the weights of a file are, where it is a folder of pieces.
@@ -238,15 +240,10 @@ impl Catalog {
         (0..self.files.len() as u32).find_map(|file| self.pieces(file))
     }
 
-    /// Looks up where the bytes of these weights are, of many of them at a time: those of a server, which would be looked for one by one when their recipes are
-    /// made. `all`: also of those that are read together with what says it.
-    ///
-    /// # Errors
-    /// As of [`Self::recipe`].
-    pub fn locate(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
-        let Some(folder) = self.folder() else { return Ok(()) };
-        let infos = numbers.map(|number| self.table.get(number)).filter(|info| self.pieces(info.file).is_some());
-        folder.locate(infos.map(|info| info.span.start()), all, interrupt)
+    /// Whether a tensor that deltas change is composed as a whole, as other libraries have it.
+    pub(crate) fn is_composed_whole(&self, info: &TensorInfo<'_>) -> bool {
+        let of_file = self.files.get(info.file as usize).map(|file| &file.more);
+        matches!(of_file, Some(More::Deltas(wholes)) if wholes.binary_search(&info.span.start()).is_ok())
     }
 
     /// The tensors, in file order.
@@ -297,7 +294,7 @@ impl Catalog {
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
-            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas | More::Decoded => false,
+            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas(_) | More::Decoded => false,
             More::Gguf(gguf) => gguf.big_endian,
             More::Torch(torch) => torch.big_endian,
         }
@@ -515,6 +512,31 @@ impl Checkpoint {
         self.files[number as usize].as_deref().ok_or_else(missing)
     }
 
+    /// Looks up where the bytes of these weights are, of many of them at a time: those of a server, which would be looked for one by one when their recipes are
+    /// made and their bytes are read. `all`: also of those that are read together with what says it.
+    ///
+    /// # Errors
+    /// As of [`Catalog::recipe`].
+    pub fn look_up(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let (catalog, mut pieces, mut changed) = (self.catalog(), Vec::new(), BTreeMap::<u32, Vec<Range<u64>>>::new());
+        let is_told = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
+        if !catalog.files.iter().any(is_told) {
+            return Ok(());
+        }
+        // What a rule makes of weights is looked up with these.
+        for info in numbers.filter(|number| catalog.made(*number).is_none()).map(|number| catalog.table.get(number)) {
+            match catalog.files.get(info.file as usize).map(|file| &file.more) {
+                Some(More::Distributed(_)) => pieces.push(info.span.start()),
+                Some(More::Deltas(_)) => changed.entry(info.file).or_default().push(info.span.start()..info.span.end()),
+                _ => {}
+            }
+        }
+        if let Some(folder) = catalog.folder() {
+            folder.locate(pieces.into_iter(), all, interrupt)?;
+        }
+        changed.into_iter().try_for_each(|(file, ranges)| self.file(file)?.look_up(&ranges, interrupt))
+    }
+
     /// How tensors get into memory.
     pub(crate) fn backend(&self) -> Backend {
         self.options.backend
@@ -532,7 +554,7 @@ impl Checkpoint {
         }
         let number = self.catalog.table.get(number).file as usize;
         // What is in pieces is never mapped, and nobody is to be told so.
-        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas | More::Decoded) {
+        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas(_) | More::Decoded) {
             return None;
         }
         let file = self.files[number].as_ref()?;

@@ -42,11 +42,20 @@ impl Catalog {
     /// # Panics
     /// If there is no weight of this number.
     pub fn request(&self, number: usize, dtype: Option<DType>, region: Option<&Region>, whole: bool) -> Result<Recipe> {
-        match region {
-            None => self.recipe(number, dtype),
-            Some(region) if self.is_composed(number) => self.recipe(number, dtype)?.region(region),
-            Some(region) if whole => self.cut_of_whole(self.wanted(number, dtype)?, number, region).map(Recipe::from),
-            Some(region) => self.cut(self.wanted(number, dtype)?, number, region).map(Recipe::from),
+        let is_made = self.made(number).is_some();
+        let recipe = self.recipe(number, dtype)?;
+        if whole && is_made && recipe.one().is_none() {
+            return Err(Error::Argument(
+                "a digest is of a weight of the file, and not of what is made of several: load without digests".into(),
+            ));
+        }
+        let Some(region) = region else { return Ok(recipe) };
+        let is_one = !is_made && self.pieces(self.table().get(number).file).is_none();
+        match recipe.into_one() {
+            Ok(one) if is_one && !whole => self.cut(one, number, region).map(Recipe::from),
+            Ok(one) if !is_made && whole => self.cut_of_whole(one, number, region).map(Recipe::from),
+            Ok(one) => Recipe::from(one).region(region),
+            Err(recipe) => recipe.region(region),
         }
     }
 }

@@ -51,6 +51,11 @@ impl Deflated {
         match self.inflate.codec {
             Codec::Deflate => self.inflate(checkpoint, file, interrupt, each),
             Codec::Zstd => self.unpack(file, interrupt, each),
+            Codec::Deltas => {
+                let mut bytes = budget::zeroed(budget::saturating_usize(self.span.len()))?;
+                file.read(&mut [Part { offset: self.span.start(), bytes: &mut bytes }], interrupt)?;
+                each(&bytes)
+            }
             Codec::Item(number) => {
                 let folder = checkpoint.catalog().folder();
                 let folder = folder.ok_or_else(|| Error::Argument("the checkpoint has no pieces".to_owned()))?;

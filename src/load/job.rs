@@ -506,19 +506,29 @@ fn inflate(
 ) -> Result<()> {
     let Some(deflated) = pieces.first().and_then(|piece| piece.deflated) else { return Ok(()) };
     let mut pieces = pieces.into_iter().peekable();
-    // What `read` begins with, of all that comes out.
+    // Makes the pieces that end in these bytes, which begin at `first` of all that comes out; returns where the next one begins.
+    let mut make = |bytes: &[u8], first: u64| -> Result<u64> {
+        let end = first + bytes.len() as u64;
+        while let Some(piece) = pieces.next_if(|piece| piece.offset + piece.len as u64 <= end) {
+            let start = (piece.offset - first) as usize;
+            let bytes = &bytes[start..start + piece.len];
+            piece.make(bytes, made)?;
+        }
+        Ok(pieces.peek().map_or(end, |piece| piece.offset.min(end)))
+    };
     let mut first = 0;
     read.clear();
     deflated.each_of(checkpoint, file, interrupt, &mut |bytes| {
-        read.extend_from_slice(bytes);
-        let end = first + read.len() as u64;
-        while let Some(piece) = pieces.next_if(|piece| piece.offset + piece.len as u64 <= end) {
-            let start = (piece.offset - first) as usize;
-            let bytes = &read[start..start + piece.len];
-            piece.make(bytes, made)?;
-        }
-        let kept = pieces.peek().map_or(end, |piece| piece.offset.min(end));
-        read.drain(..(kept - first) as usize);
+        let kept = if read.is_empty() {
+            let kept = make(bytes, first)?;
+            read.extend_from_slice(&bytes[(kept - first) as usize..]);
+            kept
+        } else {
+            read.extend_from_slice(bytes);
+            let kept = make(read, first)?;
+            read.drain(..(kept - first) as usize);
+            kept
+        };
         first = kept;
         Ok(())
     })?;

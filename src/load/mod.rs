@@ -103,7 +103,9 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of one of these numbers.
     pub fn tensors(&self, numbers: &[u32]) -> Result<Vec<Buffer>> {
-        self.take(numbers.iter().map(|number| self.catalog().recipe(*number as usize, None)))
+        let numbers = || numbers.iter().map(|number| *number as usize);
+        self.look_up(numbers(), false, self.interrupt())?;
+        self.take(numbers().map(|number| self.catalog().recipe(number, None)))
     }
 
     /// A tensor of one piece as a view of the mapping, where it can be one.

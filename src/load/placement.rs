@@ -43,6 +43,8 @@ pub enum Codec {
     Zstd,
     /// As an item of a distributed checkpoint that is read as a whole: in it is looked up where the elements of the piece of this number are.
     Item(u32),
+    /// As deltas of other libraries change it: it is composed as a whole.
+    Deltas,
 }
 
 /// A compressed segment.
@@ -164,7 +166,10 @@ impl Catalog {
             (Some(view), Some(torch)) => (torch.place_at(view.storage, view.inflated), view.start),
             _ => (Place::stored(info.span), 0),
         };
-        let segment = self.segment(info.file, place, swap)?;
+        let mut segment = self.segment(info.file, place, swap)?;
+        if self.is_composed_whole(&info) {
+            segment.transform.inflate = Some(Inflate { codec: Codec::Deltas, size: info.span.len(), crc32: 0 });
+        }
         let mut shape = match info.element {
             Element::Packed(_) | Element::Unknown(_) => {
                 signed(&info.byte_shape().unwrap_or_else(|| vec![info.span.len()]))

@@ -32,11 +32,14 @@ impl Source for Loaded<'_> {
         self.file.len()
     }
 
+    fn in_memory(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let from = budget::saturating_usize(offset.checked_sub(self.start)?);
+        self.bytes.get(from..from.checked_add(budget::saturating_usize(len))?)
+    }
+
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         for part in parts {
-            let from = part.offset.checked_sub(self.start).map(budget::saturating_usize);
-            let there = from.and_then(|from| self.bytes.get(from..from.checked_add(part.bytes.len())?));
-            match there {
+            match self.in_memory(part.offset, part.bytes.len() as u64) {
                 Some(there) => part.bytes.copy_from_slice(there),
                 None => self.file.read(&mut [Part { offset: part.offset, bytes: &mut *part.bytes }], interrupt)?,
             }

@@ -13,6 +13,7 @@ pub mod store;
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,6 +88,18 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// An error if the bytes are no longer those that were opened.
     fn check_unchanged(&self) -> Result<()>;
+
+    /// These bytes, where they are in memory already.
+    fn in_memory(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let _ = (offset, len);
+        None
+    }
+
+    /// Reads what has to be known before these ranges of it can be read, of all of them together: each would be asked for by itself.
+    fn look_up(&self, ranges: &[Range<u64>], interrupt: Interrupt<'_>) -> Result<()> {
+        let _ = (ranges, interrupt);
+        Ok(())
+    }
 
     /// What is wrong with it that is not looked at before its bytes are read.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {

@@ -43,7 +43,7 @@ use overlay::Layer;
 pub(crate) use overlay::Overlay;
 use patch::Patch;
 pub(crate) use patch::Patches;
-use source::{ChangedTensor, Changes, OverlaySource};
+use source::{Base, ChangedTensor, ChangedTensors, Changes};
 
 /// Tensors begin at multiples of this in the source that they are together.
 const ALIGN: u64 = 64;
@@ -440,7 +440,7 @@ pub(super) fn compose(
     sources.extend(deltas.iter().map(|delta| Some(delta.source.clone())));
     let overlays = before + deltas.len();
     let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
-    let (mut infos, mut changed, mut end) = (Vec::new(), Vec::new(), 0_u64);
+    let (mut infos, mut changed, mut wholes, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0_u64);
     for Composed { info, file, layers, patches } in all {
         let is_same = layers.is_empty() && patches.is_empty();
         let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], is_same) else {
@@ -452,27 +452,36 @@ pub(super) fn compose(
             let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(info.name).path(source.path());
             return Err(fault.help("save the base as a safetensors file, and give that").format());
         }
-        let (base, span, start) = (source.clone(), info.span, end.next_multiple_of(ALIGN));
-        end = start + span.len();
+        let (len, start) = (info.span.len(), end.next_multiple_of(ALIGN));
+        let base = match &catalog.files().get(file).map(|file| &file.more) {
+            Some(More::Distributed(folder)) => Base::Pieces(folder.clone(), info.span.start()),
+            _ => Base::Run(source.clone(), info.span),
+        };
+        end = start + len;
         let (name, width) = (info.name.to_owned(), delta::width(dtype));
         let changes = if patches.is_empty() {
-            Changes::Blocks(Overlay { name, len: span.len(), width, layers, values: None })
+            Changes::Blocks(Overlay { name, len, width, layers, values: None })
         } else {
+            wholes.push(start);
             Changes::Whole(Patches { name, layers: patches })
         };
         infos.push(info);
-        changed.push(ChangedTensor { base, span, changes, start });
+        changed.push(ChangedTensor { base, len, changes, start });
     }
     for (info, tensor) in infos.into_iter().zip(&changed) {
-        let span = Span::within(end, tensor.start, tensor.span.len())?;
+        let span = Span::within(end, tensor.start, tensor.len)?;
         table.push(&TensorInfo { file: overlays as u32, span, ..info })?;
     }
     let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
-    sources.push(Some(Arc::new(OverlaySource::new(last.source.clone(), changed, end))));
+    sources.push(Some(Arc::new(ChangedTensors::new(last.source.clone(), changed, end))));
     let facts = |delta: &Delta, more| {
         let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
         FileFacts { path, kind, metadata: None, more }
     };
-    let added = deltas.iter().map(|delta| facts(delta, More::Delta)).chain([facts(last, More::Deltas)]).collect();
+    let added = deltas
+        .iter()
+        .map(|delta| facts(delta, More::Delta))
+        .chain([facts(last, More::Deltas(wholes.into()))])
+        .collect();
     Ok((added, table, sources))
 }

@@ -1,6 +1,8 @@
 //! Where the pieces of the tensors of a folder are: in which files, and where in their items. That is looked up when a piece is first asked for, so that
 //! a listing reads `.metadata` alone.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -15,7 +17,7 @@ use crate::error::{Diagnostic, Error, Result};
 use crate::format::distributed::{Distributed, Item, Tensor};
 use crate::memory::Storage;
 use crate::source::{Filesystem, Loaded, Part, Source};
-use crate::tensor::extent;
+use crate::tensor::{RegionBytes, extent};
 use crate::workers::{Interrupt, in_order};
 
 /// What torch.save writes beside the elements of a tensor: an item that unpacks to more than that is no piece.
@@ -23,7 +25,7 @@ const MAX_BESIDE: u64 = 1 << 20;
 /// An item that a server has is read as a whole if it has no more bytes: to look up first where its elements are takes a request of its own.
 const WHOLE: u64 = 8 << 20;
 /// A compressed item is unpacked as a whole, and once, if it unpacks to no more; of a longer one, both ends are looked at first.
-const UNPACKED_WHOLE: u64 = 64 << 20;
+const UNPACKED_WHOLE: u64 = 8 << 20;
 /// So many items are looked into at a time where a server has them.
 const LOOKED_INTO: usize = 64;
 
@@ -196,11 +198,16 @@ impl FolderPieces {
         let dtype = piece.tensor.dtype;
         let named = |error| about(error, piece.tensor);
         let bytes = if piece.is_packed() {
-            unpacked(file, piece.item, piece.most(), interrupt).map_err(named)?
+            Cow::Owned(unpacked(file, piece.item, piece.most(), interrupt).map_err(named)?)
         } else {
-            let mut bytes = budget::zeroed(budget::saturating_usize(piece.item.length))?;
-            file.read(&mut [Part { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
-            bytes
+            match file.in_memory(piece.item.offset, piece.item.length) {
+                Some(bytes) => Cow::Borrowed(bytes),
+                None => {
+                    let mut bytes = budget::zeroed(budget::saturating_usize(piece.item.length))?;
+                    file.read(&mut [Part { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
+                    Cow::Owned(bytes)
+                }
+            }
         };
         let look_up = || {
             if piece.is_packed() {
@@ -229,6 +236,71 @@ impl FolderPieces {
         let storage = Storage::of_bytes(of_item.get(..budget::saturating_usize(reach)).ok_or_else(changed)?)?;
         let tensor = Buffer::strided_at(storage, 0, DType::UInt8, &shape, &strides)?.contiguous(interrupt)?;
         each(tensor.bytes().unwrap_or_default())
+    }
+
+    /// Fills `out` with bytes of the tensor whose bytes begin at `start`, as the catalog counts them, from its byte `at` on: for what changes them before they
+    /// are anyone's. What has to be read as a whole, is read for each call.
+    pub(crate) fn read(&self, start: u64, at: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let position = self.position(start)?;
+        let tensor = &self.declared.tensors[self.tensors[position].0];
+        let (shape, item) = (self.declared.shape(tensor), tensor.dtype.bytes());
+        let range = at..at + out.len() as u64;
+        // Of each file, where bytes go in `out`, where they are in the file, and how many.
+        let mut runs: BTreeMap<u32, Vec<(usize, u64, usize)>> = BTreeMap::new();
+        for (number, piece) in self.declared_pieces(position) {
+            let moves = RegionBytes::of_box(shape, piece.start, piece.size, item).within(&range);
+            let rows = moves.iter().flat_map(|one| (0..one.rows).map(move |row| one.row(row)));
+            let rows =
+                rows.map(|(place, from, len)| (budget::saturating_usize(place), from, budget::saturating_usize(len)));
+            if moves.is_empty() {
+                continue;
+            }
+            let located = if piece.located.get().is_none() && self.is_read_whole(&piece)? {
+                None
+            } else {
+                Some(self.located(&piece)?)
+            };
+            if let Some(located) = located.filter(|located| located.strides.is_none() && located.unpacked.is_none()) {
+                let first = located.storage + located.start;
+                runs.entry(piece.item.file)
+                    .or_default()
+                    .extend(rows.map(|(place, from, len)| (place, first + from, len)));
+                continue;
+            }
+            let mut content = Vec::new();
+            self.content(number, &*self.file(piece.item.file as usize)?, interrupt, &mut |bytes| {
+                budget::reserve(&mut content, bytes.len())?;
+                content.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            for (place, from, len) in rows {
+                let from = budget::saturating_usize(from);
+                let (Some(to), Some(from)) = (out.get_mut(place..place + len), content.get(from..from + len)) else {
+                    return Err(Error::Index("a piece reaches outside its tensor".to_owned()));
+                };
+                to.copy_from_slice(from);
+            }
+        }
+        for (file, mut runs) in runs {
+            runs.sort_unstable();
+            let (mut rest, mut end, mut parts) = (&mut *out, 0, Vec::new());
+            for (place, offset, len) in runs {
+                let overlap = || Error::Index("pieces of a tensor overlap".to_owned());
+                let own = rest.split_off_mut(place.checked_sub(end).ok_or_else(overlap)?..).ok_or_else(overlap)?;
+                let (bytes, later) = own.split_at_mut_checked(len).ok_or_else(overlap)?;
+                (rest, end) = (later, place + len);
+                parts.push(Part { offset, bytes });
+            }
+            parts.sort_unstable_by_key(|part| part.offset);
+            self.file(file as usize)?.read(&mut parts, interrupt)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all files that are there are on this machine.
+    pub(crate) fn is_near(&self) -> bool {
+        let is_near = |file: Arc<dyn Source>| matches!(file.filesystem(), Some(Filesystem::Disk | Filesystem::Memory));
+        self.files.iter().flatten().filter_map(Weak::upgrade).all(is_near)
     }
 
     /// Where the elements of a piece are. It is looked up once.
