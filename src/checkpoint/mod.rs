@@ -29,7 +29,7 @@ pub(crate) use conversion::{Composition, Made, sizes_of_parts};
 pub use conversion::{ConversionRule, PlainRule, Step};
 pub use decoded::{Decode, DecodedWeight, Grain};
 pub use delta::{ChangedElements, Delta, Dialect};
-pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
+pub(crate) use delta::{FAR_AT_A_TIME, Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
 pub use distributed::FolderPieces;
 pub(crate) use distributed::{PiecePlace, PlacedPiece};
 pub use hub::{ModelCache, find_in_cache};

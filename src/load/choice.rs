@@ -24,7 +24,7 @@ pub(super) const FROM_DISK: usize = 8;
 pub(super) const FROM_NETWORK: usize = 16;
 /// Threads that wait for a server, each with many requests: more than may be under way, so that one begins as soon as another ends, and none waits for
 /// the others of its job.
-const FROM_SERVER: usize = 16;
+const FROM_SERVER: usize = 32;
 /// So many files of a load are looked for in the page cache.
 const SAMPLED: usize = 16;
 

@@ -50,11 +50,13 @@ impl Catalog {
             ));
         }
         let Some(region) = region else { return Ok(recipe) };
-        let is_one = !is_made && self.pieces(self.table().get(number).file).is_none();
+        let is_of_pieces = is_made || self.pieces(self.table().get(number).file).is_some() && !whole;
+        if is_of_pieces {
+            return recipe.region(region);
+        }
         match recipe.into_one() {
-            Ok(one) if is_one && !whole => self.cut(one, number, region).map(Recipe::from),
-            Ok(one) if !is_made && whole => self.cut_of_whole(one, number, region).map(Recipe::from),
-            Ok(one) => Recipe::from(one).region(region),
+            Ok(one) if whole => self.cut_of_whole(one, number, region).map(Recipe::from),
+            Ok(one) => self.cut(one, number, region).map(Recipe::from),
             Err(recipe) => recipe.region(region),
         }
     }

@@ -7,7 +7,7 @@ use super::device_place::DEVICE_ALIGN;
 use super::recipe::Recipe;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use super::{Codec, Inflate, Segment, Transform};
-use crate::checkpoint::Backend;
+use crate::checkpoint::{Backend, FAR_AT_A_TIME};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, block_bytes};
@@ -30,7 +30,7 @@ pub(super) struct Scratch {
     most: usize,
     /// What is needed for each of them.
     factor: usize,
-    /// What all threads have of items that are read, or unpacked, as a whole, at most.
+    /// What all threads have of items that are read, or unpacked, as a whole, or of what deltas change, at most.
     items: usize,
 }
 
@@ -58,8 +58,9 @@ impl Scratch {
             } => span.len().saturating_add(size) as usize,
             _ => 0,
         };
+        let far = if choice.served && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
         let (factor, item) =
-            wanted.fold((0, 0), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
+            wanted.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
         Self { most, factor, items: at_once.saturating_mul(item) }
     }
 

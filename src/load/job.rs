@@ -328,6 +328,9 @@ impl<'a, R> Job<'a, R> {
     /// write no more than one may.
     pub(super) fn reads_with(&self, other: &Self, sizes: Sizes) -> bool {
         let (extent, other_extent) = (&self.extent, &other.extent);
+        if extent.file != other_extent.file {
+            return false;
+        }
         let end = extent.offset + extent.len;
         let is_plain = |job: &Self| job.pieces.first().is_some_and(Piece::is_plain);
         let last = self.pieces.last().and_then(|piece| piece.deflated);
@@ -340,8 +343,7 @@ impl<'a, R> Job<'a, R> {
             }
             _ => false,
         };
-        extent.file == other_extent.file
-            && is_near
+        is_near
             && self.staged.saturating_add(other.staged) <= sizes.written
             && !self.pieces.is_empty()
             && !other.pieces.is_empty()

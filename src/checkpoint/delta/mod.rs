@@ -43,6 +43,7 @@ use overlay::Layer;
 pub(crate) use overlay::Overlay;
 use patch::Patch;
 pub(crate) use patch::Patches;
+pub(crate) use source::FAR_AT_A_TIME;
 use source::{Base, ChangedTensor, ChangedTensors, Changes};
 
 /// Tensors begin at multiples of this in the source that they are together.
@@ -435,12 +436,32 @@ pub(super) fn compose(
             tensor.patches.push(patch.clone());
         }
     }
-    let mut all: Vec<Composed<'_>> = tensors.into_values().collect();
-    all.sort_unstable_by_key(|tensor| (tensor.file, tensor.info.span.start(), tensor.info.name));
+    let all = tensors.into_values().collect();
     sources.extend(deltas.iter().map(|delta| Some(delta.source.clone())));
-    let overlays = before + deltas.len();
+    let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
+    let (table, changed) = changed(all, catalog, &sources, before, last)?;
+    let whole = |tensor: &ChangedTensor| matches!(tensor.changes, Changes::Whole(_)).then_some(tensor.start);
+    let wholes: Vec<u64> = changed.tensors().iter().filter_map(whole).collect();
+    sources.push(Some(Arc::new(changed)));
+    let facts = |delta: &Delta, more| {
+        let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
+        FileFacts { path, kind, metadata: None, more }
+    };
+    let added = deltas.iter().map(|delta| facts(delta, More::Delta));
+    Ok((added.chain([facts(last, More::Deltas(wholes.into()))]).collect(), table, sources))
+}
+
+/// The table of these tensors, and those of them that deltas change: of files, of which so many are those of the base, and one more.
+fn changed(
+    mut all: Vec<Composed<'_>>,
+    catalog: &Catalog,
+    sources: &Sources,
+    before: usize,
+    last: &Delta,
+) -> Result<(TensorTable, ChangedTensors)> {
+    all.sort_unstable_by_key(|tensor| (tensor.file, tensor.info.span.start(), tensor.info.name));
     let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
-    let (mut infos, mut changed, mut wholes, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0_u64);
+    let (mut infos, mut changed, mut end) = (Vec::new(), Vec::new(), 0_u64);
     for Composed { info, file, layers, patches } in all {
         let is_same = layers.is_empty() && patches.is_empty();
         let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], is_same) else {
@@ -453,7 +474,7 @@ pub(super) fn compose(
             return Err(fault.help("save the base as a safetensors file, and give that").format());
         }
         let (len, start) = (info.span.len(), end.next_multiple_of(ALIGN));
-        let base = match &catalog.files().get(file).map(|file| &file.more) {
+        let base = match catalog.files().get(file).map(|file| &file.more) {
             Some(More::Distributed(folder)) => Base::Pieces(folder.clone(), info.span.start()),
             _ => Base::Run(source.clone(), info.span),
         };
@@ -462,7 +483,6 @@ pub(super) fn compose(
         let changes = if patches.is_empty() {
             Changes::Blocks(Overlay { name, len, width, layers, values: None })
         } else {
-            wholes.push(start);
             Changes::Whole(Patches { name, layers: patches })
         };
         infos.push(info);
@@ -470,18 +490,7 @@ pub(super) fn compose(
     }
     for (info, tensor) in infos.into_iter().zip(&changed) {
         let span = Span::within(end, tensor.start, tensor.len)?;
-        table.push(&TensorInfo { file: overlays as u32, span, ..info })?;
+        table.push(&TensorInfo { file: sources.len() as u32, span, ..info })?;
     }
-    let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
-    sources.push(Some(Arc::new(ChangedTensors::new(last.source.clone(), changed, end))));
-    let facts = |delta: &Delta, more| {
-        let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
-        FileFacts { path, kind, metadata: None, more }
-    };
-    let added = deltas
-        .iter()
-        .map(|delta| facts(delta, More::Delta))
-        .chain([facts(last, More::Deltas(wholes.into()))])
-        .collect();
-    Ok((added, table, sources))
+    Ok((table, ChangedTensors::new(last.source.clone(), changed, end)))
 }

@@ -21,8 +21,10 @@ use super::patch::Patches;
 
 /// Blocks of which the records are in memory at a time: those of many deltas fit into the processor's cache.
 const AT_A_TIME: u64 = 8;
-/// So many bytes of tensors are asked for together, with what deltas have for them, where they are far away.
-const FAR_AT_A_TIME: u64 = 8 << 20;
+/// So many bytes of tensors, and of what deltas have for them, are asked for together and in memory, where they are far away.
+pub(crate) const FAR_AT_A_TIME: u64 = 16 << 20;
+/// Of so many files at the same time.
+const FILES_AT_A_TIME: usize = 16;
 
 /// What deltas change in a tensor.
 #[derive(Debug)]
@@ -177,6 +179,11 @@ impl<'a> Far<'a> {
         Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, room })
     }
 
+    /// The bytes that are asked for.
+    fn bytes(&self) -> u64 {
+        self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.room.len() as u64
+    }
+
     /// Composes the blocks that were read.
     fn compose(self) -> Result<()> {
         let Self { overlay, first, mut blocks, out, records, room, .. } = self;
@@ -215,7 +222,7 @@ fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
         }
     }
     fetches.extend(bases);
-    in_order(fetches.len(), fetches, interrupt, |fetch, (): &mut (), go_on| match fetch {
+    in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), go_on| match fetch {
         Fetch::File(file, mut parts) => {
             parts.sort_by_key(|part| part.offset);
             file.read(&mut parts, go_on)
@@ -256,6 +263,10 @@ impl ChangedTensors {
             }
         }
         Self { last, tensors, end, files }
+    }
+
+    pub(super) fn tensors(&self) -> &[ChangedTensor] {
+        &self.tensors
     }
 
     /// Calls `work` with each tensor that has bytes of a range, and the range of its own.
@@ -300,7 +311,7 @@ impl ChangedTensors {
                 None => by_file.push(vec![(overlay, layer)]),
             }
         }
-        in_order(by_file.len(), by_file, interrupt, |mut layers, (): &mut (), go_on| {
+        in_order(FILES_AT_A_TIME, by_file, interrupt, |mut layers, (): &mut (), go_on| {
             layers.sort_by_key(|(_, layer)| layer.rows.start());
             let lens = || layers.iter().map(|(_, layer)| budget::saturating_usize(layer.rows.len()));
             let mut rows = budget::zeroed(lens().sum())?;
@@ -347,17 +358,20 @@ impl Source for ChangedTensors {
                         return tensor.read_blocks(overlay, own.start, out, interrupt);
                     }
                     Changes::Blocks(overlay) => {
-                        let blocks = FAR_AT_A_TIME / overlay.block_bytes() * overlay.block_bytes();
+                        // Where each delta changes all of it, what they have for so much is as much as may be in memory.
+                        let most = FAR_AT_A_TIME / (1 + overlay.layers.len() as u64);
+                        let size = (most / overlay.block_bytes()).max(1) * overlay.block_bytes();
                         let (mut begin, mut rest) = (own.start, out);
                         while begin < own.end {
-                            let end = own.end.min((begin / blocks + 1) * blocks);
+                            let end = own.end.min((begin / size + 1) * size);
                             let (out, later) = rest.split_at_mut((end - begin) as usize);
-                            if bytes_of_far + (end - begin) > FAR_AT_A_TIME {
+                            let next = Far::new((tensor, overlay), begin, out, interrupt)?;
+                            if bytes_of_far + next.bytes() > FAR_AT_A_TIME {
                                 read_far(std::mem::take(&mut far), interrupt)?;
                                 bytes_of_far = 0;
                             }
-                            bytes_of_far += end - begin;
-                            far.push(Far::new((tensor, overlay), begin, out, interrupt)?);
+                            bytes_of_far += next.bytes();
+                            far.push(next);
                             (begin, rest) = (end, later);
                         }
                     }

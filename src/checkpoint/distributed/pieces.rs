@@ -199,15 +199,12 @@ impl FolderPieces {
         let named = |error| about(error, piece.tensor);
         let bytes = if piece.is_packed() {
             Cow::Owned(unpacked(file, piece.item, piece.most(), interrupt).map_err(named)?)
+        } else if let Some(bytes) = file.in_memory(piece.item.offset, piece.item.length) {
+            Cow::Borrowed(bytes)
         } else {
-            match file.in_memory(piece.item.offset, piece.item.length) {
-                Some(bytes) => Cow::Borrowed(bytes),
-                None => {
-                    let mut bytes = budget::zeroed(budget::saturating_usize(piece.item.length))?;
-                    file.read(&mut [Part { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
-                    Cow::Owned(bytes)
-                }
-            }
+            let mut bytes = budget::zeroed(budget::saturating_usize(piece.item.length))?;
+            file.read(&mut [Part { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
+            Cow::Owned(bytes)
         };
         let look_up = || {
             if piece.is_packed() {
