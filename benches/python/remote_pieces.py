@@ -1,4 +1,4 @@
-"""Load the same tensors from a server that is 20 ms away: as one safetensors file, as the pieces of 4 ranks, as base and delta.
+"""Load the same tensors from a server 20 ms away: as one safetensors file, as pieces of 4 ranks, as base and delta.
 
 PIECES_GB is the size of the tensors, each of 8 MB; half of them are changed by the delta, in a thousandth of their
 elements.
@@ -39,7 +39,7 @@ def _load(kind: str, _path: Path) -> Callable[[], object]:
     return run
 
 
-LOADERS = {kind: partial(_load, kind) for kind in FILES}
+LOADERS: dict[str, Callable[[Path], Callable[[], object]]] = {kind: partial(_load, kind) for kind in FILES}
 CASES: harness.Cases = {LATENCY: LOADERS}
 
 
@@ -69,15 +69,15 @@ def measure(folder: Path, small: bool) -> Report:
         os.environ["REMOTE_PIECES"] = urls[LATENCY]
         effort = harness.QUICK if small else ROUNDS
         timings = harness.alternate(Path(__file__), LATENCY, LOADERS, served, effort=effort)
-    column = Column(LATENCY, "ms", {kind: timing.median for kind, timing in timings.items()})
-    one = column.values[ONE]
+    values = {kind: timing.median for kind, timing in timings.items()}
+    column, one = Column(LATENCY, "ms", values), values[ONE]
     return Report(
         "remote_pieces",
         [column],
-        targets=tuple(Target(f"{kind} ÷ {ONE}", column.values[kind] / one, 1.15, "at most") for kind in (PIECES, DELTA)),
+        targets=tuple(Target(f"{kind} ÷ {ONE}", values[kind] / one, 1.15, "at most") for kind in (PIECES, DELTA)),
         notes=(
-            f"{(served / 'one.safetensors').stat().st_size / 1e9:.2f} GB of bfloat16 on loopback, from nginx with haproxy "
-            "before it, which delays; from the opening on.",
+            f"{(served / 'one.safetensors').stat().st_size / 1e9:.2f} GB of bfloat16 on loopback, from nginx with "
+            "haproxy before it, which delays; from the opening on.",
         ),
         samples={LATENCY: {kind: timing.seconds for kind, timing in timings.items()}},
     )

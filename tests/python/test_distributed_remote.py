@@ -80,7 +80,8 @@ def test_every_way_gives_what_it_gives_on_a_disk(server: FaultServer, folder: Pa
     for name in expected:
         assert_same(load_weights(url)[name].torch(), expected[name])
     floats = [name for name, tensor in expected.items() if tensor.dtype.is_floating_point]
-    same(load_weights(url).load(floats, dtype="float16", framework="torch"), here.load(floats, dtype="float16", framework="torch"))
+    halves = load_weights(url).load(floats, dtype="float16", framework="torch")
+    same(halves, here.load(floats, dtype="float16", framework="torch"))
     assert max_weights.diff(load_weights(url), here).ok
     assert fingerprint(load_weights(url), digests=True).digests == fingerprint(here, digests=True).digests
 
@@ -185,7 +186,7 @@ def test_what_is_wrong_in_an_item_names_the_weight_and_the_file(folder: Path, tm
     with FaultServer(tmp_path) as server, pytest.raises(FormatError) as caught:
         load_weights(server.file(".metadata")).load(framework="numpy")
     message = str(caught.value)
-    assert ".distcp" in message and "layers." in message and "torch.save" in message, message
+    assert all(word in message for word in (".distcp", "layers.", "torch.save")), message
 
 
 def test_a_file_that_changes_is_noticed(folder: Path, tmp_path: Path) -> None:
