@@ -39,7 +39,10 @@ impl Scratch {
         let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
         let factor = |one: &Wanted| {
             let converted = one.conversion != Conversion::Nothing;
-            let changed = one.cut.is_some() || one.placement.segment.transform != Transform::default();
+            let transform = one.placement.segment.transform;
+            // What is read of items is counted with these.
+            let is_item = matches!(transform.inflate, Some(Inflate { codec: Codec::Item(_), .. }));
+            let changed = one.cut.is_some() || (transform != Transform::default() && !is_item);
             let decoded = match one.conversion {
                 Conversion::Decode { encoding, to } if !is_decoded_to(to) => {
                     (encoding.elements_per_block() * size_of::<f32>()).div_ceil(encoding.bytes_per_block())

@@ -189,6 +189,20 @@ def test_what_is_wrong_in_an_item_names_the_weight_and_the_file(folder: Path, tm
     assert all(word in message for word in (".distcp", "layers.", "torch.save")), message
 
 
+def test_a_header_that_moves_the_elements_is_refused(tmp_path: Path) -> None:
+    dcp.save({"a": torch.arange(12.0).reshape(3, 4)}, checkpoint_id=tmp_path, no_dist=True)
+    (file,) = tmp_path.glob("*.distcp")
+    content = file.read_bytes()
+    at = content.index(b"archive/data/0") - 2  # the length of the extra fields of the elements' entry
+    for flip in range(1, 256):
+        damaged = bytearray(content)
+        damaged[at] ^= flip
+        file.write_bytes(damaged)
+        if content[at] ^ flip:  # that there are none at all is what other programs write
+            with pytest.raises(FormatError):
+                load_weights(tmp_path).load(framework="numpy")
+
+
 def test_a_file_that_changes_is_noticed(folder: Path, tmp_path: Path) -> None:
     for file in (folder / "one").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
