@@ -1,6 +1,9 @@
 //! What a weight is read of, as a key for what was computed of it: by what identifies its file, and by its place there.
 
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest as _, Sha256};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
@@ -10,7 +13,7 @@ use crate::memory::Identity;
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// A text that is the same for two weights only if their bytes are: device, inode, length and time of modification of the file, or the entity tag of an
-/// object, and where the elements are in it. None of what is made of several weights, of a file that changed since it was opened or was written to just
+/// object, and where the elements are in it. None of what is converted on its way, of a file that changed since it was opened or was written to just
 /// now, and of a place that was written to through a view.
 ///
 /// # Errors
@@ -21,18 +24,30 @@ const SETTLED: Duration = Duration::from_secs(2);
 pub fn key_of_content(checkpoint: &Checkpoint, number: usize) -> Result<Option<String>> {
     let catalog = checkpoint.catalog();
     let Ok(recipe) = catalog.recipe(number, None) else { return Ok(None) };
-    let Some(placement) = recipe.as_stored() else { return Ok(None) };
-    let file = checkpoint.file(placement.segment.file)?;
-    let origin = file.origin();
-    let is_known = match origin.fingerprint.identity {
-        Identity::File { modified, inode } => inode != (0, 0) && is_settled(modified) && origin.is_unchanged(),
-        Identity::Object(_) => true,
-        Identity::Memory => false,
-    };
-    if !is_known || file.is_written(placement.segment.span.start(), placement.segment.span.len()) {
-        return Ok(None);
+    let Some(pieces) = recipe.stored_pieces() else { return Ok(None) };
+    let mut key = format!("{:?}", catalog.table().get(number).element);
+    for (start, placement) in &pieces {
+        let file = checkpoint.file(placement.segment.file)?;
+        let origin = file.origin();
+        let is_known = match origin.fingerprint.identity {
+            Identity::File { modified, inode } => inode != (0, 0) && is_settled(modified) && origin.is_unchanged(),
+            Identity::Object(_) => true,
+            Identity::Memory => false,
+        };
+        if !is_known || file.is_written(placement.segment.span.start(), placement.segment.span.len()) {
+            return Ok(None);
+        }
+        let _ = write!(key, " {:?} {start:?} {placement:?}", origin.fingerprint);
     }
-    Ok(Some(format!("{:?} {:?} {placement:?}", origin.fingerprint, catalog.table().get(number).element)))
+    if pieces.len() != 1 {
+        // A tensor of many pieces has no longer key than others.
+        key = format!("{:?} {}", recipe.shape(), hex(&Sha256::digest(&key)));
+    }
+    Ok(Some(key))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn is_settled(modified: i128) -> bool {

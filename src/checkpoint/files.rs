@@ -1,9 +1,11 @@
 //! The files of a checkpoint: opened by path or by URL, and recognised by their first bytes; their headers.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::locate::{Located, locate, locate_url};
+use super::locate::{Located, is_file_url, locate, locate_url};
 use super::{More, OpenOptions, torch};
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::torch::Torch;
@@ -35,11 +37,14 @@ const SUFFIXES: [(&str, &[Kind]); 5] = [
 pub(super) struct Files<'a> {
     store: Option<&'a dyn Store>,
     pub(super) options: &'a OpenOptions,
+    /// Those that were opened ahead, and that nobody asked for yet.
+    ahead: RefCell<HashMap<PathBuf, Arc<dyn Source>>>,
 }
 
 impl<'a> Files<'a> {
     pub(super) fn new(options: &'a OpenOptions) -> Self {
-        Self { store: options.store.as_ref().or(store::store()).map(|store| &**store), options }
+        let store = options.store.as_ref().or(store::store()).map(|store| &**store);
+        Self { store, options, ahead: RefCell::default() }
     }
 
     /// The store that opens this path.
@@ -58,8 +63,26 @@ impl<'a> Files<'a> {
         self.open_each(std::slice::from_ref(&path.to_path_buf())).swap_remove(0)
     }
 
+    /// Opens URLs of files at the same time that will be asked for one by one. What is wrong with one is said when it is asked for.
+    pub(super) fn open_ahead(&self, paths: &[PathBuf]) {
+        let urls: Vec<PathBuf> =
+            paths.iter().filter(|path| store::is_url(path) && is_file_url(path)).cloned().collect();
+        if urls.len() > 1 {
+            let opened = self.open_each(&urls);
+            self.ahead
+                .borrow_mut()
+                .extend(urls.into_iter().zip(opened).filter_map(|(url, file)| Some((url, file.ok()?))));
+        }
+    }
+
     /// Opens the files of a set, and has the first bytes of all fetched at the same time.
     pub(super) fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
+        let ahead: Vec<_> = paths.iter().map(|path| self.ahead.borrow_mut().remove(path)).collect();
+        if ahead.iter().any(Option::is_some) {
+            let others = paths.iter().zip(&ahead).filter(|(_, file)| file.is_none());
+            let mut others = self.open_each(&others.map(|(path, _)| path.clone()).collect::<Vec<_>>()).into_iter();
+            return ahead.into_iter().filter_map(|file| file.map(Ok).or_else(|| others.next())).collect();
+        }
         match paths.first().and_then(|path| self.store(path)) {
             Some(store) if paths.iter().all(|path| store::is_url(path)) => {
                 store.open(paths, &self.options.format.interrupt)

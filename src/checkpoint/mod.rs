@@ -20,6 +20,7 @@ mod shards;
 mod torch;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +29,9 @@ pub(crate) use conversion::{Composition, Made, sizes_of_parts};
 pub use conversion::{ConversionRule, PlainRule, Step};
 pub use decoded::{Decode, DecodedWeight, Grain};
 pub use delta::{ChangedElements, Delta, Dialect};
-pub(crate) use delta::{Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
+pub(crate) use delta::{FAR_AT_A_TIME, Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
+pub use distributed::FolderPieces;
+pub(crate) use distributed::{PiecePlace, PlacedPiece};
 pub use hub::{ModelCache, find_in_cache};
 pub use locate::{KNOWN_NAMES, ShardName, not_served};
 pub use near_paths::with_near_paths;
@@ -147,12 +150,13 @@ pub enum More {
     Gguf(Arc<Gguf>),
     /// The values of the pickle of a PyTorch file.
     Torch(Arc<Torch>),
-    /// What `.metadata` of a distributed checkpoint says.
-    Distributed(Arc<Distributed>),
+    /// What `.metadata` of a distributed checkpoint says, and where the pieces of its tensors are.
+    Distributed(Arc<FolderPieces>),
     /// Nothing; it is a delta, and its tensors are those that it has as a whole.
     Delta,
-    /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta.
-    Deltas,
+    /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta. With it is
+    /// where those begin that are composed as a whole.
+    Deltas(Arc<[u64]>),
     /// Nothing; its weights are decoded of several tensors of others. It is no file of its own: its path is that of the first of them.
     Decoded,
 }
@@ -165,7 +169,7 @@ impl FileFacts {
 
     /// What `.metadata` of a distributed checkpoint says.
     pub fn distributed(&self) -> Option<&Distributed> {
-        if let More::Distributed(said) = &self.more { Some(said) } else { None }
+        if let More::Distributed(pieces) = &self.more { Some(pieces.declared()) } else { None }
     }
 }
 
@@ -211,7 +215,7 @@ impl Catalog {
 
     /// How many files there are.
     pub fn file_count(&self) -> usize {
-        self.files.iter().filter(|file| !matches!(file.more, More::Deltas | More::Decoded)).count()
+        self.files.iter().filter(|file| !matches!(file.more, More::Deltas(_) | More::Decoded)).count()
     }
 
     /// How many of the files are deltas, and how many weights are other ones than in the base by them; `None` without deltas.
@@ -223,7 +227,23 @@ impl Catalog {
 
     /// Whether the tensors of a file are those that deltas changed.
     pub(crate) fn is_of_deltas(&self, file: u32) -> bool {
-        self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas))
+        self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas(_)))
+    }
+
+    /// What says where the pieces of the weights of a file are, where it is a folder of pieces.
+    pub(crate) fn pieces(&self, file: u32) -> Option<&FolderPieces> {
+        if let More::Distributed(pieces) = &self.files.get(file as usize)?.more { Some(pieces) } else { None }
+    }
+
+    /// The folder of pieces that the checkpoint is of, where it is one.
+    pub(crate) fn folder(&self) -> Option<&FolderPieces> {
+        (0..self.files.len() as u32).find_map(|file| self.pieces(file))
+    }
+
+    /// Whether a tensor that deltas change is composed as a whole, as other libraries have it.
+    pub(crate) fn is_composed_whole(&self, info: &TensorInfo<'_>) -> bool {
+        let of_file = self.files.get(info.file as usize).map(|file| &file.more);
+        matches!(of_file, Some(More::Deltas(wholes)) if wholes.binary_search(&info.span.start()).is_ok())
     }
 
     /// The tensors, in file order.
@@ -274,7 +294,7 @@ impl Catalog {
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
-            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas | More::Decoded => false,
+            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas(_) | More::Decoded => false,
             More::Gguf(gguf) => gguf.big_endian,
             More::Torch(torch) => torch.big_endian,
         }
@@ -492,6 +512,31 @@ impl Checkpoint {
         self.files[number as usize].as_deref().ok_or_else(missing)
     }
 
+    /// Looks up where the bytes of these weights are, of many of them at a time: those of a server, which would be looked for one by one when their recipes are
+    /// made and their bytes are read. `all`: also of those that are read together with what says it.
+    ///
+    /// # Errors
+    /// As of [`Catalog::recipe`].
+    pub fn look_up(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let (catalog, mut pieces, mut changed) = (self.catalog(), Vec::new(), BTreeMap::<u32, Vec<Range<u64>>>::new());
+        let is_told = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
+        if !catalog.files.iter().any(is_told) {
+            return Ok(());
+        }
+        // What a rule makes of weights is looked up with these.
+        for info in numbers.filter(|number| catalog.made(*number).is_none()).map(|number| catalog.table.get(number)) {
+            match catalog.files.get(info.file as usize).map(|file| &file.more) {
+                Some(More::Distributed(_)) => pieces.push(info.span.start()),
+                Some(More::Deltas(_)) => changed.entry(info.file).or_default().push(info.span.start()..info.span.end()),
+                _ => {}
+            }
+        }
+        if let Some(folder) = catalog.folder() {
+            folder.locate(pieces.into_iter(), all, interrupt)?;
+        }
+        changed.into_iter().try_for_each(|(file, ranges)| self.file(file)?.look_up(&ranges, interrupt))
+    }
+
     /// How tensors get into memory.
     pub(crate) fn backend(&self) -> Backend {
         self.options.backend
@@ -509,7 +554,7 @@ impl Checkpoint {
         }
         let number = self.catalog.table.get(number).file as usize;
         // What is in pieces is never mapped, and nobody is to be told so.
-        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas | More::Decoded) {
+        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas(_) | More::Decoded) {
             return None;
         }
         let file = self.files[number].as_ref()?;

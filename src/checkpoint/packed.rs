@@ -7,11 +7,13 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::budget;
 use crate::error::{Error, Result};
-use crate::source::{Part, Source};
+use crate::source::{Filesystem, Part, Source};
 use crate::workers::Interrupt;
 
 /// What is read of the file at a time.
 const READ: usize = 128 << 10;
+/// The same of a server, which answers long requests nearly as soon as short ones.
+const READ_OF_SERVER: usize = 8 << 20;
 /// What is unpacked of a frame before it is handed on: as much as its largest block, so that all of it stays in the cache of a core.
 const PART: usize = 128 << 10;
 /// How far back what follows may refer, as a power of two: 32 MiB, memory that is taken beside what is kept. zstd takes 8 MiB at most, unless it is told
@@ -71,7 +73,9 @@ impl Unpacker {
             let left = range.end - range.start - self.read;
             if self.used == self.packed.len() && left > 0 {
                 interrupt()?;
-                self.packed.resize(left.min(READ as u64) as usize, 0);
+                let is_served = matches!(file.filesystem(), Some(Filesystem::Server(_)));
+                let most = if is_served { READ_OF_SERVER } else { READ };
+                self.packed.resize(left.min(most as u64) as usize, 0);
                 self.used = 0;
                 let part = Part { offset: range.start + self.read, bytes: &mut self.packed };
                 file.read(&mut [part], interrupt)?;
@@ -114,6 +118,29 @@ impl Unpacker {
         }
         self.part = part;
         if self.is_at_end(range) { Ok(()) } else { Err(fault("bytes follow its frame".to_owned())) }
+    }
+}
+
+impl Unpacker {
+    /// Unpacks the frames that a range of a file is, from its start to its end, and hands what comes out to `take` in parts; `room` is the memory for them.
+    pub(crate) fn frames(
+        &mut self,
+        file: &dyn Source,
+        range: &Range<u64>,
+        room: &mut [u8],
+        interrupt: Interrupt<'_>,
+        fault: &dyn Fn(String) -> Error,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.restart();
+        let mut is_in_frame = false;
+        while is_in_frame || !self.is_at_end(range) {
+            interrupt()?;
+            let (len, is_end) = self.step(file, range, room, interrupt, fault)?;
+            take(&room[..len])?;
+            is_in_frame = !is_end;
+        }
+        Ok(())
     }
 }
 

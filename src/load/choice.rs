@@ -24,7 +24,7 @@ pub(super) const FROM_DISK: usize = 8;
 pub(super) const FROM_NETWORK: usize = 16;
 /// Threads that wait for a server, each with many requests: more than may be under way, so that one begins as soon as another ends, and none waits for
 /// the others of its job.
-const FROM_SERVER: usize = 16;
+const FROM_SERVER: usize = 32;
 /// So many files of a load are looked for in the page cache.
 const SAMPLED: usize = 16;
 
@@ -79,6 +79,8 @@ pub struct Choice {
     pub(super) cufile: bool,
     /// Whether bytes come from a server.
     pub(super) served: bool,
+    /// Whether some of them are what deltas make of others: more is asked for than is wanted.
+    pub(super) changed: bool,
     /// Why.
     pub reason: String,
 }
@@ -114,6 +116,7 @@ impl Choice {
             _ => None,
         });
         let served = files.iter().any(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
+        let changed = wanted.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
         let own = memory == TensorMemory::Own || options.drop_cache;
         let cold = network.is_some() || is_cold(checkpoint, wanted);
         let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
@@ -145,6 +148,7 @@ impl Choice {
                 fetch,
                 cufile: options.cufile,
                 served,
+                changed,
                 on_trial: false,
                 reason,
             })
@@ -209,7 +213,9 @@ impl Choice {
 
     /// How much is one job.
     pub(super) fn sizes(&self) -> Sizes {
-        if self.served {
+        if self.served && self.changed {
+            Sizes { read: Sizes::SERVED.converted, ..Sizes::SERVED }
+        } else if self.served {
             Sizes::SERVED
         } else if self.cold || self.backend == Backend::Direct {
             Sizes::COLD

@@ -17,7 +17,10 @@ impl Catalog {
     /// If there is no weight of this number.
     pub fn recipe(&self, number: usize, dtype: Option<DType>) -> Result<Recipe> {
         let (Some(composition), Some(made)) = (self.composition(), self.made(number)) else {
-            return self.wanted(number, dtype).map(Recipe::from);
+            return match self.pieces(self.table().get(number).file) {
+                Some(pieces) => self.recipe_of_pieces(number, pieces, dtype),
+                None => self.wanted(number, dtype).map(Recipe::from),
+            };
         };
         match made {
             Made::Refused(why) => Err(composition.refused[why as usize].clone().format()),
@@ -39,11 +42,22 @@ impl Catalog {
     /// # Panics
     /// If there is no weight of this number.
     pub fn request(&self, number: usize, dtype: Option<DType>, region: Option<&Region>, whole: bool) -> Result<Recipe> {
-        match region {
-            None => self.recipe(number, dtype),
-            Some(region) if self.is_composed(number) => self.recipe(number, dtype)?.region(region),
-            Some(region) if whole => self.cut_of_whole(self.wanted(number, dtype)?, number, region).map(Recipe::from),
-            Some(region) => self.cut(self.wanted(number, dtype)?, number, region).map(Recipe::from),
+        let is_made = self.made(number).is_some();
+        let recipe = self.recipe(number, dtype)?;
+        if whole && is_made && recipe.one().is_none() {
+            return Err(Error::Argument(
+                "a digest is of a weight of the file, and not of what is made of several: load without digests".into(),
+            ));
+        }
+        let Some(region) = region else { return Ok(recipe) };
+        let is_of_pieces = is_made || self.pieces(self.table().get(number).file).is_some() && !whole;
+        if is_of_pieces {
+            return recipe.region(region);
+        }
+        match recipe.into_one() {
+            Ok(one) if whole => self.cut_of_whole(one, number, region).map(Recipe::from),
+            Ok(one) => self.cut(one, number, region).map(Recipe::from),
+            Err(recipe) => recipe.region(region),
         }
     }
 }

@@ -36,6 +36,7 @@ pub fn digests(
         let info = checkpoint.catalog().table().get(number);
         (info.file, info.span.start())
     });
+    checkpoint.look_up(numbers.iter().copied(), false, interrupt)?;
     let found: Mutex<BTreeMap<usize, String>> = Mutex::default();
     in_order(
         threads.unwrap_or_else(workers::threads),

@@ -70,9 +70,7 @@ impl Reader {
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;
         // What is compressed is no bytes that go anywhere as they come.
-        let is_other = |job: &Job<'a>| {
-            job.deflated.is_some() || source.is_written(job.extent.offset, job.extent.len)
-        };
+        let is_other = |job: &Job<'a>| job.deflated().is_some() || source.is_written(job.extent.offset, job.extent.len);
         let (others, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_other);
         others.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;
         let Some(file) = source.open_direct() else {

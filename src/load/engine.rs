@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
 use super::choice::{Choice, LoadOptions, PROBED, PROBES, TensorMemory};
-use super::digest::{check_digests, digest, is_read_in_order, read_with_digest};
+use super::digest::{check_digests, digest, digests, is_read_in_order, read_with_digest};
 use super::direct::{Reader, TOGETHER};
 use super::faster::{Question, remember};
 use super::job::{Destination, Extent, Job, Room, Sizes};
@@ -47,6 +47,7 @@ impl Layout {
             return self.run_trial(checkpoint, PROBED, done, interrupt);
         }
         self.check_files(checkpoint)?;
+        self.verify_composed(checkpoint, interrupt)?;
         let arenas = if self.to_host {
             self.read(checkpoint, &mut outs, done, interrupt)?
         } else {
@@ -130,7 +131,6 @@ impl Layout {
                     extent: Extent { file: *file, offset, len, before: 0 },
                     pieces: Vec::new(),
                     staged: 0,
-                    deflated: None,
                 });
             }
         }
@@ -260,6 +260,17 @@ impl Layout {
         let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
         let threads = NonZero::new(self.choice.threads);
         LoadOptions { backend, threads, drop_cache: self.options.drop_cache, ..LoadOptions::default() }
+    }
+
+    /// Compares those of several pieces with their digests, if these are known: they are read for that, and once more.
+    fn verify_composed(&self, checkpoint: &Checkpoint, interrupt: Interrupt<'_>) -> Result<()> {
+        let composed = self.expected.get(self.wanted.len()..).unwrap_or_default();
+        if composed.is_empty() {
+            return Ok(());
+        }
+        let (numbers, expected): (Vec<usize>, Vec<String>) = composed.iter().cloned().unzip();
+        let found = digests(checkpoint, &numbers, Some(self.choice.threads), &AtomicU64::new(0), interrupt)?;
+        check_digests(checkpoint, &numbers, &expected, &found)
     }
 
     /// The same of tensors whose digests are known, each of which is hashed while a thread reads it, and compared before anything is made of it.

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::Transform;
 use super::choice::Choice;
 use super::device_place::DEVICE_ALIGN;
 use super::recipe::Recipe;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
-use crate::checkpoint::Backend;
+use super::{Codec, Inflate, Segment, Transform};
+use crate::checkpoint::{Backend, FAR_AT_A_TIME};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, block_bytes};
@@ -30,6 +30,8 @@ pub(super) struct Scratch {
     most: usize,
     /// What is needed for each of them.
     factor: usize,
+    /// What all threads have of items that are read, or unpacked, as a whole, or of what deltas change, at most.
+    items: usize,
 }
 
 impl Scratch {
@@ -37,7 +39,10 @@ impl Scratch {
         let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
         let factor = |one: &Wanted| {
             let converted = one.conversion != Conversion::Nothing;
-            let changed = one.cut.is_some() || one.placement.segment.transform != Transform::default();
+            let transform = one.placement.segment.transform;
+            // What is read of items is counted with these.
+            let is_item = matches!(transform.inflate, Some(Inflate { codec: Codec::Item(_), .. }));
+            let changed = one.cut.is_some() || (transform != Transform::default() && !is_item);
             let decoded = match one.conversion {
                 Conversion::Decode { encoding, to } if !is_decoded_to(to) => {
                     (encoding.elements_per_block() * size_of::<f32>()).div_ceil(encoding.bytes_per_block())
@@ -48,12 +53,24 @@ impl Scratch {
         };
         let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
         let most = at_once.saturating_mul(choice.sizes().converted);
-        Self { most, factor: wanted.map(factor).max().unwrap_or_default() }
+        let item = |one: &Wanted| match one.placement.segment {
+            Segment {
+                span,
+                transform: Transform { inflate: Some(Inflate { codec: Codec::Item(_), size, .. }), .. },
+                ..
+            } => span.len().saturating_add(size) as usize,
+            _ => 0,
+        };
+        let far = if choice.served && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
+        let (factor, item) =
+            wanted.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
+        Self { most, factor, items: at_once.saturating_mul(item) }
     }
 
     /// The bytes of memory while so many bytes of files are read.
     pub(super) fn bytes(self, read: usize) -> usize {
-        self.most.min(read).saturating_mul(self.factor)
+        let items = self.items.min(read.saturating_mul(2));
+        self.most.min(read).saturating_mul(self.factor).saturating_add(items)
     }
 }
 
@@ -222,7 +239,7 @@ mod tests {
     #[test]
     fn every_group_has_room_beside_the_piece_before_it() {
         const MIB: usize = 1 << 20;
-        let many_threads = Scratch { most: 16 * MIB, factor: 2 };
+        let many_threads = Scratch { most: 16 * MIB, factor: 2, items: 0 };
         for (budget, scratch, sizes) in [
             (40, Scratch::default(), vec![2, 6, 30, 8, 2, 2, 2, 38, 2]),
             (64, Scratch::default(), vec![10; 40]),
@@ -254,7 +271,7 @@ mod tests {
         assert_eq!(least(&pieces, none, false), (1600, 2));
         assert_eq!(least(&pieces, none, true), (900, 2));
         assert_eq!(least(&[], none, false), (0, 0));
-        let threads = Scratch { most: 200, factor: 3 };
+        let threads = Scratch { most: 200, factor: 3, items: 0 };
         assert_eq!(least(&pieces, threads, true), (900 + 600, 2));
         assert_eq!(threads.bytes(100), 300, "no more than is read");
     }

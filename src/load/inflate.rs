@@ -1,15 +1,20 @@
-//! Deflated segments: what they inflate to, from the begin to the end, in memory that does not grow with it.
+//! Compressed segments: what they inflate to, from the begin to the end, in memory that does not grow with it.
 
-use super::placement::{Inflate, Segment};
-use crate::checkpoint::Checkpoint;
-use crate::error::Result;
+use super::placement::{Codec, Inflate, Segment};
+use crate::budget;
+use crate::checkpoint::{Checkpoint, Unpacker};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::torch_zip;
-use crate::source::Part;
+use crate::rules;
+use crate::source::{Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
+/// What zstd unpacks in one step.
+const STEP: usize = 1 << 20;
+
 /// The bytes of a file that inflate to those of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deflated {
     pub(super) file: u32,
     pub(super) span: Span,
@@ -31,6 +36,41 @@ impl Deflated {
     ) -> Result<()> {
         let file = checkpoint.file(self.file)?;
         file.check_unchanged()?;
+        self.each_of(checkpoint, file, interrupt, &mut each)?;
+        file.check_unchanged()
+    }
+
+    /// The same of what is read of `file`, which may have its bytes in memory.
+    pub(super) fn each_of(
+        &self,
+        checkpoint: &Checkpoint,
+        file: &dyn Source,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        match self.inflate.codec {
+            Codec::Deflate => self.inflate(checkpoint, file, interrupt, each),
+            Codec::Zstd => self.unpack(file, interrupt, each),
+            Codec::Deltas => {
+                let mut bytes = budget::zeroed(budget::saturating_usize(self.span.len()))?;
+                file.read(&mut [Part { offset: self.span.start(), bytes: &mut bytes }], interrupt)?;
+                each(&bytes)
+            }
+            Codec::Item(number) => {
+                let folder = checkpoint.catalog().folder();
+                let folder = folder.ok_or_else(|| Error::Argument("the checkpoint has no pieces".to_owned()))?;
+                folder.content(number, file, interrupt, each)
+            }
+        }
+    }
+
+    fn inflate(
+        &self,
+        checkpoint: &Checkpoint,
+        file: &dyn Source,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut hash = crc32fast::Hasher::new();
         let inflated = torch_zip::inflate_in_pieces(
             self.span.len(),
@@ -48,6 +88,27 @@ impl Deflated {
         if let Some(torch) = checkpoint.catalog().torch(self.file) {
             torch.check_crc32(self.span, self.inflate.crc32, hash.finalize())?;
         }
-        file.check_unchanged()
+        Ok(())
+    }
+
+    fn unpack(
+        &self,
+        file: &dyn Source,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let fault = |cause: String| {
+            let cause = format!("the item was compressed, and {cause}");
+            Diagnostic::new(rules::DISTRIBUTED_ITEM, cause).offset(self.span.start()).path(file.path()).format()
+        };
+        let (size, mut unpacked) = (self.inflate.size, 0);
+        let wrong = || fault(format!("it unpacks to other than the {size} bytes that it had when it was looked up"));
+        let range = self.span.start()..self.span.end();
+        let mut room = budget::zeroed(STEP)?;
+        Unpacker::default().frames(file, &range, &mut room, interrupt, &fault, &mut |part| {
+            unpacked += part.len() as u64;
+            if unpacked > size { Err(wrong()) } else { each(part) }
+        })?;
+        if unpacked == size { Ok(()) } else { Err(wrong()) }
     }
 }

@@ -7,12 +7,13 @@ use super::cut::{Cut, GAP};
 use super::inflate::Deflated;
 use super::placement::{Placement, Swap};
 use super::wanted::Conversion;
+use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::source::Part;
 #[cfg(target_os = "linux")]
 use crate::source::direct;
+use crate::source::{Filesystem, Loaded, Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -124,13 +125,13 @@ pub(super) struct Job<'a, R = &'a mut [u8]> {
     pub(super) pieces: Vec<Piece<'a, R>>,
     /// The bytes that its pieces take in a staging buffer, at most.
     pub(super) staged: usize,
-    /// What its extent is, where that is compressed: its pieces are of what comes out.
-    pub(super) deflated: Option<Deflated>,
 }
 
 /// Bytes of a file, and where they go.
 #[derive(Debug)]
 pub(super) struct Piece<'a, R = &'a mut [u8]> {
+    /// What it is a part of, where that is compressed: it is counted in what comes out.
+    deflated: Option<Deflated>,
     offset: u64,
     len: usize,
     /// The rows that the bytes are, and what is wanted of each.
@@ -147,6 +148,8 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     read: Vec<u8>,
+    /// What is compressed, where several short segments are read together.
+    packed: Vec<u8>,
     pub(super) made: Made,
 }
 
@@ -192,9 +195,9 @@ impl Run {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
             let staged = out.staged();
-            let piece = Piece { offset, len, rows, skips, swap, conversion, stream, out };
+            let piece = Piece { deflated, offset, len, rows, skips, swap, conversion, stream, out };
             match jobs.last_mut() {
-                Some(job) if deflated.is_some() && job.deflated == deflated => {
+                Some(job) if deflated.is_some() && job.deflated() == deflated => {
                     job.pieces.push(piece);
                     job.staged += staged;
                 }
@@ -207,7 +210,7 @@ impl Run {
                     let (offset, len) =
                         deflated.map_or((offset, len as u64), |deflated| (deflated.span.start(), deflated.span.len()));
                     let extent = Extent { file, offset, len, before: 0 };
-                    jobs.push(Job { extent, pieces: vec![piece], staged, deflated });
+                    jobs.push(Job { extent, pieces: vec![piece], staged });
                 }
             }
         };
@@ -248,7 +251,7 @@ impl<R> Piece<'_, R> {
     }
 
     fn is_as_stored(&self) -> bool {
-        self.conversion == Conversion::Nothing && self.swap == Swap::Nothing
+        self.deflated.is_none() && self.conversion == Conversion::Nothing && self.swap == Swap::Nothing
     }
 }
 
@@ -300,30 +303,48 @@ impl<'a, R: Copy> Job<'a, R> {
 
     /// Whether all its bytes go to their places as they come.
     pub(super) fn is_plain(&self) -> bool {
-        self.deflated.is_none() && !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
+        !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
     }
 
     /// The same work with room in memory for each piece.
     pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
         let pieces = self.pieces.into_iter().zip(rooms);
-        let pieces = pieces.map(|(Piece { offset, len, rows, skips, swap, conversion, .. }, out)| {
-            // What the device reads next stays in the caches.
-            Piece { offset, len, rows, skips, swap, conversion, stream: false, out }
+        // What the device reads next stays in the caches.
+        let pieces = pieces.map(|(piece, out)| {
+            let Piece { deflated, offset, len, rows, skips, swap, conversion, .. } = piece;
+            Piece { deflated, offset, len, rows, skips, swap, conversion, stream: false, out }
         });
-        Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged, deflated: self.deflated }
+        Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged }
     }
 }
 
 impl<'a, R> Job<'a, R> {
-    /// Whether another job, which begins no earlier, reads some of the same bytes, and both together write no more than one may.
+    /// What all its pieces are parts of, where that is compressed.
+    pub(super) fn deflated(&self) -> Option<Deflated> {
+        self.pieces.first().and_then(|piece| piece.deflated)
+    }
+
+    /// Whether another job, which begins no earlier, reads some of the same bytes, or both are of short compressed segments near each other; and both together
+    /// write no more than one may.
     pub(super) fn reads_with(&self, other: &Self, sizes: Sizes) -> bool {
         let (extent, other_extent) = (&self.extent, &other.extent);
+        if extent.file != other_extent.file {
+            return false;
+        }
+        let end = extent.offset + extent.len;
         let is_plain = |job: &Self| job.pieces.first().is_some_and(Piece::is_plain);
-        extent.file == other_extent.file
-            && other_extent.offset < extent.offset + extent.len
-            && self.deflated == other.deflated
-            && (self.deflated.is_some() || is_plain(self) == is_plain(other))
-            && self.staged + other.staged <= sizes.written
+        let last = self.pieces.last().and_then(|piece| piece.deflated);
+        let is_near = match (last, other.deflated()) {
+            (None, None) => other_extent.offset < end && is_plain(self) == is_plain(other),
+            (Some(last), Some(other)) if last == other => true,
+            (Some(_), Some(_)) => {
+                other_extent.offset <= end + GAP
+                    && other_extent.offset + other_extent.len - extent.offset <= sizes.converted as u64
+            }
+            _ => false,
+        };
+        is_near
+            && self.staged.saturating_add(other.staged) <= sizes.written
             && !self.pieces.is_empty()
             && !other.pieces.is_empty()
     }
@@ -341,7 +362,8 @@ impl<'a, R> Job<'a, R> {
         let extent = &self.extent;
         let end = extent.offset + extent.len;
         extent.file == file
-            && self.deflated.is_none()
+            && self.deflated().is_none()
+            && piece.deflated.is_none()
             && (end..=end + GAP).contains(&piece.offset)
             && piece.offset + piece.len as u64 - extent.offset <= most as u64
             && self.pieces.first().is_some_and(|other| other.is_plain() == piece.is_plain())
@@ -353,6 +375,14 @@ impl Extent {
     pub(super) fn named(self, checkpoint: &Checkpoint, error: Error) -> Error {
         let Self { file, offset, len, .. } = self;
         let weights = checkpoint.catalog().table().iter();
+        if let Some(folder) = checkpoint.catalog().folder() {
+            let names = folder.names_at(file, offset..offset.saturating_add(len.max(1)));
+            match &names[..] {
+                [] => {}
+                [name] => return error.at_tensor(name),
+                [first, .., last] => return error.at_tensors(first, last),
+            }
+        }
         let of_it = |span: Span| span.start() < offset.saturating_add(len.max(1)) && offset < span.end();
         let of_it = weights.filter(|info| info.file == file && of_it(info.span));
         let mut of_it: Vec<_> = of_it.map(|info| (info.span.start(), info.name)).collect();
@@ -378,10 +408,10 @@ impl Job<'_> {
         if self.pieces.is_empty() {
             return file.fetch(offset, len);
         }
-        if let Some(deflated) = self.deflated {
-            return inflate(&deflated, self.pieces, checkpoint, scratch, interrupt);
+        if self.deflated().is_some() {
+            return self.inflate(checkpoint, file, scratch, interrupt);
         }
-        let Scratch { read, made } = scratch;
+        let Scratch { read, made, .. } = scratch;
         if self.pieces[0].is_plain() {
             let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
             return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
@@ -429,30 +459,81 @@ impl Job<'_> {
     }
 }
 
-/// Makes what is wanted of what comes out of a compressed extent, and keeps no more of that than the next piece needs.
+impl Job<'_> {
+    /// The same where its pieces are of compressed segments: several of them are read together, as is a short one of a server.
+    fn inflate(
+        mut self,
+        checkpoint: &Checkpoint,
+        file: &dyn Source,
+        scratch: &mut Scratch,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let Extent { offset, len, .. } = self.extent;
+        self.pieces.sort_by_key(|piece| (piece.deflated, piece.offset));
+        let is_one = self.pieces.last().and_then(|piece| piece.deflated) == self.deflated();
+        let is_served = matches!(file.filesystem(), Some(Filesystem::Server(_)));
+        let Scratch { read, packed, made } = scratch;
+        file.check_unchanged()?;
+        if is_one && !(is_served && len <= Sizes::SERVED.converted as u64) {
+            inflate(file, self.pieces, checkpoint, (read, made), interrupt)?;
+            return file.check_unchanged();
+        }
+        let len = budget::saturating_usize(len);
+        if packed.len() < len {
+            budget::reserve(packed, len - packed.len())?;
+            packed.resize(len, 0);
+        }
+        let packed = &mut packed[..len];
+        file.read(&mut [Part { offset, bytes: packed }], interrupt)?;
+        let loaded = Loaded::new(file, offset, packed);
+        let mut pieces = self.pieces;
+        while let Some(first) = pieces.first() {
+            let deflated = first.deflated;
+            let others = pieces.partition_point(|piece| piece.deflated == deflated);
+            let rest = pieces.split_off(others);
+            inflate(&loaded, pieces, checkpoint, (read, made), interrupt)?;
+            pieces = rest;
+        }
+        file.check_unchanged()
+    }
+}
+
+/// Makes pieces of what comes out of the compressed segment that they are parts of, in their order, and keeps no more of that than the next piece needs.
 fn inflate(
-    deflated: &Deflated,
-    mut pieces: Vec<Piece<'_>>,
+    file: &dyn Source,
+    pieces: Vec<Piece<'_>>,
     checkpoint: &Checkpoint,
-    Scratch { read, made }: &mut Scratch,
+    (read, made): (&mut Vec<u8>, &mut Made),
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    pieces.sort_by_key(|piece| piece.offset);
+    let Some(deflated) = pieces.first().and_then(|piece| piece.deflated) else { return Ok(()) };
     let mut pieces = pieces.into_iter().peekable();
-    // What `read` begins with, of all that comes out.
-    let mut first = 0;
-    read.clear();
-    deflated.each(checkpoint, interrupt, |bytes| {
-        read.extend_from_slice(bytes);
-        let end = first + read.len() as u64;
+    // Makes the pieces that end in these bytes, which begin at `first` of all that comes out; returns where the next one begins.
+    let mut make = |bytes: &[u8], first: u64| -> Result<u64> {
+        let end = first + bytes.len() as u64;
         while let Some(piece) = pieces.next_if(|piece| piece.offset + piece.len as u64 <= end) {
             let start = (piece.offset - first) as usize;
-            let bytes = &read[start..start + piece.len];
+            let bytes = &bytes[start..start + piece.len];
             piece.make(bytes, made)?;
         }
-        let kept = pieces.peek().map_or(end, |piece| piece.offset.min(end));
-        read.drain(..(kept - first) as usize);
+        Ok(pieces.peek().map_or(end, |piece| piece.offset.min(end)))
+    };
+    let mut first = 0;
+    read.clear();
+    deflated.each_of(checkpoint, file, interrupt, &mut |bytes| {
+        let kept = if read.is_empty() {
+            let kept = make(bytes, first)?;
+            read.extend_from_slice(&bytes[(kept - first) as usize..]);
+            kept
+        } else {
+            read.extend_from_slice(bytes);
+            let kept = make(read, first)?;
+            read.drain(..(kept - first) as usize);
+            kept
+        };
         first = kept;
         Ok(())
-    })
+    })?;
+    // What ends before its last piece is no content of this tensor.
+    if pieces.peek().is_some() { Err(file.origin().truncated()) } else { Ok(()) }
 }

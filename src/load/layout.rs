@@ -92,11 +92,6 @@ impl Layout {
         options: &LoadOptions,
     ) -> Result<Self> {
         let (wanted, composed, positions, outs) = by_pieces(requests, outs)?;
-        if options.whole && !composed.is_empty() {
-            return Err(Error::Argument(
-                "a digest is of a weight of the file, and not of what is made of several: load without digests".into(),
-            ));
-        }
         let devices = || wanted.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
         let to_host = devices().all(|device| device == Device::Cpu);
         if !to_host && devices().any(|device| device == Device::Cpu) {
@@ -247,7 +242,12 @@ impl Layout {
     /// tensors that are read as a whole ([`LoadOptions::whole`]).
     #[must_use]
     pub fn verified(self, numbers: &[usize], digests: Vec<String>) -> Self {
-        Self { expected: numbers.iter().copied().zip(digests).collect(), ..self }
+        let mut expected: Vec<(usize, String)> = numbers.iter().copied().zip(digests).collect();
+        if !self.positions.is_empty() {
+            let of = |position: &usize| expected.get_mut(*position).map(std::mem::take);
+            expected = self.positions.iter().filter_map(of).collect();
+        }
+        Self { expected, ..self }
     }
 
     /// The first tensor that is not a view of its file, by position, and why.
@@ -280,7 +280,13 @@ impl Layout {
 
     /// Refuses what takes more memory than that, and fetches no more pages than are left of it.
     fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
-        let needed = if most.is_some() { self.own_bytes()? } else { 0 };
+        let mut needed = if most.is_some() { self.own_bytes()? } else { 0 };
+        // Each thread has memory of its own for what it reads.
+        while most.is_some_and(|most| needed > most) && self.to_host && self.choice.threads > 1 {
+            self.choice.threads /= 2;
+            self.choice.direct_threads = self.choice.direct_threads.min(self.choice.threads);
+            needed = self.own_bytes()?;
+        }
         if !self.to_host {
             let threads = self.choice.threads.max(self.choice.direct_threads);
             self.pinned = pinned(threads, most.map(|most| most.saturating_sub(needed) as usize))?;

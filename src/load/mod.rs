@@ -13,6 +13,7 @@ mod description;
 mod device_place;
 mod digest;
 mod direct;
+mod distributed;
 mod engine;
 mod faster;
 mod grid;
@@ -45,7 +46,7 @@ pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
 pub use layout::Layout;
 pub use pieces::Pieces;
-pub use placement::{Inflate, Placement, Segment, Swap, Transform};
+pub use placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
 pub use prefetch::Prefetch;
 pub use recipe::{Recipe, Request};
 pub(crate) use scan::Scan;
@@ -102,7 +103,9 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of one of these numbers.
     pub fn tensors(&self, numbers: &[u32]) -> Result<Vec<Buffer>> {
-        self.take(numbers.iter().map(|number| self.catalog().recipe(*number as usize, None)))
+        let numbers = || numbers.iter().map(|number| *number as usize);
+        self.look_up(numbers(), false, self.interrupt())?;
+        self.take(numbers().map(|number| self.catalog().recipe(number, None)))
     }
 
     /// A tensor of one piece as a view of the mapping, where it can be one.

@@ -34,9 +34,24 @@ pub struct Transform {
     pub swap: Swap,
 }
 
-/// A deflated segment.
+/// How bytes are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Codec {
+    /// As in zip files.
+    Deflate,
+    /// As frames of zstd.
+    Zstd,
+    /// As an item of a distributed checkpoint that is read as a whole: in it is looked up where the elements of the piece of this number are.
+    Item(u32),
+    /// As deltas of other libraries change it: it is composed as a whole.
+    Deltas,
+}
+
+/// A compressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inflate {
+    /// How.
+    pub codec: Codec,
     /// The number of bytes once they are inflated.
     pub size: u64,
     /// Their checksum; 0 where the file says none.
@@ -151,7 +166,10 @@ impl Catalog {
             (Some(view), Some(torch)) => (torch.place_at(view.storage, view.inflated), view.start),
             _ => (Place::stored(info.span), 0),
         };
-        let segment = self.segment(info.file, place, swap)?;
+        let mut segment = self.segment(info.file, place, swap)?;
+        if self.is_composed_whole(&info) {
+            segment.transform.inflate = Some(Inflate { codec: Codec::Deltas, size: info.span.len(), crc32: 0 });
+        }
         let mut shape = match info.element {
             Element::Packed(_) | Element::Unknown(_) => {
                 signed(&info.byte_shape().unwrap_or_else(|| vec![info.span.len()]))
@@ -189,7 +207,7 @@ impl Catalog {
             let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
             checked.map_err(|error| error.at_path(&self.files()[file as usize].path))?;
         }
-        let inflate = place.inflated.map(|size| Inflate { size, crc32: place.crc32 });
+        let inflate = place.inflated.map(|size| Inflate { codec: Codec::Deflate, size, crc32: place.crc32 });
         let swap = if self.is_big_endian(file) { swap } else { Swap::Nothing };
         Ok(Segment { file, span: place.span, transform: Transform { inflate, swap } })
     }

@@ -344,6 +344,15 @@ impl Recipe {
         self.one().filter(|one| one.is_unchanged()).map(|one| &one.placement)
     }
 
+    /// Where its pieces begin, and where they are, if each is taken as it is.
+    pub(crate) fn stored_pieces(&self) -> Option<Vec<(&[i64], &Placement)>> {
+        let stored = self.pieces.iter().map(|piece| {
+            let wanted = &piece.wanted;
+            (self.grid == self.shape && wanted.is_unchanged()).then_some((&*piece.start, &wanted.placement))
+        });
+        stored.collect()
+    }
+
     pub(super) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }

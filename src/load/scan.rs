@@ -362,6 +362,9 @@ impl<'a> Scan<'a> {
 
 /// Where weight number `number` lies, if it is one piece that is taken as it is; otherwise what it is made of.
 pub(super) fn one_piece(checkpoint: &Checkpoint, number: usize) -> Result<std::result::Result<Placement, Recipe>> {
+    // Of what is not in memory as a whole, windows are read.
+    let is_long = checkpoint.catalog().table().get(number).bytes() > WHOLE;
+    checkpoint.look_up(std::iter::once(number), is_long, checkpoint.interrupt())?;
     Ok(match checkpoint.catalog().recipe(number, None)?.into_one() {
         Ok(one) if one.is_unchanged() => Ok(one.placement),
         Ok(one) => Err(one.into()),

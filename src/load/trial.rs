@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
-    use crate::load::Inflate;
+    use crate::load::{Codec, Inflate};
     use crate::workers::uninterrupted;
 
     /// A file of so many weights, each of so many bytes, no two of which begin alike.
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(part(&wanted, &[0, 1, 2, 3], 10), 3);
         assert_eq!(part(&wanted, &[3], 10), 1);
         for one in &mut wanted {
-            one.placement.segment.transform.inflate = Some(Inflate { size: 100, crc32: 0 });
+            one.placement.segment.transform.inflate = Some(Inflate { codec: Codec::Deflate, size: 100, crc32: 0 });
         }
         assert_eq!(part(&wanted, &[0, 1, 2, 3], 10), 4, "what is in one compressed record");
     }

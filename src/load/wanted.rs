@@ -219,7 +219,11 @@ impl Catalog {
     /// Weight number `number`, its elements as `dtype`, or as they are. Packed blocks are decoded where a dtype is named; elements of a type
     /// that is not known here cannot become another.
     pub fn wanted(&self, number: usize, dtype: Option<DType>) -> Result<Wanted> {
-        let placement = self.placement(number)?;
+        self.wanted_at(number, self.placement(number)?, dtype)
+    }
+
+    /// The same of elements of it that are at a placement.
+    pub(super) fn wanted_at(&self, number: usize, placement: Placement, dtype: Option<DType>) -> Result<Wanted> {
         let info = self.table().get(number);
         let refused = |cause: String| {
             let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());

@@ -5,6 +5,7 @@ mod bytes;
 #[cfg(target_os = "linux")]
 pub mod direct;
 mod file;
+mod loaded;
 #[cfg(target_os = "linux")]
 mod page_cache;
 mod spooled;
@@ -12,11 +13,13 @@ pub mod store;
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 pub use bytes::InMemory;
 pub use file::LocalFile;
+pub(crate) use loaded::Loaded;
 #[cfg(target_os = "linux")]
 pub(crate) use page_cache::write_back;
 pub use spooled::Spooled;
@@ -85,6 +88,18 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// An error if the bytes are no longer those that were opened.
     fn check_unchanged(&self) -> Result<()>;
+
+    /// These bytes, where they are in memory already.
+    fn in_memory(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let _ = (offset, len);
+        None
+    }
+
+    /// Reads what has to be known before these ranges of it can be read, of all of them together: each would be asked for by itself.
+    fn look_up(&self, ranges: &[Range<u64>], interrupt: Interrupt<'_>) -> Result<()> {
+        let _ = (ranges, interrupt);
+        Ok(())
+    }
 
     /// What is wrong with it that is not looked at before its bytes are read.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {

@@ -120,6 +120,11 @@ pub struct Move {
 }
 
 impl Move {
+    /// A row: where it begins, where it goes, and its bytes.
+    pub(crate) fn row(&self, number: u64) -> (u64, u64, u64) {
+        (self.from + number * self.from_stride, self.to + number * self.to_stride, self.len)
+    }
+
     /// All of its bytes.
     pub fn bytes(&self) -> u64 {
         self.rows * self.len

@@ -109,6 +109,11 @@ pub(super) fn write_items(
 ) -> Result<Vec<PathBuf>> {
     // Of all tensors before the first file is begun: what cannot be converted may be the last.
     items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
+    // Long ones are read a part at a time.
+    let is_long = |number: &usize| checkpoint.catalog().table().get(*number).bytes() > MADE_AT_A_TIME;
+    let (long, others): (Vec<usize>, Vec<usize>) = items.iter().map(|item| item.number).partition(is_long);
+    checkpoint.look_up(long.into_iter(), true, interrupt)?;
+    checkpoint.look_up(others.into_iter(), false, interrupt)?;
     let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
     output.write(&declared, checkpoint.opened(), verify, interrupt, |writer, group| {
         let items: Vec<&Item> = group.iter().map(|number| &items[*number]).collect();

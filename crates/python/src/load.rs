@@ -47,11 +47,18 @@ impl Asked {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Layout, Error> {
-        Layout::new(checkpoint, self.recipes(checkpoint.catalog(), options.whole)?, memory, outs, options)
+        Layout::new(checkpoint, self.recipes(checkpoint, checkpoint.catalog(), options.whole)?, memory, outs, options)
     }
 
-    /// The same in the words of the core.
-    pub(crate) fn recipes(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Recipe>, Error> {
+    /// The same in the words of the core, of a catalog of the checkpoint.
+    pub(crate) fn recipes(
+        &self,
+        checkpoint: &Checkpoint,
+        catalog: &Catalog,
+        whole: bool,
+    ) -> Result<Vec<Recipe>, Error> {
+        let to_device = self.devices.iter().any(|device| *device != Device::Cpu);
+        checkpoint.look_up(self.numbers.iter().copied(), to_device, &interrupt)?;
         let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
         asked
             .map(|(((&number, &dtype), region), &device)| {

@@ -38,7 +38,7 @@ impl Ahead {
         let checkpoint = node.shared().checkpoint()?;
         let asked = node.asked(&names, &dtypes, None, None)?;
         Ok(detached(py, || {
-            let recipes = asked.recipes(node.catalog(), false)?;
+            let recipes = asked.recipes(&checkpoint, node.catalog(), false)?;
             let (mut wanted, mut pieces) = (Vec::with_capacity(recipes.len()), Vec::with_capacity(recipes.len()));
             for recipe in recipes {
                 let first = wanted.len();

@@ -69,8 +69,10 @@ impl RankPlan {
     ) -> Outcome<Self> {
         let (py, node) = (node.py(), node.get());
         let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
-        let catalog = node.catalog();
+        let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog());
         let plan = detached(py, || {
+            // On all ranks, so that all of them have the same plan.
+            checkpoint.look_up(numbers.iter().copied(), true, &interrupt)?;
             let world = nodes.len() as u32;
             let meshes = self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?;
             let members = numbers.iter().zip(sharings).map(|(&number, sharing)| {

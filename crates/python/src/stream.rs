@@ -65,7 +65,7 @@ impl TensorStream {
         let asked = node.asked(&names, &dtypes, cuts, places)?;
         detached(py, || {
             let order = with_parts_together(catalog.table(), &asked.numbers);
-            let wanted = in_order(asked.recipes(&catalog, whole)?, &order);
+            let wanted = in_order(asked.recipes(&checkpoint, &catalog, whole)?, &order);
             let digests = verify.map(|digests| in_order(digests, &order));
             let recycled = reuse.then(recycled);
             let options = StreamOptions { budget: max_memory, recycled, load, digests };

@@ -70,9 +70,9 @@ impl Catalog {
         self.composition()?.made(number)
     }
 
-    /// Whether the weight of this number is made of others, and no array of a file stands for it.
+    /// Whether the weight of this number is made of others, or of pieces, and no array of a file stands for it.
     pub fn is_composed(&self, number: usize) -> bool {
-        self.made(number).is_some()
+        self.made(number).is_some() || self.pieces(self.table.get(number).file).is_some()
     }
 
     /// Whether something is added to the elements of the weight of this number.
@@ -154,7 +154,7 @@ struct Weights<'a> {
 impl Weights<'_> {
     fn push_same(&mut self, number: usize, name: Option<&str>) -> Result<()> {
         let info = self.of.table.get(number);
-        if self.of.is_composed(number) {
+        if self.of.made(number).is_some() {
             self.made.insert(self.table.len() as u32, Made::Same(number as u32));
         }
         self.table.push(&TensorInfo { name: name.unwrap_or(info.name), ..info })

@@ -2,6 +2,7 @@
 //! and by the bytes of a small base, or of some blocks of a large one.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::budget;
 use crate::delta::BLOCK;
@@ -80,7 +81,8 @@ pub(super) fn check_bytes(
         let mut tensors: Vec<(TensorInfo<'_>, DType)> =
             table.iter().filter_map(|info| plain(&info).map(|dtype| (info, dtype))).collect();
         tensors.sort_unstable_by_key(|(info, _)| info.name);
-        let all = read(sources, tensors.iter().map(|(info, _)| (info.file as usize, info.span)), interrupt)?;
+        let whole = |info: &TensorInfo<'_>| (info.file as usize, info.span, 0..info.span.len());
+        let all = read(catalog, sources, tensors.iter().map(|(info, _)| whole(info)), interrupt)?;
         let mut identity = Identity::default();
         for ((info, dtype), bytes) in tensors.iter().zip(&all) {
             identity.add(info.name, *dtype, info.shape, bytes.chunks(BLOCK * width(*dtype)).map(hash_of_block));
@@ -106,9 +108,9 @@ pub(super) fn check_bytes(
         }
         let len = size.min(info.span.len() - start);
         samples.push((name, number, hash));
-        blocks.push((info.file as usize, Span::within(u64::MAX, info.span.start() + start, len)?));
+        blocks.push((info.file as usize, info.span, start..start + len));
     }
-    let read = read(sources, blocks.into_iter(), interrupt)?;
+    let read = read(catalog, sources, blocks.into_iter(), interrupt)?;
     for ((name, number, hash), bytes) in samples.into_iter().zip(&read) {
         if format!("{:016x}", hash_of_block(bytes)) != *hash {
             let start = number * BLOCK as u64;
@@ -136,17 +138,22 @@ fn plain(catalog: &Catalog, info: &TensorInfo<'_>) -> Option<DType> {
     (info.view.is_none_or(is_run) && !catalog.is_big_endian(info.file)).then_some(dtype)
 }
 
-/// Reads spans of files, those of one file as a batch.
+/// Reads ranges of tensors, which are at spans of files: those of one file as a batch.
 fn read(
+    catalog: &Catalog,
     sources: &Sources,
-    spans: impl Iterator<Item = (usize, Span)>,
+    ranges: impl Iterator<Item = (usize, Span, Range<u64>)>,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<Vec<u8>>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let mut by_file: HashMap<usize, Vec<(usize, u64)>> = HashMap::new();
-    for (file, span) in spans {
-        by_file.entry(file).or_default().push((all.len(), span.start()));
-        all.push(budget::zeroed(budget::saturating_usize(span.len()))?);
+    for (file, span, range) in ranges {
+        let mut bytes = budget::zeroed(budget::saturating_usize(range.end - range.start))?;
+        match catalog.pieces(file as u32) {
+            Some(folder) => folder.read(span.start(), range.start, &mut bytes, interrupt)?,
+            None => by_file.entry(file).or_default().push((all.len(), span.start() + range.start)),
+        }
+        all.push(bytes);
     }
     for (file, mut spans) in by_file {
         let Some(source) = sources.get(file).and_then(Option::as_ref) else { continue };

@@ -43,7 +43,8 @@ use overlay::Layer;
 pub(crate) use overlay::Overlay;
 use patch::Patch;
 pub(crate) use patch::Patches;
-use source::{ChangedTensor, Changes, OverlaySource};
+pub(crate) use source::FAR_AT_A_TIME;
+use source::{Base, ChangedTensor, ChangedTensors, Changes};
 
 /// Tensors begin at multiples of this in the source that they are together.
 const ALIGN: u64 = 64;
@@ -435,10 +436,30 @@ pub(super) fn compose(
             tensor.patches.push(patch.clone());
         }
     }
-    let mut all: Vec<Composed<'_>> = tensors.into_values().collect();
-    all.sort_unstable_by_key(|tensor| (tensor.file, tensor.info.span.start(), tensor.info.name));
+    let all = tensors.into_values().collect();
     sources.extend(deltas.iter().map(|delta| Some(delta.source.clone())));
-    let overlays = before + deltas.len();
+    let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
+    let (table, changed) = changed(all, catalog, &sources, before, last)?;
+    let whole = |tensor: &ChangedTensor| matches!(tensor.changes, Changes::Whole(_)).then_some(tensor.start);
+    let wholes: Vec<u64> = changed.tensors().iter().filter_map(whole).collect();
+    sources.push(Some(Arc::new(changed)));
+    let facts = |delta: &Delta, more| {
+        let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
+        FileFacts { path, kind, metadata: None, more }
+    };
+    let added = deltas.iter().map(|delta| facts(delta, More::Delta));
+    Ok((added.chain([facts(last, More::Deltas(wholes.into()))]).collect(), table, sources))
+}
+
+/// The table of these tensors, and those of them that deltas change: of files, of which so many are those of the base, and one more.
+fn changed(
+    mut all: Vec<Composed<'_>>,
+    catalog: &Catalog,
+    sources: &Sources,
+    before: usize,
+    last: &Delta,
+) -> Result<(TensorTable, ChangedTensors)> {
+    all.sort_unstable_by_key(|tensor| (tensor.file, tensor.info.span.start(), tensor.info.name));
     let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
     let (mut infos, mut changed, mut end) = (Vec::new(), Vec::new(), 0_u64);
     for Composed { info, file, layers, patches } in all {
@@ -452,27 +473,24 @@ pub(super) fn compose(
             let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(info.name).path(source.path());
             return Err(fault.help("save the base as a safetensors file, and give that").format());
         }
-        let (base, span, start) = (source.clone(), info.span, end.next_multiple_of(ALIGN));
-        end = start + span.len();
+        let (len, start) = (info.span.len(), end.next_multiple_of(ALIGN));
+        let base = match catalog.files().get(file).map(|file| &file.more) {
+            Some(More::Distributed(folder)) => Base::Pieces(folder.clone(), info.span.start()),
+            _ => Base::Run(source.clone(), info.span),
+        };
+        end = start + len;
         let (name, width) = (info.name.to_owned(), delta::width(dtype));
         let changes = if patches.is_empty() {
-            Changes::Blocks(Overlay { name, len: span.len(), width, layers, values: None })
+            Changes::Blocks(Overlay { name, len, width, layers, values: None })
         } else {
             Changes::Whole(Patches { name, layers: patches })
         };
         infos.push(info);
-        changed.push(ChangedTensor { base, span, changes, start });
+        changed.push(ChangedTensor { base, len, changes, start });
     }
     for (info, tensor) in infos.into_iter().zip(&changed) {
-        let span = Span::within(end, tensor.start, tensor.span.len())?;
-        table.push(&TensorInfo { file: overlays as u32, span, ..info })?;
+        let span = Span::within(end, tensor.start, tensor.len)?;
+        table.push(&TensorInfo { file: sources.len() as u32, span, ..info })?;
     }
-    let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
-    sources.push(Some(Arc::new(OverlaySource::new(last.source.clone(), changed, end))));
-    let facts = |delta: &Delta, more| {
-        let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
-        FileFacts { path, kind, metadata: None, more }
-    };
-    let added = deltas.iter().map(|delta| facts(delta, More::Delta)).chain([facts(last, More::Deltas)]).collect();
-    Ok((added, table, sources))
+    Ok((table, ChangedTensors::new(last.source.clone(), changed, end)))
 }

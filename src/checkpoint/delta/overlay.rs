@@ -12,6 +12,7 @@ use crate::budget;
 use crate::delta::{self, BLOCK, Lists};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{Block, digest_of, read_blocks};
+use crate::memory;
 use crate::rules::{self, Rule};
 use crate::source::{Part, Source};
 use crate::tensor::Span;
@@ -54,7 +55,28 @@ pub(crate) struct Records<'a> {
     end: u64,
 }
 
-impl Records<'_> {
+impl<'a> Records<'a> {
+    pub(super) fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// What is to be read of them, and of which file: each to its place in `room`, where they follow each other.
+    pub(super) fn parts<'p>(all: &[Self], room: &'p mut [u8]) -> Vec<(&'a Arc<dyn Source>, Part<'p>)> {
+        let rooms = memory::parts(room, all.iter().map(Self::len));
+        let parts = all.iter().zip(rooms).filter(|(_, bytes)| !bytes.is_empty());
+        let place = |records: &Self| records.layer.changes.start() + records.start;
+        parts.map(|(records, bytes)| (&records.layer.delta, Part { offset: place(records), bytes })).collect()
+    }
+
+    /// Has them look for their bytes where these were read to.
+    pub(super) fn filled(all: &mut [Self], room: &'a [u8]) {
+        let mut rest = room;
+        for records in all {
+            let (bytes, others) = rest.split_at(records.len().min(rest.len()));
+            (records.bytes, rest) = (bytes, others);
+        }
+    }
+
     /// Whether the delta changes the block of this number.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.get(number).is_some()
@@ -127,26 +149,31 @@ impl Overlay {
         let read = || {
             let mut rows = budget::zeroed(layer.rows.len() as usize)?;
             layer.delta.read(&mut [Part { offset: layer.rows.start(), bytes: &mut rows }], interrupt)?;
-            let about = |error| match error {
-                Error::Format(fault) => fault.tensor(&self.name).path(layer.delta.path()).format(),
-                other => other,
-            };
-            let damaged = |cause: &str| {
-                let fault = Diagnostic::new(rules::DELTA_CHANGES, cause).tensor(&self.name).path(layer.delta.path());
-                Err(fault.offset(layer.rows.start()).format())
-            };
-            let blocks = read_blocks(&rows, self.blocks_in_all(), layer.changes.len()).map_err(about)?;
-            if digest_of(&rows) != layer.digest {
-                return damaged("the rows of its blocks have another digest than the header of the delta says");
-            }
-            let is_block = |(number, block): (usize, &Block)| *block == Block::of_values(number as u64, block.target);
-            let are_all = || blocks.len() as u64 == self.blocks_in_all() && blocks.iter().enumerate().all(is_block);
-            if layer.is_values && !are_all() {
-                return damaged("the delta has all of its elements, but not a row for each of its blocks");
-            }
-            Ok(Box::new(blocks))
+            self.blocks_of(layer, &rows).map(Box::new)
         };
         Ok(layer.blocks.get_or_try_init(read)?)
+    }
+
+    /// The blocks that rows of a delta are about.
+    pub(super) fn blocks_of(&self, layer: &Layer, rows: &[u8]) -> Result<Vec<Block>> {
+        let about = |error| match error {
+            Error::Format(fault) => fault.tensor(&self.name).path(layer.delta.path()).format(),
+            other => other,
+        };
+        let damaged = |cause: &str| {
+            let fault = Diagnostic::new(rules::DELTA_CHANGES, cause).tensor(&self.name).path(layer.delta.path());
+            Err(fault.offset(layer.rows.start()).format())
+        };
+        let blocks = read_blocks(rows, self.blocks_in_all(), layer.changes.len()).map_err(about)?;
+        if digest_of(rows) != layer.digest {
+            return damaged("the rows of its blocks have another digest than the header of the delta says");
+        }
+        let is_block = |(number, block): (usize, &Block)| *block == Block::of_values(number as u64, block.target);
+        let are_all = || blocks.len() as u64 == self.blocks_in_all() && blocks.iter().enumerate().all(is_block);
+        if layer.is_values && !are_all() {
+            return damaged("the delta has all of its elements, but not a row for each of its blocks");
+        }
+        Ok(blocks)
     }
 
     /// What the deltas have for a range of blocks, read into `room`.
@@ -156,7 +183,22 @@ impl Overlay {
         room: &'a mut Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Records<'a>>> {
-        let (mut all, mut len) = (Vec::with_capacity(self.layers.len()), 0);
+        let mut all = self.records_of(numbers, interrupt)?;
+        let len = all.iter().map(Records::len).sum();
+        // Memory that is let go of is cleared again when it is taken, which takes as long as reading does.
+        if room.len() < len {
+            *room = budget::zeroed(len)?;
+        }
+        for part in Records::parts(&all, room) {
+            part.0.read(&mut [part.1], interrupt)?;
+        }
+        Records::filled(&mut all, room);
+        Ok(all)
+    }
+
+    /// What the deltas have for a range of blocks, which is to be read yet.
+    pub(super) fn records_of(&self, numbers: &Range<u64>, interrupt: Interrupt<'_>) -> Result<Vec<Records<'_>>> {
+        let mut all = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
             let blocks = self.blocks(layer, interrupt)?;
             let first = blocks.partition_point(|block| block.number < numbers.start);
@@ -166,21 +208,7 @@ impl Overlay {
                 continue;
             }
             let end = blocks.get(after).map_or(layer.changes.len(), |block| block.start);
-            len += (end - begin.start) as usize;
             all.push(Records { layer, blocks: own, start: begin.start, bytes: &[], end });
-        }
-        // Memory that is let go of is cleared again when it is taken, which takes as long as reading does.
-        if room.len() < len {
-            *room = budget::zeroed(len)?;
-        }
-        let mut rest = room.as_mut_slice();
-        for records in &mut all {
-            let (bytes, others) = std::mem::take(&mut rest).split_at_mut((records.end - records.start) as usize);
-            let offset = records.layer.changes.start() + records.start;
-            if !bytes.is_empty() {
-                records.layer.delta.read(&mut [Part { offset, bytes: &mut *bytes }], interrupt)?;
-            }
-            (records.bytes, rest) = (bytes, others);
         }
         Ok(all)
     }

@@ -1,25 +1,30 @@
-//! Tensors of a base that deltas change, as one source: each is composed as it is read.
+//! Tensors of a base that deltas change, as one source: each is composed as it is read, and nothing of it is kept.
+//!
+//! On a disk, a block is read and changed while the processor's cache has it. What is far away is asked for all together: the bytes of the base, and what
+//! each delta has for them.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
-use crate::memory::{self, ForkMutex, Origin};
+use crate::memory::{self, Origin};
 use crate::source::{Filesystem, Part, Source};
 use crate::tensor::Span;
-use crate::workers::Interrupt;
+use crate::workers::{Interrupt, in_order};
 
+use super::super::FolderPieces;
 use super::super::packed::Unpacker;
-use super::frame::Base;
-use super::overlay::Overlay;
+use super::frame;
+use super::overlay::{Layer, Overlay, Records};
 use super::patch::Patches;
 
-/// What is kept of tensors that are composed as a whole, but for the one that is read.
-const KEPT: u64 = 256 << 20;
 /// Blocks of which the records are in memory at a time: those of many deltas fit into the processor's cache.
 const AT_A_TIME: u64 = 8;
+/// So many bytes of tensors, and of what deltas have for them, are asked for together and in memory, where they are far away.
+pub(crate) const FAR_AT_A_TIME: u64 = 16 << 20;
+/// Of so many files at the same time.
+const FILES_AT_A_TIME: usize = 16;
 
 /// What deltas change in a tensor.
 #[derive(Debug)]
@@ -30,29 +35,59 @@ pub(super) enum Changes {
     Whole(Patches),
 }
 
-/// A tensor that is composed as a whole, by its number, and its bytes.
+/// The bytes of a tensor before anything changes them.
 #[derive(Debug)]
-struct Kept {
-    number: usize,
-    bytes: u64,
-    slot: Arc<Slot>,
+pub(super) enum Base {
+    /// Those of a file.
+    Run(Arc<dyn Source>, Span),
+    /// Those of the pieces of a folder, which begin there as the catalog counts them.
+    Pieces(Arc<FolderPieces>, u64),
 }
 
-type Slot = ForkMutex<Option<Arc<Vec<u8>>>>;
+impl Base {
+    /// Fills `bytes` with those from `at` on.
+    fn read(&self, at: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        match self {
+            Self::Run(file, span) => file.read(&mut [Part { offset: span.start() + at, bytes }], interrupt),
+            Self::Pieces(folder, start) => folder.read(*start, at, bytes, interrupt),
+        }
+    }
+
+    /// Whether it is on this machine.
+    fn is_near(&self) -> bool {
+        match self {
+            Self::Run(file, _) => is_near(&**file),
+            Self::Pieces(folder, _) => folder.is_near(),
+        }
+    }
+}
+
+fn is_near(file: &dyn Source) -> bool {
+    matches!(file.filesystem(), Some(Filesystem::Disk | Filesystem::Memory))
+}
 
 /// A tensor of the base, and what becomes of it.
 #[derive(Debug)]
 pub(super) struct ChangedTensor {
-    pub(super) base: Arc<dyn Source>,
-    pub(super) span: Span,
+    pub(super) base: Base,
+    /// Its bytes.
+    pub(super) len: u64,
     pub(super) changes: Changes,
     /// Where it begins in the source.
     pub(super) start: u64,
 }
 
 impl ChangedTensor {
+    fn layers(&self) -> impl Iterator<Item = (&Overlay, &Layer)> {
+        let overlay = if let Changes::Blocks(overlay) = &self.changes { Some(overlay) } else { None };
+        overlay.into_iter().flat_map(|overlay| overlay.layers.iter().map(move |layer| (overlay, layer)))
+    }
+
     fn files(&self) -> Vec<&Arc<dyn Source>> {
-        let mut files: Vec<&Arc<dyn Source>> = vec![&self.base];
+        let mut files: Vec<&Arc<dyn Source>> = Vec::new();
+        if let Base::Run(file, _) = &self.base {
+            files.push(file);
+        }
         match &self.changes {
             Changes::Blocks(overlay) => files.extend(overlay.layers.iter().map(|layer| &layer.delta)),
             Changes::Whole(patches) => files.extend(patches.layers.iter().map(|patch| &patch.file)),
@@ -60,80 +95,163 @@ impl ChangedTensor {
         files
     }
 
-    /// All bytes of a tensor that is composed as a whole.
-    fn composed(&self, patches: &Patches, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        let mut all = budget::zeroed(budget::saturating_usize(self.span.len()))?;
-        let read = |start: usize, bytes: &mut [u8]| {
-            self.base.read(&mut [Part { offset: self.span.start() + start as u64, bytes }], interrupt)
-        };
-        let base = Base { read: &read, in_parts: self.is_near() };
-        patches.compose(&mut all, base, &mut Unpacker::default(), interrupt)?;
-        Ok(all)
-    }
-
-    /// Whether the base is on this machine. What is asked for over a network is one request.
     fn is_near(&self) -> bool {
-        matches!(self.base.filesystem(), Some(Filesystem::Disk | Filesystem::Memory))
+        self.base.is_near() && self.layers().all(|(_, layer)| is_near(&*layer.delta))
     }
 
-    /// Fills `out` with bytes of a tensor of which blocks are composed.
-    fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        let read =
-            |at, bytes: &mut [u8]| self.base.read(&mut [Part { offset: self.span.start() + at, bytes }], interrupt);
-        // On a disk, a block is changed while the processor's cache has it.
-        let at_once = !self.is_near();
-        if at_once {
-            read(offset, out)?;
+    /// Fills `out` with bytes of a tensor that is composed as a whole: with all of them, mostly.
+    fn read_whole(&self, patches: &Patches, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let read = |start: usize, bytes: &mut [u8]| self.base.read(start as u64, bytes, interrupt);
+        let base = frame::Base { read: &read, in_parts: self.base.is_near() };
+        if out.len() as u64 == self.len {
+            return patches.compose(out, base, &mut Unpacker::default(), interrupt);
         }
+        let mut all = budget::zeroed(budget::saturating_usize(self.len))?;
+        patches.compose(&mut all, base, &mut Unpacker::default(), interrupt)?;
+        out.copy_from_slice(&all[offset as usize..offset as usize + out.len()]);
+        Ok(())
+    }
+
+    /// Fills `out` with bytes of a tensor of which blocks are composed, some at a time.
+    fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let (size, end) = (overlay.block_bytes(), offset + out.len() as u64);
         let (first, after) = (offset / size, end.div_ceil(size));
         let (mut whole, mut room) = (Vec::new(), Vec::new());
-        let step = if at_once { u64::MAX } else { AT_A_TIME };
-        let mut numbers = first..after.min(first.saturating_add(step));
+        let mut numbers = first..after.min(first.saturating_add(AT_A_TIME));
         while !numbers.is_empty() {
             let records = overlay.records(&numbers, &mut room, interrupt)?;
             for number in numbers.clone() {
-                let bytes = number * size..self.span.len().min((number + 1) * size);
+                let bytes = number * size..self.len.min((number + 1) * size);
                 let wanted = bytes.start.max(offset)..bytes.end.min(end);
                 let place = (wanted.start - offset) as usize..(wanted.end - offset) as usize;
                 let Some(place) = out.get_mut(place) else { continue };
-                if !at_once {
-                    read(wanted.start, place)?;
+                let is_changed = records.iter().any(|of_layer| of_layer.has(number));
+                if wanted == bytes || !is_changed {
+                    self.base.read(wanted.start, place, interrupt)?;
                 }
-                if !records.iter().any(|of_layer| of_layer.has(number)) {
-                    continue;
-                }
-                if wanted == bytes {
+                if is_changed && wanted == bytes {
                     overlay.compose(number, &records, place)?;
-                    continue;
+                } else if is_changed {
+                    // Of a block that is wanted in part, all bytes are compared.
+                    whole.resize((bytes.end - bytes.start) as usize, 0);
+                    self.base.read(bytes.start, &mut whole, interrupt)?;
+                    overlay.compose(number, &records, &mut whole)?;
+                    let from = (wanted.start - bytes.start) as usize;
+                    place.copy_from_slice(&whole[from..from + place.len()]);
                 }
-                // Of a block that is wanted in part, all bytes are compared.
-                whole.resize((bytes.end - bytes.start) as usize, 0);
-                read(bytes.start, &mut whole)?;
-                overlay.compose(number, &records, &mut whole)?;
-                let from = (wanted.start - bytes.start) as usize;
-                place.copy_from_slice(&whole[from..from + place.len()]);
             }
-            numbers = numbers.end..after.min(numbers.end.saturating_add(step));
+            numbers = numbers.end..after.min(numbers.end.saturating_add(AT_A_TIME));
         }
         Ok(())
     }
 }
 
-/// The tensors that deltas change, one after the other.
+/// Bytes of a tensor that is far away, on their way.
+struct Far<'a> {
+    tensor: &'a ChangedTensor,
+    overlay: &'a Overlay,
+    /// Whole blocks, from this one on…
+    first: u64,
+    /// … in memory of their own, where less of them is wanted: from this byte on.
+    blocks: Option<(Vec<u8>, usize)>,
+    out: &'a mut [u8],
+    records: Vec<Records<'a>>,
+    room: Vec<u8>,
+}
+
+impl<'a> Far<'a> {
+    fn new(
+        (tensor, overlay): (&'a ChangedTensor, &'a Overlay),
+        offset: u64,
+        out: &'a mut [u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self> {
+        let (size, end) = (overlay.block_bytes(), offset + out.len() as u64);
+        let numbers = offset / size..end.div_ceil(size);
+        let bytes = numbers.start * size..tensor.len.min(numbers.end * size);
+        let blocks = if bytes == (offset..end) {
+            None
+        } else {
+            Some((budget::zeroed((bytes.end - bytes.start) as usize)?, (offset - bytes.start) as usize))
+        };
+        let records = overlay.records_of(&numbers, interrupt)?;
+        let room = budget::zeroed(records.iter().map(Records::len).sum())?;
+        Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, room })
+    }
+
+    /// The bytes that are asked for.
+    fn bytes(&self) -> u64 {
+        self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.room.len() as u64
+    }
+
+    /// Composes the blocks that were read.
+    fn compose(self) -> Result<()> {
+        let Self { overlay, first, mut blocks, out, records, room, .. } = self;
+        let mut records: Vec<Records<'_>> = records; // of what is borrowed for as long as the bytes of this one
+        Records::filled(&mut records, &room);
+        let all = blocks.as_mut().map_or(&mut *out, |(blocks, _)| blocks);
+        for (number, block) in (first..).zip(all.chunks_mut(overlay.block_bytes() as usize)) {
+            overlay.compose(number, &records, block)?;
+        }
+        if let Some((blocks, from)) = blocks {
+            out.copy_from_slice(&blocks[from..from + out.len()]);
+        }
+        Ok(())
+    }
+}
+
+/// What is read together: of a file, or of a tensor in pieces.
+enum Fetch<'a, 'p> {
+    File(&'a Arc<dyn Source>, Vec<Part<'p>>),
+    Base(&'a Base, u64, &'p mut [u8]),
+}
+
+/// Reads what is far away, all of it at the same time, and composes it.
+fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
+    let mut fetches: Vec<Fetch<'_, '_>> = Vec::new();
+    let mut bases = Vec::new();
+    for Far { tensor, overlay, first, blocks, out, records, room } in &mut all {
+        let bytes = blocks.as_mut().map_or(&mut **out, |(blocks, _)| blocks);
+        let at = *first * overlay.block_bytes();
+        match &tensor.base {
+            Base::Run(file, span) => add(&mut fetches, file, Part { offset: span.start() + at, bytes }),
+            pieces @ Base::Pieces(..) => bases.push(Fetch::Base(pieces, at, bytes)),
+        }
+        for (file, part) in Records::parts(records, room) {
+            add(&mut fetches, file, part);
+        }
+    }
+    fetches.extend(bases);
+    in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), go_on| match fetch {
+        Fetch::File(file, mut parts) => {
+            parts.sort_by_key(|part| part.offset);
+            file.read(&mut parts, go_on)
+        }
+        Fetch::Base(base, at, bytes) => base.read(at, bytes, go_on),
+    })?;
+    all.into_iter().try_for_each(Far::compose)
+}
+
+fn add<'a, 'p>(fetches: &mut Vec<Fetch<'a, 'p>>, file: &'a Arc<dyn Source>, part: Part<'p>) {
+    let of_file = |fetch: &&mut Fetch<'_, '_>| matches!(fetch, Fetch::File(known, _) if Arc::ptr_eq(known, file));
+    match fetches.iter_mut().rev().find(of_file) {
+        Some(Fetch::File(_, parts)) => parts.push(part),
+        _ => fetches.push(Fetch::File(file, vec![part])),
+    }
+}
+
+/// The tensors that deltas change, one behind the other.
 #[derive(Debug)]
-pub(super) struct OverlaySource {
+pub(super) struct ChangedTensors {
     /// What stands for it in messages: the last delta.
     last: Arc<dyn Source>,
     tensors: Vec<ChangedTensor>,
-    /// Those that were composed last.
-    kept: ForkMutex<VecDeque<Kept>>,
     end: u64,
     /// Every file that something is read of.
     files: Vec<Arc<dyn Source>>,
 }
 
-impl OverlaySource {
+impl ChangedTensors {
     pub(super) fn new(last: Arc<dyn Source>, tensors: Vec<ChangedTensor>, end: u64) -> Self {
         let mut files: Vec<Arc<dyn Source>> = Vec::new();
         for tensor in &tensors {
@@ -144,59 +262,74 @@ impl OverlaySource {
                 }
             }
         }
-        Self { last, tensors, kept: ForkMutex::new(), end, files }
+        Self { last, tensors, end, files }
     }
 
-    /// Calls `work` with each tensor that has bytes of a range, its number, and the range of its own.
-    fn each(
-        &self,
+    pub(super) fn tensors(&self) -> &[ChangedTensor] {
+        &self.tensors
+    }
+
+    /// Calls `work` with each tensor that has bytes of a range, and the range of its own.
+    fn each<'a>(
+        &'a self,
         range: Range<u64>,
-        mut work: impl FnMut(&ChangedTensor, usize, Range<u64>) -> Result<()>,
+        mut work: impl FnMut(&'a ChangedTensor, Range<u64>) -> Result<()>,
     ) -> Result<()> {
-        let first = self.tensors.partition_point(|tensor| tensor.start + tensor.span.len() <= range.start);
-        for (number, tensor) in self.tensors.iter().enumerate().skip(first) {
+        let first = self.tensors.partition_point(|tensor| tensor.start + tensor.len <= range.start);
+        for tensor in self.tensors.iter().skip(first) {
             if tensor.start >= range.end {
                 break;
             }
-            let own = range.start.saturating_sub(tensor.start)..(range.end - tensor.start).min(tensor.span.len());
+            let own = range.start.saturating_sub(tensor.start)..(range.end - tensor.start).min(tensor.len);
             if !own.is_empty() {
-                work(tensor, number, own)?;
+                work(tensor, own)?;
             }
         }
         Ok(())
     }
 
-    /// A tensor that is composed as a whole, by whoever asks for it first.
-    fn whole(
-        &self,
-        number: usize,
-        tensor: &ChangedTensor,
-        patches: &Patches,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Arc<Vec<u8>>> {
-        let bytes = tensor.span.len();
-        let slot = {
-            let mut kept = self.kept.lock();
-            let known = kept.iter().position(|known| known.number == number).and_then(|at| kept.remove(at));
-            let own = known.unwrap_or_else(|| Kept { number, bytes, slot: Arc::default() });
-            while kept.iter().map(|known| known.bytes).sum::<u64>() + bytes > KEPT && kept.pop_front().is_some() {}
-            let slot = own.slot.clone();
-            kept.push_back(own);
-            slot
-        };
-        let mut all = slot.lock();
-        if let Some(all) = &*all {
-            return Ok(all.clone());
-        }
-        Ok(all.insert(Arc::new(tensor.composed(patches, interrupt)?)).clone())
+    /// The bytes of the base that a range is made of, where they are a run of a file.
+    fn each_of_base(&self, offset: u64, len: u64, mut work: impl FnMut(&dyn Source, u64, u64)) {
+        let range = offset.min(self.end)..offset.saturating_add(len).min(self.end);
+        let _ = self.each(range, |tensor, own| {
+            if let Base::Run(file, span) = &tensor.base {
+                work(&**file, span.start() + own.start, own.end - own.start);
+            }
+            Ok(())
+        });
     }
 
-    fn within(&self, offset: u64, len: u64) -> Range<u64> {
-        offset.min(self.end)..offset.saturating_add(len).min(self.end)
+    /// Reads the rows of layers that are not known, those of a file together.
+    fn read_rows<'a>(layers: impl Iterator<Item = (&'a Overlay, &'a Layer)>, interrupt: Interrupt<'_>) -> Result<()> {
+        let mut by_file: Vec<Vec<(&Overlay, &Layer)>> = Vec::new();
+        for (overlay, layer) in layers.filter(|(_, layer)| layer.blocks.get().is_none()) {
+            match by_file
+                .iter_mut()
+                .find(|of_file| of_file.iter().all(|(_, own)| Arc::ptr_eq(&own.delta, &layer.delta)))
+            {
+                Some(of_file) => of_file.push((overlay, layer)),
+                None => by_file.push(vec![(overlay, layer)]),
+            }
+        }
+        in_order(FILES_AT_A_TIME, by_file, interrupt, |mut layers, (): &mut (), go_on| {
+            layers.sort_by_key(|(_, layer)| layer.rows.start());
+            let lens = || layers.iter().map(|(_, layer)| budget::saturating_usize(layer.rows.len()));
+            let mut rows = budget::zeroed(lens().sum())?;
+            let parts = layers.iter().zip(memory::parts(&mut rows, lens()));
+            let mut parts: Vec<Part<'_>> =
+                parts.map(|((_, layer), bytes)| Part { offset: layer.rows.start(), bytes }).collect();
+            if let Some((_, layer)) = layers.first() {
+                layer.delta.read(&mut parts, go_on)?;
+            }
+            for ((overlay, layer), rows) in layers.iter().zip(memory::parts(&mut rows, lens())) {
+                layer.blocks.get_or_try_init(|| overlay.blocks_of(layer, rows).map(Box::new))?;
+            }
+            Ok(())
+        })
     }
 }
 
-impl Source for OverlaySource {
+impl Source for ChangedTensors {
     fn origin(&self) -> &Arc<Origin> {
         self.last.origin()
     }
@@ -206,26 +339,60 @@ impl Source for OverlaySource {
     }
 
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        for part in parts {
-            let range = part.offset..part.offset.saturating_add(part.bytes.len() as u64);
+        let (mut far, mut bytes_of_far) = (Vec::new(), 0);
+        for Part { offset, bytes } in parts {
+            let range = *offset..offset.saturating_add(bytes.len() as u64);
             if range.end > self.end {
                 return Err(self.origin().truncated());
             }
-            let start = part.offset;
-            self.each(range.clone(), |tensor, number, own| {
-                let place = (tensor.start + own.start - start) as usize..(tensor.start + own.end - start) as usize;
-                let out = part.bytes.get_mut(place).unwrap_or_default();
+            let (mut rest, mut at) = (&mut **bytes, *offset);
+            self.each(range, |tensor, own| {
+                // What lies between tensors belongs to none.
+                let gap = (tensor.start + own.start - at) as usize;
+                let (out, later) =
+                    std::mem::take(&mut rest).split_at_mut(gap).1.split_at_mut((own.end - own.start) as usize);
+                (rest, at) = (later, tensor.start + own.end);
                 match &tensor.changes {
-                    Changes::Blocks(overlay) => tensor.read_blocks(overlay, own.start, out, interrupt),
-                    Changes::Whole(patches) => {
-                        let all = self.whole(number, tensor, patches, interrupt)?;
-                        out.copy_from_slice(&all[own.start as usize..own.end as usize]);
-                        Ok(())
+                    Changes::Whole(patches) => return tensor.read_whole(patches, own.start, out, interrupt),
+                    Changes::Blocks(overlay) if tensor.is_near() => {
+                        return tensor.read_blocks(overlay, own.start, out, interrupt);
+                    }
+                    Changes::Blocks(overlay) => {
+                        // Where each delta changes all of it, what they have for so much is as much as may be in memory.
+                        let most = FAR_AT_A_TIME / (1 + overlay.layers.len() as u64);
+                        let size = (most / overlay.block_bytes()).max(1) * overlay.block_bytes();
+                        let (mut begin, mut rest) = (own.start, out);
+                        while begin < own.end {
+                            let end = own.end.min((begin / size + 1) * size);
+                            let (out, later) = rest.split_at_mut((end - begin) as usize);
+                            let next = Far::new((tensor, overlay), begin, out, interrupt)?;
+                            if bytes_of_far + next.bytes() > FAR_AT_A_TIME {
+                                read_far(std::mem::take(&mut far), interrupt)?;
+                                bytes_of_far = 0;
+                            }
+                            bytes_of_far += next.bytes();
+                            far.push(next);
+                            (begin, rest) = (end, later);
+                        }
                     }
                 }
+                Ok(())
             })?;
         }
-        Ok(())
+        if far.is_empty() { Ok(()) } else { read_far(far, interrupt) }
+    }
+
+    fn look_up(&self, ranges: &[Range<u64>], interrupt: Interrupt<'_>) -> Result<()> {
+        let mut layers = Vec::new();
+        for range in ranges {
+            self.each(range.clone(), |tensor, _| {
+                if !tensor.is_near() {
+                    layers.extend(tensor.layers());
+                }
+                Ok(())
+            })?;
+        }
+        Self::read_rows(layers.into_iter(), interrupt)
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -235,47 +402,37 @@ impl Source for OverlaySource {
     /// The rows of each tensor are read.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let mut faults = Vec::new();
-        for tensor in &self.tensors {
-            let Changes::Blocks(overlay) = &tensor.changes else { continue };
-            for layer in &overlay.layers {
-                match overlay.blocks(layer, interrupt) {
-                    Ok(_) => {}
-                    Err(Error::Format(fault)) => faults.push(*fault),
-                    Err(error) => return Err(error),
-                }
+        for (overlay, layer) in self.tensors.iter().flat_map(ChangedTensor::layers) {
+            match overlay.blocks(layer, interrupt) {
+                Ok(_) => {}
+                Err(Error::Format(fault)) => faults.push(*fault),
+                Err(error) => return Err(error),
             }
         }
         Ok(faults)
     }
 
     fn read_ahead(&self, offset: u64, len: u64) {
-        let _ = self.each(self.within(offset, len), |tensor, _, own| {
-            tensor.base.read_ahead(tensor.span.start() + own.start, own.end - own.start);
-            Ok(())
-        });
+        self.each_of_base(offset, len, |file, offset, len| file.read_ahead(offset, len));
     }
 
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {
         let mut all = None;
-        let _ = self.each(self.within(offset, len), |tensor, _, own| {
-            match tensor.base.is_cached(tensor.span.start() + own.start, own.end - own.start) {
-                Some(false) => all = Some(false),
-                is_cached => all = all.or(is_cached),
-            }
-            Ok(())
+        self.each_of_base(offset, len, |file, offset, len| match file.is_cached(offset, len) {
+            Some(false) => all = Some(false),
+            is_cached => all = all.or(is_cached),
         });
         all
     }
 
     fn forget(&self, offset: u64, len: u64) {
-        let _ = self.each(self.within(offset, len), |tensor, _, own| {
-            tensor.base.forget(tensor.span.start() + own.start, own.end - own.start);
-            Ok(())
-        });
+        self.each_of_base(offset, len, |file, offset, len| file.forget(offset, len));
     }
 
+    /// That of a server, where one has a part of it.
     fn filesystem(&self) -> Option<Filesystem> {
-        self.tensors.first().map_or(&self.last, |tensor| &tensor.base).filesystem()
+        let served = |file: &Arc<dyn Source>| matches!(file.filesystem(), Some(Filesystem::Server(_)));
+        self.files.iter().find(|file| served(file)).or(self.files.first()).unwrap_or(&self.last).filesystem()
     }
 
     fn mapping(&self) -> Result<&Arc<memory::Storage>, &str> {

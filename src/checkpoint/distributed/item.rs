@@ -14,17 +14,19 @@ use crate::rules::{self, Rule};
 use crate::source::{Part, Source};
 use crate::tensor::TorchDType;
 use crate::text;
-use crate::workers::{Interrupt, uninterrupted};
+use crate::workers::Interrupt;
 
 /// Where the elements of a piece are in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Located {
+pub(crate) struct Located {
     /// The first byte of the storage.
-    pub(super) storage: u64,
+    pub(crate) storage: u64,
     /// Bytes of it from there to the first element.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Strides in elements, where the elements are not in C order.
-    pub(super) strides: Option<Vec<i64>>,
+    pub(crate) strides: Option<Vec<i64>>,
+    /// How many bytes the item unpacks to, in which these are counted, if it is compressed.
+    pub(crate) unpacked: Option<u64>,
 }
 
 /// What an item beyond the end of its file is called.
@@ -36,7 +38,13 @@ pub(super) fn outside(item: &Item, file_len: u64, rule: &'static Rule) -> Diagno
 }
 
 /// Where the elements of a piece of this dtype and shape are.
-pub(super) fn locate(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
+pub(super) fn locate(
+    file: &dyn Source,
+    item: &Item,
+    dtype: TorchDType,
+    shape: &[u64],
+    interrupt: fn() -> Result<()>,
+) -> Result<Located> {
     if item.offset + item.length > file.len() {
         return Err(outside(item, file.len(), rules::DISTRIBUTED_OUTSIDE).path(file.path()).format());
     }
@@ -45,20 +53,32 @@ pub(super) fn locate(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &
         let fault = Diagnostic::new(rules::DISTRIBUTED_TRANSFORM, cause).offset(item.offset);
         return Err(fault.path(file.path()).unsupported());
     }
-    located(file, item, dtype, shape).map_err(|error| shifted(error, item.offset, file.path()))
+    located(file, item, dtype, shape, interrupt).map_err(|error| shifted(error, item.offset, file.path()))
 }
 
 /// The same in what a compressed item unpacks to. Errors count from its start.
-pub(super) fn locate_unpacked(unpacked: &dyn Source, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
+pub(super) fn locate_unpacked(
+    unpacked: &dyn Source,
+    dtype: TorchDType,
+    shape: &[u64],
+    interrupt: fn() -> Result<()>,
+) -> Result<Located> {
     let whole = Item { file: 0, offset: 0, length: unpacked.len(), transform: None };
-    located(unpacked, &whole, dtype, shape).map_err(|error| shifted(error, 0, unpacked.path()))
+    let located = located(unpacked, &whole, dtype, shape, interrupt);
+    let located = located.map_err(|error| shifted(error, 0, unpacked.path()))?;
+    Ok(Located { unpacked: Some(unpacked.len()), ..located })
 }
 
 /// The same, with errors that count from the start of the item.
-fn located(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
+fn located(
+    file: &dyn Source,
+    item: &Item,
+    dtype: TorchDType,
+    shape: &[u64],
+    interrupt: fn() -> Result<()>,
+) -> Result<Located> {
     let window = Window { file, offset: item.offset, len: item.length };
-    // The interrupt of whoever reads is asked by what it reads with.
-    let torch = torch::item(&window, &Options { interrupt: uninterrupted, ..Options::default() });
+    let torch = torch::item(&window, &Options { interrupt, ..Options::default() });
     let torch = torch.map_err(|error| match error {
         Error::Format(fault) | Error::Unsupported(fault) => {
             let cause = format!("the item is not one that torch.save wrote: {}", fault.message);
@@ -101,7 +121,7 @@ fn located(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &[u64]) -> 
     let is_dense =
         row_major(&signed).iter().zip(&strides).zip(shape).all(|((dense, stride), dim)| *dim == 1 || dense == stride);
     let (storage, start) = (item.offset + place.span.start(), strided.offset * dtype.bytes());
-    Ok(Located { storage, start, strides: (!is_dense).then_some(strides) })
+    Ok(Located { storage, start, strides: (!is_dense).then_some(strides), unpacked: None })
 }
 
 /// An error about bytes of an item, which begins at `by` in its file.

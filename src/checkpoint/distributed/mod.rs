@@ -1,11 +1,10 @@
 //! Checkpoints of `torch.distributed.checkpoint`: a folder of which `.metadata`, or each of its safetensors files, says where the pieces of tensors are.
 //!
-//! For whoever reads tensors the folder is one source, in which each tensor lies in C order ([`ComposedSource`]); what is read of it is read of the
-//! pieces that have it. Where in its item the elements of a piece are is looked up when they are first read, so that a listing reads `.metadata` alone.
+//! A tensor is a recipe of its pieces ([`FolderPieces`]), and is read as any other recipe is. Nothing is read of the folder as one file: where its table
+//! says that tensors begin is for their order alone.
 
-mod boxes;
 mod item;
-mod source;
+mod pieces;
 mod unpacked;
 mod values;
 
@@ -18,12 +17,15 @@ use crate::buffer::row_major;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::distributed::{self, Distributed, Item, RankFile};
 use crate::format::{Header, Kind, Options};
+use crate::memory::Origin;
 use crate::rules;
 use crate::source::store;
-use crate::source::{Part, Source};
+use crate::source::{Filesystem, Part, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
 use crate::text;
-use source::ComposedSource;
+use crate::workers::Interrupt;
+pub use pieces::FolderPieces;
+pub(crate) use pieces::{PiecePlace, PlacedPiece};
 
 /// Tensors begin at multiples of this in the source that they are together.
 const ALIGN: u64 = 64;
@@ -108,7 +110,7 @@ pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options
         });
     }
     let kept = check_items(&said, &path, &paths, &sources, &mut noted)?;
-    let (table, starts, end) = table(&said, &kept)?;
+    let (table, starts) = table(&said, &kept)?;
     let (values, unread) = values::read(&said, &paths, &sources, options)?;
     if unread > 0 {
         noted.note(rules::DISTRIBUTED_VALUES, |rule| {
@@ -116,18 +118,49 @@ pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options
             Diagnostic::new(rule, format!("{values} of {} are not read", said.values.len())).path(&path)
         });
     }
-    let said = Arc::new(said);
+    let pieces = Arc::new(FolderPieces::new(Arc::new(said), &starts, paths.clone(), &sources, 1, options.interrupt)?);
     let mut facts = budget::list(paths.len() + 1)?;
-    facts.push(FileFacts { path, kind: Some(kind), metadata: Some(metadata), more: More::Distributed(said.clone()) });
+    let more = More::Distributed(pieces.clone());
+    facts.push(FileFacts { path, kind: Some(kind), metadata: Some(metadata), more });
     let there = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
     facts.extend(there.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
-    let pieces = ComposedSource::new(first, said, starts, end, paths, sources.clone())?;
-    sources.insert(0, Some(Arc::new(pieces)));
+    sources.insert(0, Some(Arc::new(Folder { first, pieces })));
     Ok(Composed { sources, files: facts, table, values, noted })
 }
 
-/// The table of tensors, the number of each with the byte where it begins in their source, and the end of that.
-type Table = (TensorTable, Vec<(usize, u64)>, u64);
+/// What stands for a folder among the files: what says where the pieces are. No tensor is read of it.
+#[derive(Debug)]
+struct Folder {
+    first: Arc<dyn Source>,
+    pieces: Arc<FolderPieces>,
+}
+
+impl Source for Folder {
+    fn origin(&self) -> &Arc<Origin> {
+        self.first.origin()
+    }
+
+    fn read(&self, _: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+        let path = text::path(self.path());
+        Err(Error::Argument(format!("{path}: tensors of a distributed checkpoint are read of its other files")))
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.first.check_unchanged()
+    }
+
+    /// The item of each piece is looked up.
+    fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
+        self.pieces.faults(interrupt)
+    }
+
+    fn filesystem(&self) -> Option<Filesystem> {
+        self.first.filesystem()
+    }
+}
+
+/// The table of tensors, and the number of each with the byte where it begins as the table counts them.
+type Table = (TensorTable, Vec<(usize, u64)>);
 
 /// The table of the tensors that are kept.
 fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
@@ -136,7 +169,9 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
     let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
     for (number, tensor) in tensors() {
         let start = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
-        end = start.checked_add(said.bytes(tensor)).filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
+        // Each begins at a place of its own, by which its pieces are found.
+        let after = start.checked_add(said.bytes(tensor).max(1));
+        end = after.filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
         starts.push((number, start));
     }
     let names = tensors().map(|(_, tensor)| tensor.name.len()).sum();
@@ -155,7 +190,7 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
         let view = matches!(element, Element::Torch(_)).then_some(view);
         table.push(&TensorInfo { name: &tensor.name, element, shape, file: 0, span, view })?;
     }
-    Ok((table, starts, end))
+    Ok((table, starts))
 }
 
 /// Compares items with the files that they are in, and which tensors can be read, or say when they are read why not.

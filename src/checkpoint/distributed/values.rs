@@ -68,7 +68,7 @@ pub(super) fn read(
                 bytes[at..at + value.item.length as usize].to_vec()
             } else {
                 let most = MAX_VALUE_BYTES.min(unpacked_room);
-                let own = unpacked(source, &value.item, most, &options.interrupt);
+                let own = unpacked(&**source, &value.item, most, &options.interrupt);
                 unpacked_room -= own.as_ref().map_or(most, |own| own.len() as u64);
                 match own {
                     Ok(own) => own,

@@ -13,6 +13,8 @@ use crate::source::Part;
 use crate::tensor::Span;
 
 const BYTES: u64 = Header::BYTES as u64;
+/// What an extra field begins with: what it is, and its length.
+const FIELD: usize = 4;
 /// The fewest and the most bytes of the record that may follow the data: checksum and sizes, of 32 or 64 bits, with or without a
 /// signature.
 const DESCRIPTOR: std::ops::RangeInclusive<u64> = 12..=24;
@@ -35,7 +37,7 @@ pub(super) struct Headers {
 impl Headers {
     /// Of entries that are sorted by the place of their headers.
     pub(super) fn new(centrals: Vec<Central>, names: String, directory: u64) -> Result<Self> {
-        let bytes = centrals.iter().map(|central| header_bytes(central, directory)).sum();
+        let bytes = lengths(&centrals, directory).sum();
         Ok(Self { bytes: budget::zeroed(bytes)?, centrals, names, directory, large: None, extras: Vec::new() })
     }
 
@@ -58,8 +60,8 @@ impl Headers {
                 add(span.start(), saturating_usize(span.len()));
             }
         } else {
-            for central in centrals.iter() {
-                add(central.header_offset, header_bytes(central, *directory));
+            for (central, len) in centrals.iter().zip(lengths(centrals, *directory)) {
+                add(central.header_offset, len);
             }
         }
         Ok(parts)
@@ -101,8 +103,8 @@ impl Headers {
     /// Each entry with its header.
     fn iter(&self) -> impl Iterator<Item = (&Central, &[u8])> {
         let mut rest = self.bytes.as_slice();
-        self.centrals.iter().map(move |central| {
-            let (header, after) = rest.split_at_checked(header_bytes(central, self.directory)).unwrap_or_default();
+        self.centrals.iter().zip(lengths(&self.centrals, self.directory)).map(move |(central, len)| {
+            let (header, after) = rest.split_at_checked(len).unwrap_or_default();
             rest = after;
             (central, header)
         })
@@ -147,6 +149,25 @@ impl Headers {
 /// The bytes of the header and the name of an entry, or those up to the directory.
 fn header_bytes(central: &Central, directory: u64) -> usize {
     saturating_usize((BYTES + u64::from(central.name.len)).min(directory.saturating_sub(central.header_offset)))
+}
+
+/// The same for each of these, with what its extra fields begin with, where that is before the next entry.
+fn lengths(centrals: &[Central], directory: u64) -> impl Iterator<Item = usize> {
+    let next = centrals.iter().skip(1).map(|central| central.header_offset).chain([directory]);
+    centrals.iter().zip(next).map(move |(central, next)| {
+        let len = header_bytes(central, directory);
+        let room = next.saturating_sub(central.header_offset.saturating_add(len as u64));
+        len + FIELD.min(saturating_usize(room))
+    })
+}
+
+/// What is wrong with the padding that torch has before data, so that these are aligned: it says itself how long it is.
+fn padding_fault(field: &[u8], extra_len: u16) -> Option<String> {
+    let [b'F', b'B', low, high] = *field else { return None };
+    let said = usize::from(u16::from_le_bytes([low, high])) + FIELD;
+    (extra_len > 0 && usize::from(extra_len) != said).then(|| {
+        format!("its extra fields have {extra_len} bytes, but the padding that they are says {said}: its data would begin elsewhere")
+    })
 }
 
 /// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes are there.
@@ -201,6 +222,10 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
         return Err(refuse(rules::TORCH_ZIP_OUTSIDE, cause, name, at));
     }
     let misplaced = |fault| about(fault, name, extra_start).format();
+    let field = header.get(Header::BYTES + usize::from(name_len)..).unwrap_or_default();
+    if let Some(cause) = padding_fault(field, extra_len) {
+        return Err(misplaced(Diagnostic::new(rules::TORCH_ZIP_EXTRA, cause)));
+    }
     let mut extra = check_extra(extra).map_err(misplaced)?;
     let mut number = |field| value(&mut extra, field).map_err(misplaced);
     let (size, compressed) = (number(size)?, number(compressed)?);

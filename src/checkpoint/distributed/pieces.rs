@@ -1,0 +1,375 @@
+//! Where the pieces of the tensors of a folder are: in which files, and where in their items. That is looked up when a piece is first asked for, so that
+//! a listing reads `.metadata` alone.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use once_cell::race::OnceBox;
+
+use super::item::{self, Located};
+use super::unpacked::{Ends, is_zstd, unpacked};
+use crate::budget;
+use crate::buffer::Buffer;
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::distributed::{Distributed, Item, Tensor};
+use crate::memory::Storage;
+use crate::source::{Filesystem, Loaded, Part, Source};
+use crate::tensor::{RegionBytes, extent};
+use crate::workers::{Interrupt, in_order};
+
+/// What torch.save writes beside the elements of a tensor: an item that unpacks to more than that is no piece.
+const MAX_BESIDE: u64 = 1 << 20;
+/// An item that a server has is read as a whole if it has no more bytes: to look up first where its elements are takes a request of its own.
+const WHOLE: u64 = 8 << 20;
+/// A compressed item is unpacked as a whole, and once, if it unpacks to no more; of a longer one, both ends are looked at first.
+const UNPACKED_WHOLE: u64 = 8 << 20;
+/// So many items are looked into at a time where a server has them.
+const LOOKED_INTO: usize = 64;
+
+/// The tensors of a folder and their pieces. The files are those of an open checkpoint: once it is closed, no more pieces are looked up.
+#[derive(Debug)]
+pub struct FolderPieces {
+    declared: Arc<Distributed>,
+    /// The number of the first file in the catalog.
+    first_file: u32,
+    paths: Vec<PathBuf>,
+    files: Vec<Option<Weak<dyn Source>>>,
+    /// The tensors that are in the catalog: the number of each, where its bytes begin as the catalog counts them, and its first piece.
+    tensors: Vec<(usize, u64, usize)>,
+    located: Vec<OnceBox<Located>>,
+    /// What looking up asks, whoever it is for.
+    interrupt: fn() -> Result<()>,
+}
+
+/// A piece of a tensor.
+#[derive(Debug)]
+pub(crate) struct PlacedPiece<'a> {
+    /// Where it begins on each axis.
+    pub(crate) start: &'a [u64],
+    /// Its size on each.
+    pub(crate) size: &'a [u64],
+    /// The number of its file in the catalog.
+    pub(crate) file: u32,
+    /// The bytes of its item in the file.
+    pub(crate) item: &'a Item,
+    /// Where its elements are.
+    pub(crate) place: PiecePlace<'a>,
+}
+
+/// Where the elements of a piece are.
+#[derive(Debug)]
+pub(crate) enum PiecePlace<'a> {
+    /// There.
+    Located(&'a Located),
+    /// Somewhere in its item, which is read as a whole ([`FolderPieces::content`]): the number of the piece, and the bytes of its elements.
+    InItem(u32, u64),
+}
+
+/// A piece as `.metadata` declares it.
+struct Declared<'a> {
+    tensor: &'a Tensor,
+    start: &'a [u64],
+    size: &'a [u64],
+    item: &'a Item,
+    located: &'a OnceBox<Located>,
+}
+
+impl Declared<'_> {
+    /// The bytes of its elements.
+    fn bytes(&self) -> u64 {
+        self.size.iter().product::<u64>().saturating_mul(self.tensor.dtype.bytes())
+    }
+
+    /// The most that its item unpacks to.
+    fn most(&self) -> u64 {
+        self.bytes().saturating_add(MAX_BESIDE)
+    }
+
+    fn is_packed(&self) -> bool {
+        self.item.transform.as_deref().is_some_and(is_zstd)
+    }
+}
+
+impl FolderPieces {
+    pub(super) fn new(
+        declared: Arc<Distributed>,
+        starts: &[(usize, u64)],
+        paths: Vec<PathBuf>,
+        files: &[Option<Arc<dyn Source>>],
+        first_file: u32,
+        interrupt: fn() -> Result<()>,
+    ) -> Result<Self> {
+        let mut tensors = budget::list(starts.len())?;
+        let mut count = 0;
+        for &(number, start) in starts {
+            tensors.push((number, start, count));
+            count += declared.pieces(&declared.tensors[number]).len();
+        }
+        let mut located = budget::list(count)?;
+        located.resize_with(count, OnceBox::new);
+        let files = files.iter().map(|file| file.as_ref().map(Arc::downgrade)).collect();
+        Ok(Self { declared, first_file, paths, files, tensors, located, interrupt })
+    }
+
+    /// What `.metadata` says.
+    pub(crate) fn declared(&self) -> &Distributed {
+        &self.declared
+    }
+
+    /// The position in `tensors` of the one whose bytes begin there, as the catalog counts them.
+    fn position(&self, start: u64) -> Result<usize> {
+        let position = self.tensors.binary_search_by_key(&start, |(_, start, _)| *start);
+        position.map_err(|_| Error::Index("the folder has no such tensor".to_owned()))
+    }
+
+    /// The pieces of the tensor at a position, with their numbers.
+    fn declared_pieces(&self, position: usize) -> impl Iterator<Item = (u32, Declared<'_>)> {
+        let (number, _, first) = self.tensors[position];
+        let tensor = &self.declared.tensors[number];
+        let pieces = self.declared.pieces(tensor).zip(&self.located[first..]).zip(first as u32..);
+        pieces.map(move |(((start, size, item), located), number)| {
+            (number, Declared { tensor, start, size, item, located })
+        })
+    }
+
+    /// The pieces of the tensor whose bytes begin there, as the catalog counts them.
+    ///
+    /// # Errors
+    /// An item that is no piece, or that cannot be read; a closed checkpoint.
+    pub(crate) fn of(&self, start: u64) -> Result<Vec<PlacedPiece<'_>>> {
+        let placed = self.declared_pieces(self.position(start)?).map(|(number, piece)| {
+            let place = match piece.located.get() {
+                Some(located) => PiecePlace::Located(located),
+                None if self.is_read_whole(&piece)? => PiecePlace::InItem(number, piece.bytes()),
+                None => PiecePlace::Located(self.located(&piece)?),
+            };
+            let Declared { start, size, item, .. } = piece;
+            Ok(PlacedPiece { start, size, file: self.first_file + item.file, item, place })
+        });
+        placed.collect()
+    }
+
+    /// Looks up where the elements of these tensors are, which begin there, where that is not known and `all` is, or their items are not read as a whole:
+    /// of many items at a time, where a server has them.
+    pub(crate) fn locate(&self, starts: impl Iterator<Item = u64>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let mut pieces = Vec::new();
+        for start in starts {
+            for (_, piece) in self.declared_pieces(self.position(start)?) {
+                if piece.located.get().is_none() && (all || !self.is_read_whole(&piece)?) {
+                    budget::reserve(&mut pieces, 1)?;
+                    pieces.push(piece);
+                }
+            }
+        }
+        in_order(LOOKED_INTO, pieces, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))
+    }
+
+    /// Whether an item is read as a whole, and where its elements are is looked up then.
+    fn is_read_whole(&self, piece: &Declared<'_>) -> Result<bool> {
+        if self.declared.is_raw {
+            return Ok(false);
+        }
+        let file = match self.file(piece.item.file as usize) {
+            // Who reads it will say so; the other pieces are there.
+            Err(Error::MissingFile { .. }) => return Ok(true),
+            file => file?,
+        };
+        if piece.item.offset.checked_add(piece.item.length).is_none_or(|end| end > file.len()) {
+            return Ok(false);
+        }
+        if piece.is_packed() {
+            return Ok(piece.most() <= UNPACKED_WHOLE && piece.item.length <= UNPACKED_WHOLE);
+        }
+        let is_served = matches!(file.filesystem(), Some(Filesystem::Server(_)));
+        Ok(is_served && piece.item.transform.is_none() && piece.item.length <= WHOLE)
+    }
+
+    /// Calls `each` with the elements of a piece in C order: of the piece of this number, whose item is read of `file`, the file of the item.
+    pub(crate) fn content(
+        &self,
+        number: u32,
+        file: &dyn Source,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let position = self.tensors.partition_point(|(_, _, first)| *first <= number as usize).saturating_sub(1);
+        let piece =
+            self.tensors.get(position).and_then(|_| self.declared_pieces(position).find(|(own, _)| *own == number));
+        let (_, piece) = piece.ok_or_else(|| Error::Index("the folder has no such piece".to_owned()))?;
+        let dtype = piece.tensor.dtype;
+        let named = |error| about(error, piece.tensor);
+        let bytes = if piece.is_packed() {
+            Cow::Owned(unpacked(file, piece.item, piece.most(), interrupt).map_err(named)?)
+        } else if let Some(bytes) = file.in_memory(piece.item.offset, piece.item.length) {
+            Cow::Borrowed(bytes)
+        } else {
+            let mut bytes = budget::zeroed(budget::saturating_usize(piece.item.length))?;
+            file.read(&mut [Part { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
+            Cow::Owned(bytes)
+        };
+        let look_up = || {
+            if piece.is_packed() {
+                return item::locate_unpacked(&Ends::whole(file, &bytes), dtype, piece.size, self.interrupt)
+                    .map(Box::new);
+            }
+            let loaded = Loaded::new(file, piece.item.offset, &bytes);
+            item::locate(&loaded, piece.item, dtype, piece.size, self.interrupt).map(Box::new)
+        };
+        let located = piece.located.get_or_try_init(|| look_up().map_err(named))?;
+        let changed = || file.origin().truncated();
+        let begin = if located.unpacked.is_some() { 0 } else { piece.item.offset };
+        let first = located
+            .storage
+            .checked_sub(begin)
+            .and_then(|first| first.checked_add(located.start))
+            .ok_or_else(changed)?;
+        let of_item = bytes.get(budget::saturating_usize(first)..).ok_or_else(changed)?;
+        let Some(strides) = &located.strides else {
+            return each(of_item.get(..budget::saturating_usize(piece.bytes())).ok_or_else(changed)?);
+        };
+        let item = dtype.bytes() as i64;
+        let shape: Vec<i64> = piece.size.iter().map(|dim| *dim as i64).chain([item]).collect();
+        let strides: Vec<i64> = strides.iter().map(|stride| stride.saturating_mul(item)).chain([1]).collect();
+        let reach = extent(&shape, &strides).ok_or_else(changed)?.len;
+        let storage = Storage::of_bytes(of_item.get(..budget::saturating_usize(reach)).ok_or_else(changed)?)?;
+        let tensor = Buffer::strided_at(storage, 0, DType::UInt8, &shape, &strides)?.contiguous(interrupt)?;
+        each(tensor.bytes().unwrap_or_default())
+    }
+
+    /// Fills `out` with bytes of the tensor whose bytes begin at `start`, as the catalog counts them, from its byte `at` on: for what changes them before they
+    /// are anyone's. What has to be read as a whole, is read for each call.
+    pub(crate) fn read(&self, start: u64, at: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let position = self.position(start)?;
+        let tensor = &self.declared.tensors[self.tensors[position].0];
+        let (shape, item) = (self.declared.shape(tensor), tensor.dtype.bytes());
+        let range = at..at + out.len() as u64;
+        // Of each file, where bytes go in `out`, where they are in the file, and how many.
+        let mut runs: BTreeMap<u32, Vec<(usize, u64, usize)>> = BTreeMap::new();
+        for (number, piece) in self.declared_pieces(position) {
+            let moves = RegionBytes::of_box(shape, piece.start, piece.size, item).within(&range);
+            let rows = moves.iter().flat_map(|one| (0..one.rows).map(move |row| one.row(row)));
+            let rows =
+                rows.map(|(place, from, len)| (budget::saturating_usize(place), from, budget::saturating_usize(len)));
+            if moves.is_empty() {
+                continue;
+            }
+            let located = if piece.located.get().is_none() && self.is_read_whole(&piece)? {
+                None
+            } else {
+                Some(self.located(&piece)?)
+            };
+            if let Some(located) = located.filter(|located| located.strides.is_none() && located.unpacked.is_none()) {
+                let first = located.storage + located.start;
+                runs.entry(piece.item.file)
+                    .or_default()
+                    .extend(rows.map(|(place, from, len)| (place, first + from, len)));
+                continue;
+            }
+            let mut content = Vec::new();
+            self.content(number, &*self.file(piece.item.file as usize)?, interrupt, &mut |bytes| {
+                budget::reserve(&mut content, bytes.len())?;
+                content.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            for (place, from, len) in rows {
+                let from = budget::saturating_usize(from);
+                let (Some(to), Some(from)) = (out.get_mut(place..place + len), content.get(from..from + len)) else {
+                    return Err(Error::Index("a piece reaches outside its tensor".to_owned()));
+                };
+                to.copy_from_slice(from);
+            }
+        }
+        for (file, mut runs) in runs {
+            runs.sort_unstable();
+            let (mut rest, mut end, mut parts) = (&mut *out, 0, Vec::new());
+            for (place, offset, len) in runs {
+                let overlap = || Error::Index("pieces of a tensor overlap".to_owned());
+                let own = rest.split_off_mut(place.checked_sub(end).ok_or_else(overlap)?..).ok_or_else(overlap)?;
+                let (bytes, later) = own.split_at_mut_checked(len).ok_or_else(overlap)?;
+                (rest, end) = (later, place + len);
+                parts.push(Part { offset, bytes });
+            }
+            parts.sort_unstable_by_key(|part| part.offset);
+            self.file(file as usize)?.read(&mut parts, interrupt)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all files that are there are on this machine.
+    pub(crate) fn is_near(&self) -> bool {
+        let is_near = |file: Arc<dyn Source>| matches!(file.filesystem(), Some(Filesystem::Disk | Filesystem::Memory));
+        self.files.iter().flatten().filter_map(Weak::upgrade).all(is_near)
+    }
+
+    /// Where the elements of a piece are. It is looked up once.
+    fn located<'a>(&self, piece: &Declared<'a>) -> Result<&'a Located> {
+        let (item, dtype, size) = (piece.item, piece.tensor.dtype, piece.size);
+        let look_up = || {
+            if self.declared.is_raw {
+                return Ok(Box::new(Located { storage: item.offset, start: 0, strides: None, unpacked: None }));
+            }
+            let file = self.file(item.file as usize)?;
+            if !piece.is_packed() || item.offset + item.length > file.len() {
+                return item::locate(&*file, item, dtype, size, self.interrupt).map(Box::new);
+            }
+            let unpacked = Ends::of(&file, item, piece.most(), &self.interrupt)?;
+            item::locate_unpacked(&unpacked, dtype, size, self.interrupt).map(Box::new)
+        };
+        piece.located.get_or_try_init(|| look_up().map_err(|error| about(error, piece.tensor)))
+    }
+
+    /// The names of the tensors that have bytes of a range of a file of the catalog, in the order of the file.
+    pub(crate) fn names_at(&self, file: u32, range: std::ops::Range<u64>) -> Vec<&str> {
+        let mut names: Vec<(u64, &str)> = Vec::new();
+        for position in 0..self.tensors.len() {
+            let of_it = |item: &Item| {
+                self.first_file + item.file == file
+                    && item.offset < range.end
+                    && range.start < item.offset + item.length
+            };
+            let piece = self.declared_pieces(position).map(|(_, piece)| piece).find(|piece| of_it(piece.item));
+            names.extend(piece.map(|piece| (piece.item.offset, &*piece.tensor.name)));
+        }
+        names.sort_unstable();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    fn file(&self, number: usize) -> Result<Arc<dyn Source>> {
+        let path = || self.paths.get(number).map_or(Path::new(""), PathBuf::as_path).to_path_buf();
+        match self.files.get(number) {
+            Some(Some(file)) => file.upgrade().ok_or_else(|| Error::Closed { path: path() }),
+            _ => Err(Error::MissingFile { path: path(), near: Vec::new() }),
+        }
+    }
+
+    /// What is wrong with the items of pieces.
+    pub(crate) fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
+        let mut faults = Vec::new();
+        for position in 0..self.tensors.len() {
+            for (_, piece) in self.declared_pieces(position) {
+                interrupt()?;
+                match self.located(&piece) {
+                    Ok(_) | Err(Error::MissingFile { .. }) => {}
+                    Err(Error::Format(fault) | Error::Unsupported(fault)) => {
+                        budget::reserve(&mut faults, 1)?;
+                        faults.push(*fault);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(faults)
+    }
+}
+
+/// An error about a tensor, with its name.
+fn about(error: Error, tensor: &Tensor) -> Error {
+    match error {
+        Error::Format(fault) => Error::Format(Box::new(fault.tensor(&tensor.name))),
+        Error::Unsupported(fault) => Error::Unsupported(Box::new(fault.tensor(&tensor.name))),
+        other => other,
+    }
+}

@@ -1,0 +1,53 @@
+//! A file of which some bytes were read: for what looks into them as it would into the file.
+
+use std::sync::Arc;
+
+use super::{Part, Source};
+use crate::budget;
+use crate::error::Result;
+use crate::memory::Origin;
+use crate::workers::Interrupt;
+
+/// A file of which some bytes are in memory.
+#[derive(Debug)]
+pub(crate) struct Loaded<'a> {
+    file: &'a dyn Source,
+    start: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Loaded<'a> {
+    /// With these bytes, which begin there.
+    pub(crate) fn new(file: &'a dyn Source, start: u64, bytes: &'a [u8]) -> Self {
+        Self { file, start, bytes }
+    }
+}
+
+impl Source for Loaded<'_> {
+    fn origin(&self) -> &Arc<Origin> {
+        self.file.origin()
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn in_memory(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let from = budget::saturating_usize(offset.checked_sub(self.start)?);
+        self.bytes.get(from..from.checked_add(budget::saturating_usize(len))?)
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        for part in parts {
+            match self.in_memory(part.offset, part.bytes.len() as u64) {
+                Some(there) => part.bytes.copy_from_slice(there),
+                None => self.file.read(&mut [Part { offset: part.offset, bytes: &mut *part.bytes }], interrupt)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.file.check_unchanged()
+    }
+}
