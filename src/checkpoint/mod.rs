@@ -553,7 +553,7 @@ impl Checkpoint {
             return None;
         }
         let number = self.catalog.table.get(number).file as usize;
-        // What is in pieces is never mapped, and nobody is to be told so.
+        // What is put together has no file that the system could refuse to map.
         if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas(_) | More::Decoded) {
             return None;
         }

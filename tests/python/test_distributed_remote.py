@@ -181,7 +181,7 @@ def test_what_is_wrong_in_an_item_names_the_weight_and_the_file(folder: Path, tm
     for file in source.glob("*.distcp"):
         bytes_ = bytearray(file.read_bytes())
         at = bytes_.index(b"PK\x01\x02")  # the directory of the first item
-        bytes_[at : at + 4] = b"XXXX"
+        bytes_[at : at + 4] = bytes(4)
         (tmp_path / file.name).write_bytes(bytes_)
     with FaultServer(tmp_path) as server, pytest.raises(FormatError) as caught:
         load_weights(server.file(".metadata")).load(framework="numpy")
