@@ -159,6 +159,38 @@ fn a_piece_of_which_it_is_not_said_where_it_is() {
 }
 
 #[test]
+fn a_name_that_is_there_twice_hides_no_tensor() {
+    // One byte of a name makes it that of its neighbour, whose entry replaces the one before it, as in Python.
+    let mut folder = two_ranks();
+    let other = (String::from("v"), folder.tensors[0].1.clone(), folder.tensors[0].2.clone());
+    folder.tensors.push(other);
+    folder.files.push(("__2_0.distcp".into(), folder.files[0].1.clone()));
+    folder.files.push(("__3_0.distcp".into(), folder.files[1].1.clone()));
+    for chunk in &mut folder.tensors[1].2 {
+        let (file, ..) = chunk.item.as_mut().unwrap();
+        *file = if file.starts_with("__0") { "__2_0.distcp".into() } else { "__3_0.distcp".into() };
+    }
+    let (_kept, path) = folder.write();
+    assert_eq!(open(&path, true).unwrap().catalog().table().len(), 2);
+    let metadata = folder.metadata();
+    let names: Vec<usize> = (0..metadata.len() - 6).filter(|&at| metadata[at..at + 6] == *b"X\x01\0\0\0v").collect();
+    assert_eq!(names.len(), 3, "of the tensor, and of two items");
+    for (at, rule) in names.into_iter().zip(["unnamed-item", "doubled-item", "doubled-item"]) {
+        let mut damaged = metadata.clone();
+        damaged[at + 5] = b'w';
+        fs::write(path.join(".metadata"), &damaged).unwrap();
+        let error = open(&path, true).expect_err("refused");
+        assert_eq!(error.diagnostic().unwrap().rule.id, format!("distributed.{rule}"), "{error}");
+        let opened = open(&path, false).unwrap();
+        let found: Vec<&str> = opened.catalog().findings().iter().map(|finding| finding.rule.id).collect();
+        if rule == "doubled-item" {
+            assert!(found.contains(&"distributed.missing-item"), "{found:?}");
+            assert!(opened.get("w").is_err(), "it has two items for one place");
+        }
+    }
+}
+
+#[test]
 fn names_that_leave_the_folder() {
     for name in ["../other/__0_0.distcp", "/etc/passwd", "a/../../b", "", "C:\\x", "..", "a//b", "x\0"] {
         let mut folder = two_ranks();

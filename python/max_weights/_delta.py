@@ -177,8 +177,8 @@ def create(
     Raises:
         UnsupportedError: elements that are packed in blocks, or that only PyTorch has.
         ValueError: `path` is a file or folder of `base` or of `new`, or lies in such a folder.
-        ArgumentError: a tree is a part of a tree, or one that was renamed or converted; `rename` without tensors in
-            memory, or without a checkpoint whose names it changes.
+        ArgumentError: a tree is a part of a tree; `base` was renamed or converted; `rename` without tensors in memory,
+            or without a checkpoint whose names it changes.
 
     Example:
         >>> max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors").removed
@@ -191,6 +191,11 @@ def create(
             None if named is not None else _whole(files.enter_context(opened(one, "delta.create")))
             for one, named in zip((base, new), memory, strict=True)
         ]
+        if trees[0] is not None and trees[0]._scheme is not None:
+            raise ArgumentError(
+                "the base was renamed or converted, and a delta is opened with its files: give the checkpoint itself, "
+                "and what it is compared with by the names that these have"
+            )
         names = next(([info.name for info in infos(tree)] for tree in trees if tree is not None), None)
         if rename is not None and (
             all(tree is not None for tree in trees) or (names is None and not isinstance(rename, str))

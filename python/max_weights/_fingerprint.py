@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from max_weights._checkpoints import opened, tensors_of
 from max_weights._core import (
-    Buffer,
     WeightsNode,
     digests_of,
     fingerprint_of,
@@ -23,6 +21,7 @@ from max_weights._core import (
 from max_weights._dtype import DType
 from max_weights._fingerprint_cache import fingerprint_cache
 from max_weights._fingerprint_record import Fingerprint, TensorFingerprint
+from max_weights._memory_source import host_buffer
 from max_weights._progress import progress_of
 from max_weights._selection import selected
 from max_weights.errors import ArgumentError
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from max_weights._progress import Progress
     from max_weights._selection import Select
 
-__all__ = ["fingerprint", "of_tensor", "on_host"]
+__all__ = ["fingerprint", "of_tensor"]
 
 
 def fingerprint(
@@ -88,7 +87,7 @@ def fingerprint(
             if given:
                 raise ArgumentError(f"{option} has no effect on tensors in memory: leave it out")
         names = list(tensors) if select is None else selected(list(tensors), select)
-        return Fingerprint({name: of_tensor(tensors[name], column_blocks, digest=digests) for name in names})
+        return Fingerprint({name: of_tensor(name, tensors[name], column_blocks, digest=digests) for name in names})
     with opened(checkpoint, "fingerprint", tensors=True) as weights:
         if identity and (select is not None or weights.name):
             raise ArgumentError("identity is that of a whole checkpoint: give its root, and no select")
@@ -154,24 +153,14 @@ def _dtype(info: WeightInfo, record: _Record) -> str:
     return record[0] if info.encoding is not None else str(getattr(info.dtype, "name", info.dtype))
 
 
-def of_tensor(tensor: Any, column_blocks: int = 1, *, digest: bool = False) -> TensorFingerprint:
-    """Return the fingerprint of one tensor in memory."""
-    buffer = on_host(tensor)
+def of_tensor(name: str, tensor: Any, column_blocks: int = 1, *, digest: bool = False) -> TensorFingerprint:
+    """Return the fingerprint of one tensor in memory, of any library."""
+    buffer = host_buffer(name, tensor)
     record = fingerprint_of(buffer, column_blocks=column_blocks)
     if not digest:
         return _of_record(record, None)
-    elements = buffer.contiguous().view(DType.uint8, (buffer.nbytes,)) if buffer.num_elements else b""
+    elements = buffer.view(DType.uint8, (buffer.nbytes,)) if buffer.num_elements else b""
     return _of_record(record, None, f"sha256:{hashlib.sha256(elements).hexdigest()}", buffer.dtype.name)
-
-
-def on_host(tensor: Any) -> Buffer:
-    """Return a tensor of any library as a Buffer of the host."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
-        # A view that torch conjugates or negates as it reads: its memory holds other values.
-        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    buffer = tensor if isinstance(tensor, Buffer) else Buffer.from_dlpack(tensor)
-    return buffer if buffer.device.label == "cpu" else buffer.to("cpu")
 
 
 def _of_record(

@@ -66,4 +66,12 @@ rules! {
         "some values that are not tensors are not read";
         "there are very many of them, they are long, or something else than torch.save wrote them";
         "load them with torch, if you trust the checkpoint";
+    DISTRIBUTED_UNNAMED_ITEM "MW-PT-516" "distributed.unnamed-item" Error:
+        "an item is of a name that no tensor and no value has";
+        DAMAGED;
+        SAVE_AGAIN;
+    DISTRIBUTED_DOUBLED_ITEM "MW-PT-517" "distributed.doubled-item" Error:
+        "the file .metadata says in several ways where a piece is";
+        DAMAGED;
+        SAVE_AGAIN;
 }

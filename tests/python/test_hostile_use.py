@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -153,3 +154,25 @@ def test_a_negated_view_of_another_dtype_gets_the_values(tmp_path: Path, dtype: 
     module = holder(w=torch._neg_view(torch.zeros(3, dtype=dtype)))
     assert load_into(module, tmp_path / "n.safetensors")
     assert module.w.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("verb", [max_weights.fingerprint, max_weights.stats, lambda one: max_weights.diff(one, one)])
+@pytest.mark.parametrize("tensor", [np.ones(3, np.complex128), np.array(["text"]), np.array([None])])
+def test_a_tensor_that_no_checkpoint_can_have_is_named(verb: Callable[[object], object], tensor: object) -> None:
+    with pytest.raises(ArgumentError, match=r"tensor 'a\.b': the NumPy dtype"):
+        verb({"a.b": tensor})
+
+
+def test_a_delta_is_made_of_a_base_by_the_names_of_its_files(tmp_path: Path) -> None:
+    """One by other names would be refused only when it is opened with its base."""
+    old, new = (tmp_path / name for name in ("old.safetensors", "new.safetensors"))
+    save({"a": np.zeros(3, np.float32)}, old)
+    save({"b": np.ones(3, np.float32)}, new)
+    rename = [max_weights.conversion.ConversionRule("b", "a")]
+    back = [max_weights.conversion.ConversionRule("a", "b")]
+    delta = tmp_path / "delta.safetensors"
+    with pytest.raises(ArgumentError, match="base was renamed or converted"):
+        max_weights.delta.create(max_weights.renamed(old, back), new, delta)
+    assert not delta.exists()
+    max_weights.delta.create(old, max_weights.renamed(new, rename), delta)
+    assert load_weights([old, delta]).load()["a"].to_numpy().tolist() == [1, 1, 1]

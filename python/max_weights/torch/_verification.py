@@ -16,10 +16,11 @@ from torch import nn
 from max_weights._checkpoints import opened
 from max_weights._core import WeightsNode, fingerprint_of, shown, weights_are_held
 from max_weights._dtype import DType
-from max_weights._fingerprint import of_tensor, on_host
+from max_weights._fingerprint import of_tensor
 from max_weights._fingerprint_record import Fingerprint, said_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
+from max_weights._memory_source import host_buffer
 from max_weights._result import Finding
 from max_weights._threads import threads_of_call
 from max_weights._typing import known
@@ -214,7 +215,7 @@ class _Verification:
             tensor = slot.tensor.detach()
             plain = tensor.device.type == "cpu" and not is_distributed(tensor) and tensor.is_contiguous()
             if plain and (kind_of_weight(info) == "float" or info.dtype == dtype_of(tensor)):
-                alike.append((number, full_names[name], on_host(tensor)))
+                alike.append((number, full_names[name], host_buffer(name, tensor)))
         tensors = [tensor for _, _, tensor in alike]
         held = weights_are_held(request.node, [name for _, name, _ in alike], tensors)
         numbers = {number for (number, _, _), holds in zip(alike, held, strict=True) if holds}
@@ -234,7 +235,7 @@ class _Verification:
                 why = "it was not compared: each rank has a part of it, for which the weights are needed"
                 self.outcome.leave_out(own_name, name, why, _names(slot), unfilled=False)
                 continue
-            own = of_tensor(slot.tensor, digest=expected.digest is not None)
+            own = of_tensor(own_name, slot.tensor, digest=expected.digest is not None)
             if own.kind != expected.kind or own.shape != expected.shape:
                 message = f"it is {own.kind} {list(own.shape)}, and the weight {expected.kind} {list(expected.shape)}"
                 self._differs(own_name, name, message)
@@ -283,7 +284,7 @@ class _Verification:
 
     def _compare(self, slot: Slot, name: str, expected: Buffer) -> bool:
         """Whether a parameter is equal to its weight, of the same shape; what differs is noted."""
-        own = on_host(local(slot.tensor))
+        own = host_buffer(name, local(slot.tensor))
         if is_distributed(slot.tensor):
             expected = part_of(expected, slot.tensor)
         rows: list[range] = []
@@ -302,7 +303,7 @@ class _Verification:
 
     def _require_finite(self, slot: Slot, name: str, weight: Buffer) -> None:
         """Note values that became infinite or NaN in a parameter of less range than its weight."""
-        own = values_of(on_host(local(slot.tensor)))
+        own = values_of(host_buffer(name, local(slot.tensor)))
         if is_distributed(slot.tensor):
             weight = part_of(weight, slot.tensor)
         lost = values_of(weight).isfinite() & ~own.isfinite()
@@ -320,7 +321,7 @@ class _Verification:
         shape = tuple(own.shape)
         columns = shape[-1] if shape else 1
         is_square = len(shape) == 2 and shape[0] == shape[1] and own.dtype.size_in_bits >= 8
-        if is_square and torch.equal(row_sums(on_host(own.torch().t())), expected):
+        if is_square and torch.equal(row_sums(host_buffer(name, own.torch().t())), expected):
             return f"it is '{shown(name)}' transposed"
         counted = sum(map(len, rows))
         flat = values_of(own).reshape(-1, columns)

@@ -8,7 +8,7 @@ import torch
 
 from max_weights._core import fingerprint_of
 from max_weights._dtype import DType
-from max_weights._fingerprint import on_host
+from max_weights._memory_source import host_buffer
 from max_weights.torch._slots import local
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def may_overflow(tensor: torch.Tensor, info: WeightInfo) -> bool:
     own = dtype_of(tensor)
     if own is info.dtype or not own.is_float():
         return False
-    return not bool(values_of(on_host(local(tensor))).isfinite().all())
+    return not bool(values_of(host_buffer(info.name, local(tensor))).isfinite().all())
 
 
 def wrapped(own: Buffer, weight: Buffer) -> str | None:
@@ -93,7 +93,8 @@ def part_of(whole: Buffer, tensor: Any) -> Buffer:
     from torch.distributed.tensor import distribute_tensor
 
     shaped = whole.torch().reshape(tensor.shape)
-    return on_host(local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None)))
+    part = local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None))
+    return host_buffer("a part", part)
 
 
 def dtype_of(tensor: torch.Tensor) -> DType:

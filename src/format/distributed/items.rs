@@ -14,14 +14,24 @@ pub(super) struct Items<'a> {
     entries: Vec<Entry>,
     /// Where those of each name end, once they are sorted.
     ends: Vec<usize>,
-    /// Where the pieces begin in their tensors, one after the other.
+    /// Where the pieces begin in their tensors, sequentially.
     pub(super) offsets: Vec<u64>,
+    /// By the number of each name, whether it was asked for.
+    asked: Vec<bool>,
 }
 
 struct Entry {
     name: u32,
     offsets: Range<usize>,
     info: ObjectId,
+}
+
+/// What is said of a place.
+pub(super) enum Found {
+    Nothing,
+    Item(ObjectId),
+    /// Torch keeps one for each place, so that any of them may be the wrong one.
+    Several,
 }
 
 /// Those of one name.
@@ -51,7 +61,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Sorts them, once all are there. Of several for one place, the last is behind the others.
+    /// Sorts them, once all are there.
     pub(super) fn sort(&mut self, budget: &mut Budget) -> Result<(), Short> {
         budget.scratch(self.entries.len().saturating_mul(size_of::<Entry>()))?;
         let offsets = &self.offsets;
@@ -59,6 +69,8 @@ impl<'a> Items<'a> {
         // What each rank wrote is in the same order, and that takes hardly more than a look at each.
         self.entries.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| place(a).cmp(place(b))));
         budget.reserve(&mut self.ends, self.names.len())?;
+        budget.reserve(&mut self.asked, self.names.len())?;
+        self.asked.resize(self.names.len(), false);
         let mut end = 0;
         for entries in self.entries.chunk_by(|a, b| a.name == b.name) {
             end += entries.len();
@@ -68,7 +80,10 @@ impl<'a> Items<'a> {
     }
 
     /// Those of a name.
-    pub(super) fn of(&self, name: &str) -> OfName<'_> {
+    pub(super) fn of(&mut self, name: &str) -> OfName<'_> {
+        if let Some(asked) = self.names.get(name).and_then(|number| self.asked.get_mut(*number as usize)) {
+            *asked = true;
+        }
         let end = |number: usize| self.ends.get(number).copied().unwrap_or_default();
         let range = self.names.get(name).map(|number| {
             let number = *number as usize;
@@ -77,14 +92,26 @@ impl<'a> Items<'a> {
         let entries = range.and_then(|range| self.entries.get(range)).unwrap_or_default();
         OfName { entries, offsets: &self.offsets }
     }
+
+    /// The names that nobody asked for.
+    pub(super) fn others(&self) -> Vec<&'a str> {
+        let is_other = |(_, number): &(&&str, &u32)| self.asked.get(**number as usize) == Some(&false);
+        let mut others: Vec<&str> = self.names.iter().filter(is_other).map(|(name, _)| *name).collect();
+        others.sort_unstable();
+        others
+    }
 }
 
 impl OfName<'_> {
-    /// What is said of the piece that begins there; for what is whole, nowhere.
-    pub(super) fn at(self, place: &[u64]) -> Option<ObjectId> {
+    /// What is said of the piece that begins there; of what is whole, at no place.
+    pub(super) fn at(self, place: &[u64]) -> Found {
         let of = |entry: &Entry| self.offsets.get(entry.offsets.clone()).unwrap_or_default();
-        let behind = self.entries.partition_point(|entry| of(entry) <= place);
-        let entry = self.entries.get(behind.checked_sub(1)?)?;
-        (of(entry) == place).then_some(entry.info)
+        let first = self.entries.partition_point(|entry| of(entry) < place);
+        let mut here = self.entries.iter().skip(first).take_while(|entry| of(entry) == place);
+        match (here.next(), here.next()) {
+            (None, _) => Found::Nothing,
+            (Some(entry), None) => Found::Item(entry.info),
+            _ => Found::Several,
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use attributes::{Attributes, Class};
 pub use cover::{Cover, cover};
-use items::{Items, OfName};
+use items::{Found, Items, OfName};
 pub use of_ranks::{RankFile, is_of_rank, of_ranks};
 
 use super::pickle::{self, GlobalUse, ObjectId, PersistentIds};
@@ -192,13 +192,24 @@ impl<'a> Reader<'a, '_> {
                 self.tensor(name, *about, items.of(name), findings)?;
             }
         }
+        let cause = "storage_data has an item of this name, and state_dict_metadata does not have the name";
+        for name in items.others() {
+            note(findings, rules::DISTRIBUTED_UNNAMED_ITEM, name, cause);
+        }
         Ok(())
     }
 
     fn value(&mut self, name: &str, items: OfName<'_>, findings: &mut Diagnostics) -> Result<()> {
-        let Some(info) = items.at(&[]) else {
-            note(findings, rules::DISTRIBUTED_MISSING_ITEM, name, "storage_data does not say where the value is");
-            return Ok(());
+        let info = match items.at(&[]) {
+            Found::Item(info) => info,
+            Found::Nothing => {
+                note(findings, rules::DISTRIBUTED_MISSING_ITEM, name, "storage_data does not say where the value is");
+                return Ok(());
+            }
+            Found::Several => {
+                note(findings, rules::DISTRIBUTED_DOUBLED_ITEM, name, "storage_data has several items of the value");
+                return Ok(());
+            }
         };
         let item = self.item(info)?;
         self.budget.take(name.len())?;
@@ -287,13 +298,23 @@ impl<'a> Reader<'a, '_> {
                 dims.truncate(place);
                 continue;
             }
-            let info = items.at(offsets);
-            let Some(info) = info.or_else(|| items.at(&[]).filter(|_| chunks.len() == 1)) else {
-                let cause = format!(
-                    "storage_data does not say where chunk {number} is, which begins at {}",
-                    shown_shape(offsets)
-                );
-                return Ok(Err((rules::DISTRIBUTED_MISSING_ITEM, cause)));
+            let found = match items.at(offsets) {
+                Found::Nothing if chunks.len() == 1 => items.at(&[]),
+                found => found,
+            };
+            let begin = || shown_shape(offsets);
+            let info = match found {
+                Found::Item(info) => info,
+                Found::Nothing => {
+                    let cause =
+                        format!("storage_data does not say where chunk {number} is, which begins at {}", begin());
+                    return Ok(Err((rules::DISTRIBUTED_MISSING_ITEM, cause)));
+                }
+                Found::Several => {
+                    let cause =
+                        format!("storage_data has several items of chunk {number}, which begins at {}", begin());
+                    return Ok(Err((rules::DISTRIBUTED_DOUBLED_ITEM, cause)));
+                }
             };
             let item = self.item(info)?;
             self.budget.reserve(&mut self.found.pieces, 1)?;
