@@ -10,7 +10,7 @@ use super::wanted::Conversion;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::memory;
+use crate::memory::{self, Block};
 #[cfg(target_os = "linux")]
 use crate::source::direct;
 use crate::source::{Filesystem, Loaded, Part, Source};
@@ -149,7 +149,7 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
 pub(super) struct Scratch {
     read: Vec<u8>,
     /// What is compressed, where several short segments are read together.
-    packed: Vec<u8>,
+    packed: Option<Block>,
     pub(super) made: Made,
 }
 
@@ -479,11 +479,10 @@ impl Job<'_> {
             return file.check_unchanged();
         }
         let len = budget::saturating_usize(len);
-        if packed.len() < len {
-            budget::reserve(packed, len - packed.len())?;
-            packed.resize(len, 0);
-        }
-        let packed = &mut packed[..len];
+        // Of a kept block no page is made anew.
+        let kept = packed.take().and_then(|mut kept| (kept.as_mut_slice().len() >= len).then_some(kept));
+        let block = kept.map_or_else(|| Block::any(len), Ok)?;
+        let packed = &mut packed.insert(block).as_mut_slice()[..len];
         file.read(&mut [Part { offset, bytes: packed }], interrupt)?;
         let loaded = Loaded::new(file, offset, packed);
         let mut pieces = self.pieces;

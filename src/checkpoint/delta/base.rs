@@ -12,7 +12,7 @@ use crate::format::delta::{TensorsDigest, hash_of_name, width};
 use crate::rules;
 use crate::source::Part;
 use crate::tensor::{Element, Span, TensorInfo, View};
-use crate::workers::Interrupt;
+use crate::workers::{Interrupt, in_order};
 
 use super::super::Catalog;
 use super::identity::{Identity, hash_of_block};
@@ -20,6 +20,8 @@ use super::{Composed, Delta, Dialect, Sources};
 
 /// A base of at most so many bytes is compared as a whole when it is opened with its deltas; of a larger one, the samples that the first delta has.
 const MAX_COMPARED: u64 = 16 << 20;
+/// Tensors of a folder's pieces that are read at the same time: each waits for a server.
+const PIECES_AT_A_TIME: usize = 32;
 
 /// An error if the tensors that a delta is applied to have other names, dtypes or shapes than those that it was made from.
 pub(super) fn check_tensors(
@@ -147,14 +149,24 @@ fn read(
 ) -> Result<Vec<Vec<u8>>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let mut by_file: HashMap<usize, Vec<(usize, u64)>> = HashMap::new();
+    let mut of_pieces = Vec::new();
     for (file, span, range) in ranges {
-        let mut bytes = budget::zeroed(budget::saturating_usize(range.end - range.start))?;
+        all.push(budget::zeroed(budget::saturating_usize(range.end - range.start))?);
+        let number = all.len() - 1;
         match catalog.pieces(file as u32) {
-            Some(folder) => folder.read(span.start(), range.start, &mut bytes, interrupt)?,
-            None => by_file.entry(file).or_default().push((all.len(), span.start() + range.start)),
+            Some(folder) => of_pieces.push((number, folder, span.start(), range.start)),
+            None => by_file.entry(file).or_default().push((number, span.start() + range.start)),
         }
-        all.push(bytes);
     }
+    let mut of_pieces = of_pieces.into_iter().peekable();
+    let of_pieces: Vec<_> = all
+        .iter_mut()
+        .enumerate()
+        .filter_map(|(number, bytes)| Some((of_pieces.next_if(|(own, ..)| *own == number)?, bytes)))
+        .collect();
+    in_order(PIECES_AT_A_TIME, of_pieces, interrupt, |((_, folder, start, at), bytes), (): &mut (), cancel| {
+        folder.read(start, at, bytes, cancel)
+    })?;
     for (file, mut spans) in by_file {
         let Some(source) = sources.get(file).and_then(Option::as_ref) else { continue };
         spans.sort_unstable_by_key(|(_, start)| *start);
