@@ -9,13 +9,14 @@ use std::ops::Range;
 use super::Buffer;
 use crate::error::Result;
 use crate::memory::{Storage, no_memory};
+use crate::source::ReadCost;
 use crate::tensor::{StridedAxis, StridedSteps};
 use crate::workers::Interrupt;
 
 /// Where less than this lies between elements, it is read with them: a guarded copy takes longer for another range than for a few more bytes.
 const COPY_ACROSS: usize = 1 << 10;
-/// The same for reading ahead: a disk takes longer for another request than for a few more bytes.
-const READ_ACROSS: usize = 64 << 10;
+/// The same for reading ahead.
+const READ_ACROSS: usize = ReadCost::DISK.max_gap() as usize;
 /// Bytes that are copied under guard at a time, and the most ranges that they come from.
 const COPIED_AT_A_TIME: usize = 256 << 10;
 const RANGES_AT_A_TIME: usize = 256;

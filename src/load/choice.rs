@@ -15,7 +15,7 @@ use crate::checkpoint::{Backend, Checkpoint};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
-use crate::source::{Filesystem, Source};
+use crate::source::{Filesystem, ReadCost, Source};
 use crate::workers;
 
 /// Requests under way where bytes come from a disk…
@@ -77,8 +77,8 @@ pub struct Choice {
     pub(super) on_trial: bool,
     /// Whether a device has bytes from the disk itself.
     pub(super) cufile: bool,
-    /// Whether bytes come from a server.
-    pub(super) served: bool,
+    /// What a read costs of the server that bytes come from.
+    pub(super) served: Option<ReadCost>,
     /// Whether some of them are what deltas make of others: more is asked for than is wanted.
     pub(super) changed: bool,
     /// Why.
@@ -115,7 +115,8 @@ impl Choice {
             Some(Filesystem::Network(name) | Filesystem::Server(name)) => Some(name),
             _ => None,
         });
-        let served = files.iter().any(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
+        let served = files.iter().find(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
+        let served = served.map(|file| file.cost());
         let changed = wanted.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
         let own = memory == TensorMemory::Own || options.drop_cache;
         let cold = network.is_some() || is_cold(checkpoint, wanted);
@@ -132,7 +133,7 @@ impl Choice {
         let few = has_rings() && to_host;
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
-            (true, Some(_)) if served => many(FROM_SERVER),
+            (true, Some(_)) if served.is_some() => many(FROM_SERVER),
             (true, Some(_)) => many(FROM_NETWORK),
             (true, None) => many(FROM_DISK),
             (false, _) => threads.unwrap_or_else(workers::threads),
@@ -158,7 +159,7 @@ impl Choice {
             return chosen(backend, true, "it was asked for".to_owned());
         }
         if let Some(name) = network {
-            let reason = if served {
+            let reason = if served.is_some() {
                 format!("the files are on {name}")
             } else {
                 format!("the files are on {name}, where every page is a request")
@@ -213,10 +214,9 @@ impl Choice {
 
     /// How much is one job.
     pub(super) fn sizes(&self) -> Sizes {
-        if self.served && self.changed {
-            Sizes { read: Sizes::SERVED.converted, ..Sizes::SERVED }
-        } else if self.served {
-            Sizes::SERVED
+        if let Some(cost) = self.served {
+            let read = if self.changed { Sizes::SERVED.converted } else { Sizes::SERVED.read };
+            Sizes { read, gap: cost.max_gap(), ..Sizes::SERVED }
         } else if self.cold || self.backend == Backend::Direct {
             Sizes::COLD
         } else {

@@ -3,12 +3,11 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::source::Part;
+use crate::source::{Part, ReadCost};
 use crate::tensor::{Region, RegionBytes, axis_ranges};
 
-/// Pieces of a file that are no farther apart than this are fetched together.
-pub(super) const GAP: u64 = 64 << 10;
-
+/// Rows that are no farther apart than this are read together.
+const MAX_GAP: u64 = ReadCost::DISK.max_gap();
 /// A row of more bytes is not read as a whole.
 const LONG_ROW: usize = 1 << 20;
 
@@ -50,7 +49,7 @@ impl Cut {
         let mut end = start + reach;
         let near = |row: &usize| {
             let next = self.row_start(*row);
-            let fits = next >= end && (next - end) as u64 <= GAP && next + reach - start <= most;
+            let fits = next >= end && (next - end) as u64 <= MAX_GAP && next + reach - start <= most;
             end = next + reach;
             fits
         };
@@ -99,7 +98,7 @@ impl Cut {
         let Range { start, end } = self.reach();
         let holes = end - start - self.payload().min(end - start);
         let between = self.row().saturating_sub(end - start);
-        self.rows == 1 || self.row() > LONG_ROW || holes.max(between) as u64 > GAP
+        self.rows == 1 || self.row() > LONG_ROW || holes.max(between) as u64 > MAX_GAP
     }
 
     /// What is wanted of these rows and nothing between, of `bytes`, which begin with the first that is wanted of them, at `offset` in a source.

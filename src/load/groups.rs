@@ -61,7 +61,7 @@ impl Scratch {
             } => span.len().saturating_add(size) as usize,
             _ => 0,
         };
-        let far = if choice.served && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
+        let far = if choice.served.is_some() && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
         let (factor, item) =
             wanted.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
         Self { most, factor, items: at_once.saturating_mul(item) }

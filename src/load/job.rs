@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cut::{Cut, GAP};
+use super::cut::Cut;
 use super::inflate::Deflated;
 use super::placement::{Placement, Swap};
 use super::wanted::Conversion;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::memory::{self, Block};
 #[cfg(target_os = "linux")]
 use crate::source::direct;
-use crate::source::{Filesystem, Loaded, Part, Source};
+use crate::source::{Filesystem, Loaded, Part, ReadCost, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -32,6 +32,8 @@ pub(super) struct Sizes {
     pub(super) streamed: usize,
     /// Where as little as this lies between what is wanted of rows, it is read with them.
     pub(super) across: usize,
+    /// Pieces that are no farther apart than this are read by one job.
+    pub(super) gap: u64,
 }
 
 /// Memory that a job writes to, or its place on a device.
@@ -70,6 +72,7 @@ impl Sizes {
         written: usize::MAX,
         streamed: 8 << 20,
         across: 6 << 10,
+        gap: ReadCost::DISK.max_gap(),
     };
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way; of rows that are near each other,
     /// all pages come in any case.
@@ -201,7 +204,7 @@ impl Run {
                     job.pieces.push(piece);
                     job.staged += staged;
                 }
-                Some(job) if job.takes(file, &piece, most) && job.staged + staged <= sizes.written => {
+                Some(job) if job.takes(file, &piece, most, sizes.gap) && job.staged + staged <= sizes.written => {
                     job.extent.len = offset + len as u64 - job.extent.offset;
                     job.pieces.push(piece);
                     job.staged += staged;
@@ -338,7 +341,7 @@ impl<'a, R> Job<'a, R> {
             (None, None) => other_extent.offset < end && is_plain(self) == is_plain(other),
             (Some(last), Some(other)) if last == other => true,
             (Some(_), Some(_)) => {
-                other_extent.offset <= end + GAP
+                other_extent.offset <= end + sizes.gap
                     && other_extent.offset + other_extent.len - extent.offset <= sizes.converted as u64
             }
             _ => false,
@@ -358,13 +361,13 @@ impl<'a, R> Job<'a, R> {
     }
 
     /// Whether one more piece makes the job neither long nor full of holes.
-    fn takes(&self, file: u32, piece: &Piece<'_, R>, most: usize) -> bool {
+    fn takes(&self, file: u32, piece: &Piece<'_, R>, most: usize, gap: u64) -> bool {
         let extent = &self.extent;
         let end = extent.offset + extent.len;
         extent.file == file
             && self.deflated().is_none()
             && piece.deflated.is_none()
-            && (end..=end + GAP).contains(&piece.offset)
+            && (end..=end + gap).contains(&piece.offset)
             && piece.offset + piece.len as u64 - extent.offset <= most as u64
             && self.pieces.first().is_some_and(|other| other.is_plain() == piece.is_plain())
     }
@@ -416,7 +419,7 @@ impl Job<'_> {
             let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
             return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
         }
-        let skips = |piece: &Piece<'_>| piece.skips || file.read_across() == 0;
+        let skips = |piece: &Piece<'_>| piece.skips || file.cost().max_gap() == 0;
         let (in_place, others): (Vec<_>, Vec<_>) =
             self.pieces.into_iter().partition(|piece| skips(piece) && piece.is_of_rows());
         let lens = || others.iter().map(|piece| piece.len);

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::choice::{Choice, LoadOptions, TensorMemory};
-use super::cut::GAP;
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::Scratch;
 use super::job::{Destination, Run, Sizes};
@@ -19,6 +18,7 @@ use crate::device::{Device, PIECE};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN, DIRECT_ALIGN};
+use crate::source::ReadCost;
 
 /// From this size on, a tensor that is read past the page cache begins as far from a page in memory as in its file.
 const PAGES_FROM: usize = 1 << 20;
@@ -429,7 +429,7 @@ impl Layout {
     fn fetch(&mut self, file: u32, range: Range<u64>) {
         if let Some((last_file, last)) = self.fetched.last_mut()
             && *last_file == file
-            && range.start <= last.end.saturating_add(GAP)
+            && range.start <= last.end.saturating_add(ReadCost::DISK.max_gap())
         {
             self.bytes += range.end.saturating_sub(last.end);
             last.end = last.end.max(range.end);

@@ -8,14 +8,13 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use super::choice::{FROM_DISK, FROM_NETWORK};
-use super::cut::GAP;
 use super::job::Sizes;
 use super::placement::Transform;
 use super::wanted::{Conversion, Wanted};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{ForkMutex, Storage, available_memory};
-use crate::source::Filesystem;
+use crate::source::{Filesystem, ReadCost};
 use crate::workers::{self, in_order};
 
 /// How far beyond the tensor that was taken last bytes are fetched.
@@ -98,7 +97,7 @@ impl Prefetch {
                 && let (Some(last), Some(end)) = (jobs.last_mut(), end_of_last)
                 && last.shared
                 && last.view.is_some() == view.is_some()
-                && bytes.start <= end + GAP
+                && bytes.start <= end + ReadCost::DISK.max_gap()
                 && bytes.end <= last.bytes.start + most
             {
                 last.bytes.end = end.max(bytes.end);

@@ -67,7 +67,7 @@ pub(super) struct FileRuns<'a> {
 
 impl Runs for FileRuns<'_> {
     fn across(&self) -> usize {
-        self.source.read_across()
+        self.source.cost().max_gap() as usize
     }
 
     fn at_a_time(&self) -> usize {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+mod cost;
 #[cfg(target_os = "linux")]
 pub mod direct;
 mod file;
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use bytes::InMemory;
+pub use cost::ReadCost;
 pub use file::LocalFile;
 pub(crate) use loaded::Loaded;
 #[cfg(target_os = "linux")]
@@ -31,8 +33,6 @@ use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes that one core reads at a time.
 const READ_AT_A_TIME: usize = 4 << 20;
-/// The bytes of a gap that take no longer to read than another read does.
-const READ_ACROSS: usize = 16 << 10;
 
 /// A range of bytes that is asked for: where it begins, and what is to be filled with it.
 #[derive(Debug)]
@@ -135,9 +135,9 @@ pub trait Source: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// Where less than this lies between elements that are wanted, it is read with them: another read takes longer than a few more bytes.
-    fn read_across(&self) -> usize {
-        READ_ACROSS
+    /// What another read costs. Gaps of no more than [`ReadCost::max_gap`] are read with what is around them.
+    fn cost(&self) -> ReadCost {
+        ReadCost::PAGE_CACHE
     }
 
     /// The kind of filesystem that it is on; `None` where that is not known.

@@ -12,6 +12,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::load::ranks::Move;
 use crate::memory::Block;
+use crate::source::ReadCost;
 use crate::workers::Interrupt;
 use crate::write::run::piece;
 
@@ -21,7 +22,7 @@ const PIECE: u64 = 16 << 20;
 const SHORT: u64 = 64 << 10;
 const MANY: u64 = 16;
 /// What lies between two tensors is written with them, if it is no more than that.
-const GAP: u64 = 4 << 10;
+const MAX_GAP: u64 = ReadCost::PAGE_CACHE.max_gap();
 
 /// Bytes of a file that one rank writes at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl Pieces {
             }
             self.is_exchanged[number] = true;
             let range = together.range(number);
-            let joins = |open: &Piece| range.start - open.range.end <= GAP && range.end - open.range.start <= PIECE;
+            let joins = |open: &Piece| range.start - open.range.end <= MAX_GAP && range.end - open.range.start <= PIECE;
             if let Some(open) = open.as_mut().filter(|open| joins(open)) {
                 open.range.end = range.end;
                 open.tensors.end = at + 1;

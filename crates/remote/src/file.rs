@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, StatusCode};
 use max_weights::memory::{Fingerprint, Identity, Origin};
-use max_weights::source::{Filesystem, Part, Source, store};
+use max_weights::source::{Filesystem, Part, ReadCost, Source, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -314,7 +314,7 @@ impl Source for RemoteFile {
     }
 
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        self.read_across_gaps(parts, self.asking.gate.gap(), interrupt)
+        self.read_across_gaps(parts, self.cost().max_gap(), interrupt)
     }
 
     fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
@@ -329,8 +329,8 @@ impl Source for RemoteFile {
         Some(Filesystem::Server(self.kind))
     }
 
-    fn read_across(&self) -> usize {
-        self.asking.gate.gap() as usize
+    fn cost(&self) -> ReadCost {
+        self.asking.gate.cost()
     }
 }
 

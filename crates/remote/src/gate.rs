@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use max_weights::memory::ForkMutex;
+use max_weights::source::ReadCost;
 
 use crate::limiter::{Limiter, Pass};
 use crate::ranges::Lengths;
@@ -15,8 +16,12 @@ const LATENCY: f64 = 0.03;
 const RATE: f64 = 90e6;
 /// How much one request counts among those before it.
 const WEIGHT: f64 = 0.2;
-const LEAST_GAP: f64 = 65_536.0;
-const MOST_GAP: f64 = 1_048_576.0;
+/// Of gaps that are read with what is around them, in bytes.
+const MIN_GAP: f64 = 65_536.0;
+const MAX_GAP: f64 = 1_048_576.0;
+/// In bytes per second.
+const MIN_RATE: f64 = 1e6;
+const MAX_RATE: f64 = 1e10;
 const LEAST_REQUEST: f64 = 4_194_304.0;
 const MOST_REQUEST: f64 = 33_554_432.0;
 /// Times latency times rate, so that four fifths of the time of a request move bytes.
@@ -85,10 +90,12 @@ impl Gate {
         self.limiter.slow_down(slower, wait.map(|wait| Instant::now() + wait.min(LONGEST_WAIT)));
     }
 
-    /// The longest hole that is read with what is around it.
-    pub(crate) fn gap(&self) -> u64 {
+    /// What another request costs, within bounds: a short pause of the server is no reason to read what nobody wants.
+    pub(crate) fn cost(&self) -> ReadCost {
         let state = self.measured.lock();
-        (state.latency * state.rate).clamp(LEAST_GAP, MOST_GAP) as u64
+        let rate = state.rate.clamp(MIN_RATE, MAX_RATE);
+        let latency = (state.latency * rate).clamp(MIN_GAP, MAX_GAP) / rate;
+        ReadCost { latency: (latency * 1e9).ceil() as u64, rate: rate as u64 }
     }
 
     /// How long requests are.
@@ -106,17 +113,19 @@ mod tests {
 
     #[test]
     fn sizes_follow_what_was_measured() {
+        // To a whole KiB: latency is counted in nanoseconds.
+        let gap = |gate: &Gate| gate.cost().max_gap() >> 10 << 10;
         let gate = Gate::new(64);
-        assert_eq!((gate.gap(), gate.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));
+        assert_eq!((gap(&gate), gate.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));
         for _ in 0..60 {
             gate.ended_well(Duration::from_micros(200), 8 << 20, Duration::from_millis(10));
         }
-        assert!(gate.gap() < 200_000, "{}", gate.gap());
+        assert!(gap(&gate) < 200_000, "{}", gap(&gate));
         assert_eq!(gate.lengths(), Lengths::at_most(4 << 20), "close servers get short requests");
         for _ in 0..60 {
             gate.ended_well(Duration::from_millis(300), 8 << 20, Duration::from_millis(100));
         }
-        assert_eq!((gate.gap(), gate.lengths()), (1 << 20, Lengths { usual: 32 << 20, vary: true }));
+        assert_eq!((gap(&gate), gate.lengths()), (1 << 20, Lengths { usual: 32 << 20, vary: true }));
     }
 
     #[test]

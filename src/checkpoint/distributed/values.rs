@@ -1,4 +1,4 @@
-//! The values of a folder that are not tensors (counters, texts, settings), each of which `torch.save` wrote: read with their neighbours, and never
+//! The values of a folder that are not tensors (counters, texts, settings), each of which `torch.save` wrote: those of a file together, and never
 //! made by what their pickles name.
 
 use std::path::PathBuf;
@@ -11,15 +11,16 @@ use crate::error::{Error, Result};
 use crate::format::Options;
 use crate::format::distributed::{Distributed, Value};
 use crate::format::pickle::Leaf;
-use crate::source::{InMemory, Part, Source};
+use crate::memory;
+use crate::source::{InMemory, Loaded, Part, Source};
+use crate::workers::in_order;
 
 /// The most values that are read when a folder is opened, the longest of them, and all of them together, in their files and unpacked.
 const MAX_VALUES: usize = 20_000;
 const MAX_VALUE_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 64 << 20;
-/// Values that are no farther apart are read together, up to so many bytes.
-const READ_ACROSS: u64 = 16 << 10;
-const TOGETHER: u64 = 4 << 20;
+/// Files that are read at the same time.
+const FILES_AT_A_TIME: usize = 16;
 
 /// The values, and how many of them are not read: those that are too many or too long, and what torch.save did not write.
 pub(super) fn read(
@@ -42,33 +43,32 @@ pub(super) fn read(
     });
     order.sort_unstable_by_key(|(_, value)| (value.item.file, value.item.offset));
     let mut values: Vec<(usize, ValueFile)> = budget::list(order.len())?;
-    let (mut rest, mut unpacked_room) = (&*order, MAX_BYTES);
-    while let Some((_, first)) = rest.first() {
-        let (file, start) = (first.item.file, first.item.offset);
-        let mut end = start;
-        let is_near = |(_, value): &&(usize, &Value)| {
-            let item = &value.item;
-            let near = item.file == file
-                && item.offset <= end.max(start) + READ_ACROSS
-                && item.offset + item.length - start <= TOGETHER;
-            end = end.max(item.offset + item.length);
-            near
-        };
-        let count = rest.iter().take_while(is_near).count().max(1);
-        let (group, after) = rest.split_at(count);
-        rest = after;
+    let mut unpacked_room = MAX_BYTES;
+    let lens = |group: &[(usize, &Value)]| -> Vec<usize> {
+        group.iter().map(|(_, value)| budget::saturating_usize(value.item.length)).collect()
+    };
+    let mut groups = Vec::new();
+    for group in order.chunk_by(|(_, a), (_, b)| a.item.file == b.item.file) {
+        if let Some(source) = group.first().and_then(|(_, value)| files[value.item.file as usize].as_ref()) {
+            groups.push((source, group, budget::zeroed(lens(group).iter().sum())?));
+        }
+    }
+    let jobs = groups.iter_mut().collect();
+    in_order(FILES_AT_A_TIME, jobs, &options.interrupt, |(source, group, bytes), (): &mut (), cancel| {
+        let parts = group.iter().zip(memory::parts(bytes, lens(group)));
+        let mut parts: Vec<Part<'_>> =
+            parts.map(|((_, value), bytes)| Part { offset: value.item.offset, bytes }).collect();
+        source.read_apart(&mut parts, cancel)
+    })?;
+    for (source, group, mut bytes) in groups {
         (options.interrupt)()?;
-        let end = group.iter().map(|(_, value)| value.item.offset + value.item.length).max().unwrap_or(start);
-        let mut bytes = budget::zeroed((end - start) as usize)?;
-        let Some(source) = &files[file as usize] else { continue };
-        source.read(&mut [Part { offset: start, bytes: &mut bytes }], &options.interrupt)?;
-        for (number, value) in group {
-            let at = (value.item.offset - start) as usize;
+        for ((number, value), bytes) in group.iter().zip(memory::parts(&mut bytes, lens(group))) {
             let own = if value.item.transform.is_none() {
-                bytes[at..at + value.item.length as usize].to_vec()
+                bytes.to_vec()
             } else {
                 let most = MAX_VALUE_BYTES.min(unpacked_room);
-                let own = unpacked(&**source, &value.item, most, &options.interrupt);
+                let loaded = Loaded::new(&**source, value.item.offset, bytes);
+                let own = unpacked(&loaded, &value.item, most, &options.interrupt);
                 unpacked_room -= own.as_ref().map_or(most, |own| own.len() as u64);
                 match own {
                     Ok(own) => own,
@@ -76,7 +76,7 @@ pub(super) fn read(
                     Err(error) => return Err(error),
                 }
             };
-            let path = &paths[file as usize];
+            let path = &paths[value.item.file as usize];
             let mut torch = match torch::item(&InMemory::new(path, own), options) {
                 Ok(torch) => torch,
                 Err(Error::Format(_) | Error::Unsupported(_) | Error::Diagnostics(_)) => continue,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::{Member, Plan, Region, Sharing};
+use crate::source::ReadCost;
 use crate::tensor::covered;
 
 /// Units are no smaller than that, and no larger than four times as much, if nobody says how large they should be.
@@ -14,8 +15,8 @@ const LARGEST: u64 = 32 << 20;
 const FOR_EACH_RANK: u64 = 24;
 /// A part of this size is a unit by itself, so that its rank reads it and nothing is exchanged.
 const OWN_PART: u64 = 4 << 20;
-/// What lies between two tensors of a file is read, too, if it is no more than that.
-const GAP: u64 = 4 << 10;
+/// What lies between two tensors of a file is read, too, if it is no more than that. All ranks have the same plan, wherever each reads.
+const MAX_GAP: u64 = ReadCost::PAGE_CACHE.max_gap();
 
 /// Of a tensor that ranks need more pieces of than that, all is read.
 const RANGES: usize = 256;
@@ -208,7 +209,7 @@ impl Plan {
                 && let Source::File(file, from) = source
                 && *of == file
                 && from >= *start + *before
-                && from - (*start + *before) <= GAP
+                && from - (*start + *before) <= MAX_GAP
             {
                 *before = from + size - *start;
                 piece.at = *at + from - *start;
@@ -235,7 +236,7 @@ impl Member {
 
 /// Ranges of rows as ranges of bytes, neighbours together; `None` for all rows.
 fn joined_rows(ranges: impl Iterator<Item = Range<u64>>, rows: u64, row: u64) -> Needed {
-    let joined = covered(ranges.map(|range| range.start * row..range.end.min(rows) * row), GAP);
+    let joined = covered(ranges.map(|range| range.start * row..range.end.min(rows) * row), MAX_GAP);
     let is_all = matches!(&*joined, [all] if *all == (0..rows * row));
     (joined.len() <= RANGES && !is_all).then(|| joined.into())
 }

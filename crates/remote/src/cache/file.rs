@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use max_weights::memory::{Origin, Storage};
-use max_weights::source::{Filesystem, LocalFile, Part, Source};
+use max_weights::source::{Filesystem, LocalFile, Part, ReadCost, Source};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
@@ -275,8 +275,8 @@ impl Source for CachedFile {
         self.local().map_or_else(|| self.remote.filesystem(), Source::filesystem)
     }
 
-    fn read_across(&self) -> usize {
-        self.local().map_or_else(|| self.remote.read_across(), Source::read_across)
+    fn cost(&self) -> ReadCost {
+        self.local().map_or_else(|| self.remote.cost(), Source::cost)
     }
 
     fn read_ahead(&self, offset: u64, len: u64) {
