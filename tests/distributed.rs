@@ -175,15 +175,17 @@ fn a_name_that_is_there_twice_hides_no_tensor() {
     let metadata = folder.metadata();
     let names: Vec<usize> = (0..metadata.len() - 6).filter(|&at| metadata[at..at + 6] == *b"X\x01\0\0\0v").collect();
     assert_eq!(names.len(), 3, "of the tensor, and of two items");
-    for (at, rule) in names.into_iter().zip(["unnamed-item", "doubled-item", "doubled-item"]) {
+    for (at, rule) in
+        names.into_iter().zip(["distributed.unnamed-item", "distributed.doubled-item", "distributed.doubled-item"])
+    {
         let mut damaged = metadata.clone();
         damaged[at + 5] = b'w';
         fs::write(path.join(".metadata"), &damaged).unwrap();
         let error = open(&path, true).expect_err("refused");
-        assert_eq!(error.diagnostic().unwrap().rule.id, format!("distributed.{rule}"), "{error}");
+        assert_eq!(error.diagnostic().unwrap().rule.id, rule, "{error}");
         let opened = open(&path, false).unwrap();
         let found: Vec<&str> = opened.catalog().findings().iter().map(|finding| finding.rule.id).collect();
-        if rule == "doubled-item" {
+        if rule == "distributed.doubled-item" {
             assert!(found.contains(&"distributed.missing-item"), "{found:?}");
             assert!(opened.get("w").is_err(), "it has two items for one place");
         }

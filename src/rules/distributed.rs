@@ -6,6 +6,10 @@ const ANOTHER_SAVE: &str = "files of two saves are mixed: some ranks were stoppe
 const SAVE_AGAIN: &str = "copy the whole folder again, or save the checkpoint again; strict=False opens what is whole";
 
 rules! {
+    DISTRIBUTED_DOUBLED_ITEM "MW-PT-517" "distributed.doubled-item" Error:
+        "the file .metadata says in several ways where a piece is";
+        DAMAGED;
+        SAVE_AGAIN;
     DISTRIBUTED_HOLE "MW-PT-501" "distributed.hole" Error:
         "no piece has some elements of a tensor";
         "the piece of a rank was left out of .metadata, or the processes did not agree on how they divide the tensor";
@@ -62,16 +66,12 @@ rules! {
         "an item was put through an extension, such as compression, when it was saved";
         "FileSystemWriter was given extensions";
         "load it with torch, and save it without extensions";
-    DISTRIBUTED_VALUES "MW-PT-515" "distributed.values" Note:
-        "some values that are not tensors are not read";
-        "there are very many of them, they are long, or something else than torch.save wrote them";
-        "load them with torch, if you trust the checkpoint";
     DISTRIBUTED_UNNAMED_ITEM "MW-PT-516" "distributed.unnamed-item" Error:
         "an item is of a name that no tensor and no value has";
         DAMAGED;
         SAVE_AGAIN;
-    DISTRIBUTED_DOUBLED_ITEM "MW-PT-517" "distributed.doubled-item" Error:
-        "the file .metadata says in several ways where a piece is";
-        DAMAGED;
-        SAVE_AGAIN;
+    DISTRIBUTED_VALUES "MW-PT-515" "distributed.values" Note:
+        "some values that are not tensors are not read";
+        "there are very many of them, they are long, or something else than torch.save wrote them";
+        "load them with torch, if you trust the checkpoint";
 }
