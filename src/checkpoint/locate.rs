@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::delta::sparse;
+use crate::format::delta::dialects;
 use crate::format::distributed;
 use crate::rules;
 use crate::source::Source;
@@ -143,7 +143,7 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
 
 /// What a folder of a server that does not list is looked through for, in this order.
 pub const KNOWN_NAMES: [&str; 4] =
-    ["model.safetensors.index.json", "model.safetensors", distributed::METADATA, sparse::MANIFEST];
+    ["model.safetensors.index.json", "model.safetensors", distributed::METADATA, dialects::MANIFEST];
 
 /// The error for a folder in which none of these is served.
 pub fn not_served(folder: &Path) -> Error {

@@ -10,7 +10,7 @@ use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed};
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
-use crate::format::delta::{PREFIX, sparse};
+use crate::format::delta::{PREFIX, dialects};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::{drive, index};
 use crate::names::NameIndex;
@@ -168,7 +168,7 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
             Located::Opened(source) if name_of(source.path()).ends_with(INDEX_SUFFIX) => {
                 open_index(files, &source, options, findings)
             }
-            Located::Opened(source) if name_of(source.path()) == sparse::MANIFEST => Err(delta::alone(source.path())),
+            Located::Opened(source) if name_of(source.path()) == dialects::MANIFEST => Err(delta::alone(source.path())),
             Located::Opened(source) => read_sources(vec![source], options, findings),
             Located::Distributed(metadata) => {
                 let named = distributed::read(files.open(&metadata)?, &metadata, &options.format)?;

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use crate::budget::{self, Pace, Short, saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Result};
-use crate::format::delta::published::{self, Published};
+use crate::format::delta::dialects::{self, Form};
 use crate::format::json::{self, Skipped, Text};
 use crate::format::{Limits, Options, Parse, Progress, shown};
 use crate::names::{NameIndex, compare};
@@ -34,7 +34,7 @@ pub struct ShardIndex {
     /// The version of the weights, where the index says it.
     pub version: Option<String>,
     /// How the shards change another version, where they are no weights but a delta.
-    pub delta: Option<Published>,
+    pub delta: Option<Form>,
     /// The names of the tensors in a row, in the order of the file.
     names: String,
     entries: Vec<IndexedName>,
@@ -180,7 +180,7 @@ fn read(bytes: &[u8], takes_deltas: bool, options: &Options) -> Result<ShardInde
     }
     index.version.clone_from(&reader.words[0]);
     if reader.is_delta {
-        index.delta = Some(Published::of(reader.words)?);
+        index.delta = Some(Form::of(reader.words)?);
     }
     let twice = index.sort()?;
     if twice.is_empty() {
@@ -311,7 +311,7 @@ struct Metadata {
 }
 
 /// What the keys of a delta have, in their order; none of what is neither text nor a number.
-type Words = [Option<String>; published::KEYS.len()];
+type Words = [Option<String>; dialects::KEYS.len()];
 
 /// A text, or a number as the text of a version.
 struct Word(Option<String>);
@@ -328,7 +328,7 @@ impl<'de> Deserialize<'de> for Word {
                 Ok(Word(Some(text.to_owned())))
             }
             fn visit_u64<E>(self, number: u64) -> Result<Word, E> {
-                Ok(Word(Some(published::version_of_number(number))))
+                Ok(Word(Some(dialects::version_of_number(number))))
             }
             fn visit_i64<E>(self, _: i64) -> Result<Word, E> {
                 Ok(Word(None))
@@ -371,7 +371,7 @@ impl<'de> Deserialize<'de> for Metadata {
                         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, 0 to 2^63")]
                         let size = number.as_u64().or(whole.map(|size| size as u64));
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
-                    } else if let Some(number) = published::KEYS.iter().position(|own| *own == key) {
+                    } else if let Some(number) = dialects::KEYS.iter().position(|own| *own == key) {
                         is_delta |= key == "delta_encoding";
                         words[number] = map.next_value::<Word>()?.0;
                     } else {

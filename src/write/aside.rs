@@ -1,5 +1,6 @@
 //! What is computed before it is known where in a file it will be.
 
+use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use super::writer::Writer;
@@ -13,9 +14,12 @@ const IN_MEMORY: usize = 64 << 20;
 /// Bytes of all tensors, in the order in which threads have them.
 pub(super) struct Aside(Mutex<Spooled>);
 
-/// Where those of a tensor are, one after the other.
+/// Where those of a tensor are, one after the other, and those behind them that are not put aside yet.
 #[derive(Default)]
-pub(super) struct Pieces(Vec<(u64, usize)>);
+pub(super) struct Pieces {
+    places: Vec<(u64, usize)>,
+    pub(super) bytes: Vec<u8>,
+}
 
 impl Aside {
     pub(super) fn new() -> Self {
@@ -25,8 +29,17 @@ impl Aside {
     /// Puts the next bytes of a tensor aside.
     pub(super) fn push(&self, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
         let mut spooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pieces.0.push((spooled.len(), bytes.len()));
+        pieces.places.push((spooled.len(), bytes.len()));
         spooled.push(bytes)
+    }
+
+    /// Puts aside what a tensor gathered, if it is at least so much.
+    pub(super) fn settle(&self, pieces: &mut Pieces, least: usize) -> Result<()> {
+        if pieces.bytes.len() < least {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut pieces.bytes);
+        self.push(&bytes, pieces)
     }
 
     /// Writes those of a tensor as what `name` is in the file, each changed by `change` on the way.
@@ -35,15 +48,15 @@ impl Aside {
         pieces: &Pieces,
         writer: &Writer,
         name: &str,
-        change: impl Fn(usize, Vec<u8>) -> Vec<u8>,
+        change: impl Fn(Vec<u8>) -> Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let (mut room, mut start) = (Vec::new(), 0);
-        for (number, (at, len)) in pieces.0.iter().enumerate() {
+        for (at, len) in &pieces.places {
             interrupt()?;
             room.resize(*len, 0);
             self.0.lock().unwrap_or_else(PoisonError::into_inner).read_at(*at, &mut room)?;
-            room = change(number, room);
+            room = change(room);
             writer.write_bytes(name, start, &room, interrupt)?;
             start += room.len() as u64;
         }
@@ -54,11 +67,21 @@ impl Aside {
 impl Pieces {
     /// Takes over those that follow.
     pub(super) fn append(&mut self, others: &mut Self) {
-        self.0.append(&mut others.0);
+        self.places.append(&mut others.places);
     }
 
     /// How many bytes they have.
     pub(super) fn len(&self) -> u64 {
-        self.0.iter().map(|(_, len)| *len as u64).sum()
+        self.places.iter().map(|(_, len)| *len as u64).sum()
+    }
+}
+
+impl io::Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -295,7 +295,7 @@ fn write(
             Change::Nothing => Ok(()),
             Change::Whole(hashes) => write_whole(writer, pair, hashes, interrupt),
             Change::Part { records, .. } => {
-                aside.write(records, writer, &delta::changes_of(name), |_, bytes| bytes, interrupt)
+                aside.write(records, writer, &delta::changes_of(name), |bytes| bytes, interrupt)
             }
         })?;
         rows_of.iter().try_for_each(|(name, rows)| writer.write_bytes(name, 0, rows, interrupt))

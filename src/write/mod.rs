@@ -7,9 +7,9 @@
 mod aside;
 mod convert;
 mod delta;
+mod dialect;
 mod exchange;
 mod fold;
-mod form;
 mod gguf;
 mod gguf_set;
 mod in_folder;
@@ -19,7 +19,6 @@ mod layout;
 mod llama;
 mod metadata;
 mod output;
-mod publish;
 mod rank_writer;
 mod replacement;
 mod run;
@@ -28,7 +27,6 @@ mod save;
 mod shards;
 mod share;
 mod sink;
-mod sparse;
 mod standing;
 mod steps;
 mod task;
@@ -42,7 +40,6 @@ mod writer;
 pub use convert::{Item, check_whole, convert};
 pub use delta::{DeltaSummary, delta};
 pub use fold::{FoldInto, fold};
-pub use form::Form;
 pub use gguf::MetadataValue;
 pub use in_store::place_file;
 pub use inputs::Inputs;
@@ -64,6 +61,8 @@ pub use unfinished::{Temporary, end};
 pub use update::{Update, update};
 pub use version::Version;
 pub use writer::Writer;
+
+pub use crate::format::delta::dialects::Form;
 
 /// How files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -85,7 +85,7 @@ impl Delta {
         if let Content::Patches { patches, .. } = &self.content {
             let mut unpacker = Unpacker::default();
             for (name, patch) in patches {
-                let (changed, elements) = patch.extent(name, &mut unpacker, interrupt)?;
+                let (changed, elements) = patch.extent(&mut unpacker, interrupt)?;
                 all.push(ChangedElements { name: name.clone(), changed, elements });
             }
         }

@@ -7,13 +7,11 @@
 mod base;
 mod check;
 mod dialect;
-mod frame;
 mod identity;
 mod open;
 mod overlay;
 mod patch;
 mod source;
-mod sparse;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -27,6 +25,7 @@ use super::{Catalog, FileFacts, More};
 use crate::budget;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
+pub use crate::format::delta::dialects::Dialect;
 use crate::format::delta::{self, COLUMNS, Header, TensorsDigest};
 use crate::format::{self, Kind};
 use crate::names::NameIndex;
@@ -36,7 +35,6 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 use crate::text;
 use crate::workers::Interrupt;
 pub use check::ChangedElements;
-pub use dialect::Dialect;
 pub(super) use dialect::is_delta;
 pub(super) use open::base_and_deltas;
 use overlay::Layer;
@@ -95,7 +93,7 @@ impl Delta {
         if is_own(&metadata, &header.tensors) {
             return Self::new(source, &metadata, header.tensors).map(Some);
         }
-        dialect::of_file(source, &metadata, header.tensors)
+        dialect::of_file(source, &metadata, header)
     }
 
     /// Of a file with these metadata and tensors.
@@ -349,10 +347,10 @@ pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u6
 pub(crate) fn patches(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64])) -> Result<Option<Patches>> {
     let mut layers = Vec::new();
     for patch in deltas.iter().filter_map(|delta| delta.patch(name)) {
-        patch.check_fits(name, dtype, shape)?;
+        patch.check_fits(dtype, shape)?;
         layers.push(patch.clone());
     }
-    Ok((!layers.is_empty()).then(|| Patches { name: name.to_owned(), layers }))
+    Ok((!layers.is_empty()).then(|| Patches { layers }))
 }
 
 /// A tensor of the checkpoint that they are together.
@@ -432,7 +430,7 @@ pub(super) fn compose(
                 let cause = format!("it changed, but its elements are {} in the base", tensor.info.element);
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
-            patch.check_fits(name, dtype, tensor.info.shape)?;
+            patch.check_fits(dtype, tensor.info.shape)?;
             tensor.patches.push(patch.clone());
         }
     }
@@ -479,11 +477,11 @@ fn changed(
             _ => Base::Run(source.clone(), info.span),
         };
         end = start + len;
-        let (name, width) = (info.name.to_owned(), delta::width(dtype));
         let changes = if patches.is_empty() {
+            let (name, width) = (info.name.to_owned(), delta::width(dtype));
             Changes::Blocks(Overlay { name, len, width, layers, values: None })
         } else {
-            Changes::Whole(Patches { name, layers: patches })
+            Changes::Whole(Patches { layers: patches })
         };
         infos.push(info);
         changed.push(ChangedTensor { base, len, changes, start });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::delta::sparse::{MANIFEST, Sparse};
+use crate::format::delta::dialects::{Dialect, MANIFEST, Sparse};
 use crate::format::{Header, drive, index};
 use crate::rules;
 use crate::source::store::{self, Store};
@@ -15,7 +15,7 @@ use crate::text;
 use super::super::OpenOptions;
 use super::super::files::{Files, read_header};
 use super::super::locate::{INDEX_SUFFIX, ShardName, is_file_url, name_of};
-use super::dialect::{self, Dialect, PublishedShard};
+use super::dialect::{self, Said};
 use super::{Delta, in_order, not_one};
 
 /// The index of a published delta.
@@ -244,17 +244,27 @@ fn delta_of_folder(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Res
 /// The delta that an index is one of; none of one of weights.
 fn published(files: &Files<'_>, file: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<Delta>> {
     let index = read_index(&*file, options)?;
-    let Some(said) = &index.delta else { return Ok(None) };
-    let folder = store::parent(file.path());
-    let paths: Vec<PathBuf> = index.shards.iter().map(|shard| store::join(&folder, shard)).collect();
-    let mut shards = Vec::with_capacity(paths.len());
-    for source in files.open_each(&paths) {
+    let Some(form) = &index.delta else { return Ok(None) };
+    let shards = with_headers(files, &*file, index.shards.iter(), options)?;
+    dialect::of_files(file, &Said::Folder(form, &index), shards).map(Some)
+}
+
+/// The files of these names beside another one, and their headers.
+fn with_headers(
+    files: &Files<'_>,
+    beside: &dyn Source,
+    names: impl Iterator<Item = impl AsRef<str>>,
+    options: &OpenOptions,
+) -> Result<Vec<(Arc<dyn Source>, Header)>> {
+    let folder = store::parent(beside.path());
+    let paths: Vec<PathBuf> = names.map(|name| store::join(&folder, name.as_ref())).collect();
+    let open = |source: Result<Arc<dyn Source>>| {
         (options.format.interrupt)()?;
         let source = source?;
         let header = header_of(&*source, options)?;
-        shards.push(PublishedShard { source, header });
-    }
-    dialect::published(file.clone(), said, &index, shards).map(Some)
+        Ok((source, header))
+    };
+    files.open_each(&paths).into_iter().map(open).collect()
 }
 
 /// The delta that a manifest of prime-rl describes.
@@ -267,15 +277,8 @@ fn of_manifest(files: &Files<'_>, manifest: Arc<dyn Source>, options: &OpenOptio
     let mut json = budget::zeroed(budget::saturating_usize(len))?;
     manifest.read(&mut [Part { offset: 0, bytes: &mut json }], &options.format.interrupt)?;
     let said = Sparse::of_manifest(&json).map_err(|error| error.at_path(manifest.path()))?;
-    let tensors = match &said.file {
-        None => None,
-        Some(name) => {
-            let file = files.open(&store::join(&store::parent(manifest.path()), name))?;
-            let header = header_of(&*file, options)?;
-            Some((file, header.tensors))
-        }
-    };
-    dialect::sparse(manifest, said, tensors)
+    let patch_files = with_headers(files, &*manifest, said.file.iter(), options)?;
+    dialect::of_files(manifest, &Said::Sparse(&said), patch_files)
 }
 
 /// An error if the base says of itself that it is another version than the one that a published delta changes.

@@ -15,9 +15,8 @@ use crate::workers::{Interrupt, in_order};
 
 use super::super::FolderPieces;
 use super::super::packed::Unpacker;
-use super::frame;
 use super::overlay::{Layer, Overlay, Records};
-use super::patch::Patches;
+use super::patch::{self, Patches};
 
 /// Blocks of which the records are in memory at a time: those of many deltas fit into the processor's cache.
 const AT_A_TIME: u64 = 8;
@@ -102,7 +101,9 @@ impl ChangedTensor {
     /// Fills `out` with bytes of a tensor that is composed as a whole: with all of them, mostly.
     fn read_whole(&self, patches: &Patches, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let read = |start: usize, bytes: &mut [u8]| self.base.read(start as u64, bytes, interrupt);
-        let base = frame::Base { read: &read, in_parts: self.base.is_near() };
+        // A piece of a folder that is compressed is unpacked for each read.
+        let in_parts = matches!(&self.base, Base::Run(file, _) if is_near(&**file));
+        let base = patch::Base { read: &read, in_parts };
         if out.len() as u64 == self.len {
             return patches.compose(out, base, &mut Unpacker::default(), interrupt);
         }

@@ -5,10 +5,9 @@
 //! Tensors that are new, or of which most changed, are in `values/T`, with a row for each block as well. The metadata say from which version to which
 //! the delta leads, and have a digest of the header.
 //!
-//! Those of other libraries are [`published`] in folders, or [`sparse`].
+//! Those of other libraries are [`dialects`].
 
-pub mod published;
-pub mod sparse;
+pub mod dialects;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,298 @@
+//! Deltas as other libraries write them: a folder `weight_v000012` with what changed of each tensor as a zstd frame, and an index; or a safetensors file of
+//! TRL with the places of elements, as gaps, and their new values.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::json;
+use zstd::stream::write::Encoder;
+
+use super::aside::{Aside, Pieces};
+use super::delta::{DeltaSummary, Pair, compared};
+use super::layout::{Declared, Stored};
+use super::version::Version;
+use super::{Options, Output, Replacement, check_safetensors_name};
+use crate::delta::{BLOCK, Scratch};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::format::delta::dialects::{Checksum, Dialect, Form, Gaps, Hasher, NOTHING, names_of, narrowed, push_places};
+use crate::source::Spooled;
+use crate::source::store::is_url;
+use crate::text;
+use crate::workers::{Interrupt, in_order, threads};
+
+/// The names that trainers give the files of a folder.
+const FILE: &str = "model-00000-of-00001.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// Bytes of both versions that are read at a time, where blocks are shorter.
+const READ: usize = 256 << 10;
+/// The level of zstd that others take.
+const LEVEL: i32 = 1;
+/// What is encoded of a tensor before it is put aside.
+const AT_A_TIME: usize = 1 << 20;
+/// Of the places that are overwritten in a tensor, and of what is there then, so many bytes each are in memory, and the rest in temporary files.
+const IN_MEMORY: usize = 4 << 20;
+
+/// What changed of a tensor: tensors of the file.
+struct Changed {
+    columns: Vec<Column>,
+    checksum: Checksum,
+    elements: u64,
+}
+
+/// A tensor of the file, of one dimension.
+struct Column {
+    declared: Declared,
+    pieces: Pieces,
+    /// Whether its elements are put aside as gaps of 32 bits, of which 16 suffice.
+    is_narrowed: bool,
+}
+
+impl Column {
+    fn new(name: String, dtype: DType, len: u64, pieces: Pieces) -> Self {
+        let declared = Declared { name, stored: Stored::Plain(dtype), shape: vec![len] };
+        Self { declared, pieces, is_narrowed: false }
+    }
+}
+
+impl Form {
+    /// Writes what changed from `base` to the new version: a folder that has no index yet, or a file; `done` counts the bytes of the new version that were compared.
+    ///
+    /// Each tensor is read once. What changed waits, encoded, in memory, and beyond 64 MiB in a temporary file. The index of a folder is the last file: whoever waits
+    /// for it finds all of them.
+    ///
+    /// # Errors
+    /// A path that is one of what is read, or lies in it; tensors that are new, are no more or have another dtype or shape, for which other libraries have no
+    /// place; elements that are no whole bytes, or are too far from each other, for a file of TRL; what reading and writing say.
+    pub fn write(
+        &self,
+        base: &Version<'_>,
+        new: &Version<'_>,
+        path: &Path,
+        options: Options,
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<DeltaSummary> {
+        base.check_target(path).and_then(|()| new.check_target(path))?;
+        let is_folder = self.dialect != Dialect::Sparse;
+        let index = path.join(INDEX);
+        if !is_folder {
+            check_safetensors_name(path)?;
+        } else if is_url(path) || index.exists() {
+            let cause = if is_url(path) { "is a URL" } else { "has an index already" };
+            return Err(Error::Argument(format!("{} {cause}: give a new folder of a disk", text::path(path))));
+        }
+        let pairs = pairs(base, new)?;
+        let (all, aside): (Mutex<BTreeMap<&str, Changed>>, _) = (Mutex::default(), Aside::new());
+        in_order(threads(), pairs.iter().collect(), interrupt, |pair: &Pair<'_>, room: &mut Room, go_on| {
+            let changed = changed(pair, self, room, &aside, go_on)?;
+            done.fetch_add(pair.bytes, Ordering::Relaxed);
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(changed.map(|changed| (pair.name, changed)));
+            Ok(())
+        })?;
+        let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut columns: Vec<&Column> = all.values().flat_map(|changed| &changed.columns).collect();
+        let (path, metadata) = if is_folder {
+            std::fs::create_dir_all(path).map_err(|error| Error::io(path, "make the folder", error))?;
+            let sum = |(name, changed): (&&str, &Changed)| ((*name).to_owned(), changed.checksum.digits.clone());
+            (path.join(FILE), all.iter().map(sum).collect())
+        } else {
+            (path.to_path_buf(), self.metadata())
+        };
+        let mut pieces = Pieces::default();
+        aside.push(&[0], &mut pieces)?;
+        let nothing = Column::new(NOTHING.to_owned(), DType::UInt8, 1, pieces);
+        if columns.is_empty() && !is_folder {
+            columns.push(&nothing);
+        }
+        let mut files = Vec::new();
+        if !columns.is_empty() {
+            let declared: Vec<Declared> = columns.iter().map(|column| column.declared.clone()).collect();
+            let output = Output::Safetensors { path, metadata: Some(metadata), options };
+            files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
+                columns.iter().try_for_each(|Column { declared, pieces, is_narrowed }| {
+                    let change = |bytes: Vec<u8>| if *is_narrowed { narrowed(&bytes) } else { bytes };
+                    aside.write(pieces, writer, &declared.name, change, interrupt)
+                })
+            })?;
+        }
+        if is_folder {
+            let map: BTreeMap<&str, &str> = all.keys().map(|name| (*name, FILE)).collect();
+            let said = json!({"metadata": self.words(), "weight_map": map});
+            Replacement::of_bytes(&index, said.to_string().as_bytes(), options.sync)?.commit()?;
+            files.push(index);
+        }
+        Ok(DeltaSummary {
+            base: self.base_version.clone(),
+            target: self.version.clone(),
+            changed: all.len(),
+            unchanged: pairs.len() - all.len(),
+            elements: all.values().map(|changed| changed.elements).sum(),
+            files,
+            ..DeltaSummary::default()
+        })
+    }
+}
+
+/// The tensors of both versions, which must be the same but for their values.
+fn pairs<'a>(base: &'a Version<'a>, new: &'a Version<'a>) -> Result<Vec<Pair<'a>>> {
+    let refused = |name: &str, cause: &str| {
+        Err(Error::Argument(format!(
+            "tensor '{}' {cause}: a delta of this dialect has no place for that; write one of max-weights, or a whole version",
+            text::shown(name)
+        )))
+    };
+    let pairs = new.tensors.iter().map(|(name, new)| Pair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
+    if let Some(pair) = pairs.iter().find(|pair| pair.base.is_none()) {
+        return refused(pair.name, "is not in the base with this dtype and shape");
+    }
+    match base.tensors.keys().find(|name| !new.tensors.contains_key(&**name)) {
+        Some(name) => refused(name, "is not in the new version"),
+        None => Ok(pairs),
+    }
+}
+
+/// What a thread keeps between tensors.
+#[derive(Default)]
+struct Room {
+    old: Vec<u8>,
+    new: Vec<u8>,
+    bytes: Vec<u8>,
+    scratch: Scratch,
+}
+
+/// What changed of a tensor, of which both versions are read once; none if nothing did.
+fn changed(
+    pair: &Pair<'_>,
+    form: &Form,
+    room: &mut Room,
+    aside: &Aside,
+    interrupt: Interrupt<'_>,
+) -> Result<Option<Changed>> {
+    let Some(base) = pair.base else { return Ok(None) };
+    let dtype = pair.new.dtype;
+    let refused = |cause: String| Error::Argument(format!("tensor '{}': {cause}", text::shown(pair.name)));
+    let is_sparse = form.dialect == Dialect::Sparse;
+    let width = if is_sparse { (dtype.bits() / 8).max(1) } else { pair.width() };
+    let Room { old, new, bytes, scratch } = room;
+    let (mut elements, mut hasher) = (0, Hasher::new(form.checksum));
+    let mut changes = match form.dialect {
+        Dialect::Xor => Changes::Xor(Frame::new(pair.bytes)?),
+        Dialect::Overwrite => Changes::Overwrite([Spooled::within(IN_MEMORY), Spooled::within(IN_MEMORY)]),
+        _ => Changes::Sparse(Gaps::default(), Default::default()),
+    };
+    let block = BLOCK * width;
+    let step = block * (READ / block).max(1);
+    for start in (0..pair.bytes).step_by(step) {
+        interrupt()?;
+        let len = (pair.bytes - start).min(step as u64) as usize;
+        let old = base.piece(start, len, old, interrupt)?;
+        let new = pair.new.elements.piece(start, len, new, interrupt)?;
+        if !is_sparse {
+            hasher.update(new);
+        }
+        for (start, (old, new)) in (start..).step_by(block).zip(old.chunks(block).zip(new.chunks(block))) {
+            let (numbers, now) = compared(old, new, width, scratch)?;
+            elements += numbers.len() as u64;
+            match &mut changes {
+                Changes::Xor(frame) => {
+                    bytes.clear();
+                    bytes.extend(old.iter().zip(new).map(|(old, new)| old ^ new));
+                    frame.push(bytes, aside)?;
+                }
+                Changes::Overwrite([places, values]) => {
+                    let blocks = old.chunks(BLOCK).zip(new.chunks(BLOCK));
+                    for (first, (old, new)) in (start..).step_by(BLOCK).zip(blocks) {
+                        let (numbers, now) = compared(old, new, 1, scratch)?;
+                        bytes.clear();
+                        push_places(first, numbers, bytes).map_err(refused)?;
+                        places.push(bytes)?;
+                        values.push(now)?;
+                    }
+                }
+                Changes::Sparse(gaps, [places, values]) => {
+                    gaps.push(start / width as u64, numbers, &mut places.bytes).map_err(refused)?;
+                    values.bytes.extend_from_slice(now);
+                    aside.settle(places, AT_A_TIME)?;
+                    aside.settle(values, AT_A_TIME)?;
+                }
+            }
+        }
+    }
+    pair.check_unchanged()?;
+    if elements == 0 {
+        return Ok(None);
+    }
+    if is_sparse && !dtype.bits().is_multiple_of(8) {
+        let cause =
+            format!("it changed, and elements of {dtype} have no place in a sparse delta; take another dialect");
+        return Err(refused(cause));
+    }
+    let columns = match changes {
+        Changes::Xor(frame) => vec![frame.finish(pair.name, aside)?],
+        Changes::Overwrite([places, values]) => {
+            let too_many = |_| refused("more bytes changed than overwrite can count; take xor".to_owned());
+            let count = u32::try_from(values.len()).map_err(too_many)?.to_le_bytes();
+            let mut frame = Frame::new(count.len() as u64 + places.len() + values.len())?;
+            frame.push(&count, aside)?;
+            for spooled in [places, values] {
+                for at in (0..spooled.len()).step_by(READ) {
+                    interrupt()?;
+                    bytes.resize((spooled.len() - at).min(READ as u64) as usize, 0);
+                    spooled.read_at(at, bytes)?;
+                    frame.push(bytes, aside)?;
+                }
+            }
+            vec![frame.finish(pair.name, aside)?]
+        }
+        Changes::Sparse(gaps, pieces) => {
+            let ([of_places, of_values], [mut places, mut values]) = (names_of(pair.name), pieces);
+            aside.settle(&mut places, 0)?;
+            aside.settle(&mut values, 0)?;
+            let mut places = Column::new(of_places, gaps.dtype(), elements, places);
+            places.is_narrowed = gaps.dtype() == DType::UInt16;
+            vec![places, Column::new(of_values, dtype, elements, values)]
+        }
+    };
+    Ok(Some(Changed { columns, checksum: hasher.finish(), elements }))
+}
+
+/// What changed of a tensor, as it is encoded.
+enum Changes {
+    Xor(Frame),
+    /// Places and values of bytes: how many there are comes before them in a frame.
+    Overwrite([Spooled; 2]),
+    /// Places and values of elements.
+    Sparse(Gaps, [Pieces; 2]),
+}
+
+/// A frame of zstd on its way aside.
+struct Frame(Encoder<'static, Pieces>);
+
+impl Frame {
+    /// One that says how much it unpacks to, as readers want it that make room for it before.
+    fn new(len: u64) -> Result<Self> {
+        let mut encoder = Encoder::new(Pieces::default(), LEVEL).map_err(not_compressed)?;
+        encoder.set_pledged_src_size(Some(len)).map_err(not_compressed)?;
+        Ok(Self(encoder))
+    }
+
+    fn push(&mut self, bytes: &[u8], aside: &Aside) -> Result<()> {
+        self.0.write_all(bytes).map_err(not_compressed)?;
+        aside.settle(self.0.get_mut(), AT_A_TIME)
+    }
+
+    fn finish(self, name: &str, aside: &Aside) -> Result<Column> {
+        let mut pieces = self.0.finish().map_err(not_compressed)?;
+        aside.settle(&mut pieces, 0)?;
+        Ok(Column::new(name.to_owned(), DType::UInt8, pieces.len(), pieces))
+    }
+}
+
+fn not_compressed(error: io::Error) -> Error {
+    Error::io(Path::new("what changed"), "compress", error)
+}
