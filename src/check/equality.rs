@@ -8,10 +8,10 @@ use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::load::{Placement, Scan};
+use crate::load::{Placement, Scan, scan_threads};
 use crate::memory::FileMappings;
 use crate::tensor::Element;
-use crate::workers::{self, Interrupt, in_order};
+use crate::workers::{Interrupt, in_order};
 
 /// Bytes that are read at a time: they are converted and compared while they are in the caches.
 const PART: usize = 128 << 10;
@@ -51,9 +51,9 @@ pub fn hold(
     for at in large {
         one(at, threads != Some(1), interrupt)?;
     }
-    in_order(threads.unwrap_or_else(workers::threads), small, interrupt, |at, (): &mut (), go_on| {
-        one(at, false, go_on)
-    })?;
+    let numbers: Vec<usize> = small.iter().map(|&at| pairs[at].0).collect();
+    let threads = scan_threads(checkpoint, &numbers, threads, interrupt)?;
+    in_order(threads, small, interrupt, |at, (): &mut (), go_on| one(at, false, go_on))?;
     Ok(held.into_iter().map(AtomicBool::into_inner).collect())
 }
 

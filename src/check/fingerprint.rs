@@ -9,9 +9,9 @@ use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fingerprint::{Kind, Sums, of_columns, of_row, plus};
-use crate::load::Scan;
+use crate::load::{Scan, scan_threads};
 use crate::tensor::Element;
-use crate::workers::{self, Interrupt, in_order};
+use crate::workers::{Interrupt, in_order};
 
 /// Bytes that are read at a time.
 const PART: usize = 256 << 10;
@@ -251,9 +251,9 @@ pub fn fingerprints(
     for weight in large {
         one(weight, threads != Some(1), &mut Vec::new(), interrupt)?;
     }
-    in_order(threads.unwrap_or_else(workers::threads), small, interrupt, |weight, read: &mut Vec<u8>, go_on| {
-        one(weight, false, read, go_on)
-    })?;
+    let numbers: Vec<usize> = small.iter().map(|(_, number)| *number).collect();
+    let threads = scan_threads(checkpoint, &numbers, threads, interrupt)?;
+    in_order(threads, small, interrupt, |weight, read: &mut Vec<u8>, go_on| one(weight, false, read, go_on))?;
     Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
 }
 

@@ -64,15 +64,23 @@ impl<'a> Files<'a> {
     }
 
     /// Opens URLs of files at the same time that will be asked for one by one. What is wrong with one is said when it is asked for.
-    pub(super) fn open_ahead(&self, paths: &[PathBuf]) {
+    ///
+    /// # Errors
+    /// Ctrl-C, which is not said again.
+    pub(super) fn open_ahead(&self, paths: &[PathBuf]) -> Result<()> {
         let urls: Vec<PathBuf> =
             paths.iter().filter(|path| store::is_url(path) && is_file_url(path)).cloned().collect();
         if urls.len() > 1 {
             let opened = self.open_each(&urls);
-            self.ahead
-                .borrow_mut()
-                .extend(urls.into_iter().zip(opened).filter_map(|(url, file)| Some((url, file.ok()?))));
+            for (url, file) in urls.into_iter().zip(opened) {
+                match file {
+                    Ok(file) => _ = self.ahead.borrow_mut().insert(url, file),
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(_) => {}
+                }
+            }
         }
+        Ok(())
     }
 
     /// Opens the files of a set, and has the first bytes of all fetched at the same time.

@@ -36,7 +36,7 @@ pub use hub::{ModelCache, find_in_cache};
 pub use locate::{KNOWN_NAMES, ShardName, not_served};
 pub use near_paths::with_near_paths;
 pub use objects::FileObject;
-pub(crate) use packed::Unpacker;
+pub(crate) use packed::{STEP, Unpacker, unpacking_bytes};
 pub use shards::{IndexedShard, compare_with_index};
 pub use tree::{Tree, TreeLimits, TreeLine};
 

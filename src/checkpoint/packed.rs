@@ -19,6 +19,15 @@ const PART: usize = 128 << 10;
 /// How far back what follows may refer, as a power of two: 32 MiB, memory that is taken beside what is kept. zstd takes 8 MiB at most, unless it is told
 /// otherwise.
 const WINDOW_LOG: u32 = 25;
+/// How far it does where nobody asked for more.
+const WINDOW: usize = 8 << 20;
+/// What is unpacked in one step at most.
+pub(crate) const STEP: usize = 1 << 20;
+
+/// What unpacking takes on a thread, beside what it unpacks to: what is read, the window, and a step or two.
+pub(crate) fn unpacking_bytes(is_served: bool) -> usize {
+    (if is_served { READ_OF_SERVER } else { READ }) + WINDOW + 2 * STEP
+}
 
 /// Unpacks a range of a file, from its start to its end.
 #[derive(Default)]

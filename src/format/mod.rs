@@ -28,7 +28,7 @@ pub use sniff::{Kind, SNIFF_BYTES, is_text, sniff};
 use crate::error::{Diagnostic, Diagnostics, Error, MAX_FINDINGS, Policy, Result};
 use crate::tensor::TensorTable;
 pub(crate) use crate::text::{shape as shown_shape, shown};
-use crate::workers::uninterrupted;
+use crate::workers::stopped_here;
 
 /// The longest header that is read: the limit of the safetensors format itself.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -79,7 +79,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { policy: Policy::Strict, limits: Limits::default(), interrupt: uninterrupted }
+        Self { policy: Policy::Strict, limits: Limits::default(), interrupt: stopped_here }
     }
 }
 

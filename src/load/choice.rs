@@ -212,6 +212,14 @@ impl Choice {
         }
     }
 
+    /// Half as many threads, each of which has memory of its own for what it reads; false if there is only one.
+    pub(super) fn halve_threads(&mut self) -> bool {
+        let are_several = self.threads > 1;
+        self.threads = self.threads.div_ceil(2);
+        self.direct_threads = self.direct_threads.min(self.threads);
+        are_several
+    }
+
     /// How much is one job.
     pub(super) fn sizes(&self) -> Sizes {
         if let Some(cost) = self.served {

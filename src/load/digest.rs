@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::placement::Placement;
-use super::{READ_AT_A_TIME, Scan, tensor};
+use super::{READ_AT_A_TIME, Scan, scan_threads, tensor};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
 use crate::memory::{Block, no_memory};
 use crate::rules;
 use crate::source::Part;
-use crate::workers::{self, Interrupt, in_order};
+use crate::workers::{Interrupt, in_order};
 
 /// What a digest begins with.
 const ALGORITHM: &str = "sha256:";
@@ -36,29 +36,24 @@ pub fn digests(
         let info = checkpoint.catalog().table().get(number);
         (info.file, info.span.start())
     });
-    checkpoint.look_up(numbers.iter().copied(), false, interrupt)?;
+    let threads = scan_threads(checkpoint, numbers, threads, interrupt)?;
     let found: Mutex<BTreeMap<usize, String>> = Mutex::default();
-    in_order(
-        threads.unwrap_or_else(workers::threads),
-        order,
-        interrupt,
-        |(position, number), read: &mut Vec<u8>, go_on| {
-            let (digest, bytes) = if let Some(scan) = Scan::of_weight(checkpoint, number)? {
-                let mut hash = Sha256::new();
-                scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
-                    hash.update(bytes);
-                    Ok(())
-                })?;
-                (text(hash), scan.bytes())
-            } else {
-                let tensor = checkpoint.tensor(number)?;
-                (digest(&tensor, read, go_on)?, tensor.size() as u64)
-            };
-            found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
-            done.fetch_add(bytes, Ordering::Relaxed);
-            Ok(())
-        },
-    )?;
+    in_order(threads, order, interrupt, |(position, number), read: &mut Vec<u8>, go_on| {
+        let (digest, bytes) = if let Some(scan) = Scan::of_weight(checkpoint, number)? {
+            let mut hash = Sha256::new();
+            scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
+                hash.update(bytes);
+                Ok(())
+            })?;
+            (text(hash), scan.bytes())
+        } else {
+            let tensor = checkpoint.tensor(number)?;
+            (digest(&tensor, read, go_on)?, tensor.size() as u64)
+        };
+        found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
+        done.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    })?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
 }
 

@@ -7,7 +7,7 @@ use super::device_place::DEVICE_ALIGN;
 use super::recipe::Recipe;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use super::{Codec, Inflate, Segment, Transform};
-use crate::checkpoint::{Backend, FAR_AT_A_TIME};
+use crate::checkpoint::{Backend, FAR_AT_A_TIME, unpacking_bytes};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, block_bytes};
@@ -30,7 +30,7 @@ pub(super) struct Scratch {
     most: usize,
     /// What is needed for each of them.
     factor: usize,
-    /// What all threads have of items that are read, or unpacked, as a whole, or of what deltas change, at most.
+    /// What all threads have of items that are read as a whole, to unpack others, or of what deltas change, at most.
     items: usize,
 }
 
@@ -54,11 +54,12 @@ impl Scratch {
         let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
         let most = at_once.saturating_mul(choice.sizes().converted);
         let item = |one: &Wanted| match one.placement.segment {
-            Segment {
-                span,
-                transform: Transform { inflate: Some(Inflate { codec: Codec::Item(_), size, .. }), .. },
-                ..
-            } => span.len().saturating_add(size) as usize,
+            Segment { span, transform: Transform { inflate: Some(inflate), .. }, .. } => match inflate.codec {
+                Codec::Item(_) => span.len().saturating_add(inflate.size) as usize,
+                Codec::Deltas => span.len() as usize,
+                Codec::Zstd => unpacking_bytes(choice.served),
+                Codec::Deflate => 0,
+            },
             _ => 0,
         };
         let far = if choice.served.is_some() && choice.changed { FAR_AT_A_TIME as usize } else { 0 };

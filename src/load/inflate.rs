@@ -2,16 +2,13 @@
 
 use super::placement::{Codec, Inflate, Segment};
 use crate::budget;
-use crate::checkpoint::{Checkpoint, Unpacker};
+use crate::checkpoint::{Checkpoint, STEP, Unpacker};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::torch_zip;
 use crate::rules;
 use crate::source::{Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
-
-/// What zstd unpacks in one step.
-const STEP: usize = 1 << 20;
 
 /// The bytes of a file that inflate to those of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -280,13 +280,7 @@ impl Layout {
 
     /// Refuses what takes more memory than that, and fetches no more pages than are left of it.
     fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
-        let mut needed = if most.is_some() { self.own_bytes()? } else { 0 };
-        // Each thread has memory of its own for what it reads.
-        while most.is_some_and(|most| needed > most) && self.to_host && self.choice.threads > 1 {
-            self.choice.threads /= 2;
-            self.choice.direct_threads = self.choice.direct_threads.min(self.choice.threads);
-            needed = self.own_bytes()?;
-        }
+        let needed = most.map_or(Ok(0), |most| self.keep_threads_to(most))?;
         if !self.to_host {
             let threads = self.choice.threads.max(self.choice.direct_threads);
             self.pinned = pinned(threads, most.map(|most| most.saturating_sub(needed) as usize))?;
@@ -304,6 +298,15 @@ impl Layout {
             left -= range.end - range.start;
         }
         Ok(())
+    }
+
+    /// Reads on no more threads than there is memory for in so many bytes, but on one; returns what is taken then.
+    pub fn keep_threads_to(&mut self, most: u64) -> Result<u64> {
+        let mut needed = self.own_bytes()?;
+        while needed > most && self.to_host && self.choice.halve_threads() {
+            needed = self.own_bytes()?;
+        }
+        Ok(needed)
     }
 
     /// Takes no more pinned memory than is left of so many bytes of host memory, but enough for two staging buffers.

@@ -49,11 +49,12 @@ pub use pieces::Pieces;
 pub use placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
 pub use prefetch::Prefetch;
 pub use recipe::{Recipe, Request};
-pub(crate) use scan::Scan;
-pub use stream::{Stream, StreamOptions, default_budget};
+pub(crate) use scan::{Scan, scan_threads};
+pub use stream::{Stream, StreamOptions};
 pub use undo::UndoLog;
 pub use wanted::{Conversion, Wanted};
 
+pub use crate::memory::default_budget;
 pub use crate::tensor::{Region, region_shape};
 
 use std::sync::atomic::AtomicU64;

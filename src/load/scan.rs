@@ -8,17 +8,19 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inflate::Deflated;
-use super::placement::{Placement, Swap};
+use super::placement::{Codec, Placement, Swap};
 use super::recipe::Recipe;
 use super::slice::{FileRuns, rises};
 use super::tensor;
+use crate::budget;
 use crate::buffer::{Buffer, Runs, gather_some};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::memory::default_budget;
 use crate::source::Source;
 use crate::tensor::{Element, Span, extent};
-use crate::workers::{self, Interrupt, WORKERS};
+use crate::workers::{self, Interrupt, WORKERS, now_and_then};
 
 /// Of elements that overlap, so that they are more than the file has, so many are taken.
 const FIRST_OF_OVERLAPPING: u64 = 1 << 20;
@@ -117,7 +119,7 @@ impl<'a> Scan<'a> {
     pub(super) fn of_pieces(checkpoint: &'a Checkpoint, recipe: Recipe, unit: usize) -> Result<Self> {
         let bytes = recipe.size()? as u64;
         let item = recipe.dtype().bytes();
-        if bytes <= WHOLE || !recipe.has_windows() || !item.is_some_and(|item| unit.is_multiple_of(item)) {
+        if is_held(&recipe)? || !item.is_some_and(|item| unit.is_multiple_of(item)) {
             return Ok(Self::of_tensor(
                 checkpoint.composed(recipe, tensor::read)?.contiguous(checkpoint.interrupt())?,
                 unit,
@@ -358,6 +360,44 @@ impl<'a> Scan<'a> {
             start..start + len
         })
     }
+}
+
+/// On how many threads at most weights are scanned, one on each: what a scan has in memory as a whole takes no more than a stream does, or is of one weight.
+///
+/// # Errors
+/// As of the scans.
+pub(crate) fn scan_threads(
+    checkpoint: &Checkpoint,
+    numbers: &[usize],
+    threads: Option<usize>,
+    interrupt: Interrupt<'_>,
+) -> Result<usize> {
+    checkpoint.look_up(numbers.iter().copied(), false, interrupt)?;
+    let (catalog, mut largest) = (checkpoint.catalog(), 0);
+    let ask = now_and_then(interrupt);
+    for &number in numbers {
+        ask()?;
+        // What is wrong with one is said when it is scanned.
+        let Ok(recipe) = catalog.recipe(number, None) else { continue };
+        let is_whole = match recipe.into_one() {
+            Ok(one) if one.is_unchanged() => {
+                one.placement.segment.transform.inflate.is_some_and(|inflate| inflate.codec == Codec::Deltas)
+            }
+            Ok(one) => is_held(&one.into())?,
+            Err(recipe) => is_held(&recipe)?,
+        };
+        if is_whole {
+            largest = largest.max(catalog.table().get(number).bytes());
+        }
+    }
+    // As it is read, and as it becomes.
+    let most = default_budget() as u64 / largest.saturating_mul(2).max(1);
+    Ok(threads.unwrap_or_else(workers::threads).min(budget::saturating_usize(most)).max(1))
+}
+
+/// Whether a tensor of several pieces is in memory as a whole while it is scanned.
+fn is_held(recipe: &Recipe) -> Result<bool> {
+    Ok(recipe.size()? as u64 <= WHOLE || !recipe.has_windows())
 }
 
 /// Where weight number `number` lies, if it is one piece that is taken as it is; otherwise what it is made of.

@@ -1,6 +1,7 @@
 //! Tensors one after the other, in bounded memory: a thread reads ahead of whoever takes them.
 
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -18,13 +19,10 @@ use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Catalog, Checkpoint};
 use crate::device::{Device, DeviceMemory, PIECE};
 use crate::error::{Error, Result};
-use crate::memory::{self, Block, Exclusive, Recycled, Storage};
+use crate::memory::{self, Block, Exclusive, Recycled, Storage, default_budget};
 use crate::text;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
-/// The budget where none is given, and the most of what this process may use; more, where less would not do.
-const BUDGET: usize = 2 << 30;
-const BUDGET_SHARE: usize = 8;
 /// How long the end of a stream waits for its thread, which ends with the read that is under way.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -42,11 +40,6 @@ pub struct StreamOptions {
     /// The digest of each tensor, which is compared before anything is made of it; for weights that are wanted as a whole
     /// ([`LoadOptions::whole`]). None, if nobody asks for that.
     pub digests: Option<Vec<String>>,
-}
-
-/// The budget where none is given: 2 GiB, or an eighth of what this process may use.
-pub fn default_budget() -> usize {
-    BUDGET.min(memory::memory_limit() / BUDGET_SHARE)
 }
 
 /// What is read, for the thread that does it.
@@ -132,10 +125,16 @@ impl Stream {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
         }
-        let load = LoadOptions { backend: choice.backend, ..options.load };
-        let scratch = Scratch::new(&choice, all(&wanted));
-        let pieces = pieces(&wanted, load.whole)?;
-        let (least, largest) = least(&pieces, scratch, reuse);
+        let pieces = pieces(&wanted, options.load.whole)?;
+        let of_threads = |choice: &Choice| {
+            let scratch = Scratch::new(choice, all(&wanted));
+            (scratch, least(&pieces, scratch, reuse))
+        };
+        let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
+        let all_threads = choice.threads;
+        while options.budget.is_some_and(|budget| budget < least) && choice.halve_threads() {
+            (scratch, (least, largest)) = of_threads(&choice);
+        }
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
         if let Some(there) = elsewhere {
             if let Some(reason) = there.absence() {
@@ -166,7 +165,7 @@ impl Stream {
                 piece.len
             )));
         }
-        let groups = groups(pieces, scratch, budget, reuse, load.whole);
+        let groups = groups(pieces, scratch, budget, reuse, options.load.whole);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -175,6 +174,8 @@ impl Stream {
             recycled: options.recycled,
             kept: memory::kept(),
         });
+        let fewer = NonZero::new(choice.threads).filter(|threads| threads.get() < all_threads);
+        let load = LoadOptions { backend: choice.backend, threads: fewer.or(options.load.threads), ..options.load };
         let (digests, on_the_way) = (options.digests, budget);
         let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load, digests, on_the_way };
         let thread = thread::Builder::new().name("max_weights-stream".into());

@@ -84,6 +84,13 @@ pub(crate) fn parts(bytes: &mut [u8], lens: impl IntoIterator<Item = usize>) -> 
     })
 }
 
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the block owns `len` initialised bytes from `start`, and whoever writes to them borrows it mutably.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         match &mut self.memory {

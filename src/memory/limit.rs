@@ -101,6 +101,16 @@ fn least(groups: &str, root: &Path, of: impl Fn(&Path, &Files) -> Option<usize>)
     limits.min()
 }
 
+/// What streams, and work on several tensors at a time, take where nobody says how much they may…
+const BUDGET: usize = 2 << 30;
+/// … and as a share of what this process may use.
+const BUDGET_SHARE: usize = 8;
+
+/// The memory of a stream where no budget is given: 2 GiB, or an eighth of what this process may use.
+pub fn default_budget() -> usize {
+    BUDGET.min(memory_limit() / BUDGET_SHARE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

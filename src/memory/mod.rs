@@ -30,8 +30,7 @@ pub use block::Block;
 pub(crate) use block::parts;
 #[doc(hidden)] // for the command line
 pub use guard::copies_are_guarded;
-pub use limit::available_memory;
-pub(crate) use limit::memory_limit;
+pub use limit::{available_memory, default_budget};
 pub use origin::{Fingerprint, Identity, Origin, changed_at, replaced};
 pub use pages::release_memory;
 pub(crate) use pages::{block_bytes, keep_at_most, kept};

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
 
+import max_weights
 from conftest import ROOT
 from fault_server import FaultServer
 from max_weights import save_file, save_sharded
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 MODELS = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
 MIB = 1 << 20
@@ -77,6 +82,9 @@ VALIDATE = (
     "    os.environ.update(AWS_ENDPOINT_URL=f'{{url}}/s3', AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b')\n"
     "    max_weights.validate('s3://bucket/{}', level='{}')"
 )
+
+PIECES = "max_weights.load_weights('s3://bucket/pieces', remote=there)"
+CHANGED = "max_weights.load_weights([file, 's3://bucket/delta.safetensors'], remote=there)"
 
 # The fault that has it wait, and what waits.
 STAGES: dict[str, tuple[str, str]] = {
@@ -152,6 +160,56 @@ STAGES: dict[str, tuple[str, str]] = {
         "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
         "call = lambda: weights.layers[0].save('s3://bucket/new.safetensors', remote=there)",
     ),
+    "opening pieces": ("stall-before-head=60 path=.metadata", f"call = lambda: {PIECES}"),
+    "looking into pieces": ("stall-before-head=60 path=.distcp", f"weights = {PIECES}\ncall = weights.load"),
+    "loading pieces": ("stall=60 path=.distcp", f"weights = {PIECES}\nweights.load()\ncall = weights.load"),
+    "streaming pieces": (
+        "stall=60 path=.distcp",
+        f"weights = {PIECES}\ncall = lambda: list(weights.stream(max_memory=64 << 20))",
+    ),
+    "fingerprints of pieces": (
+        "stall=60 path=.distcp",
+        f"weights = {PIECES}\nweights.load()\ncall = lambda: max_weights.fingerprint(weights)",
+    ),
+    "digests of pieces": (
+        "stall=60 path=.distcp",
+        f"weights = {PIECES}\nweights.load()\ncall = lambda: max_weights.fingerprint(weights, digests=True).digests",
+    ),
+    "statistics of pieces": (
+        "stall=60 path=.distcp",
+        f"weights = {PIECES}\nweights.load()\ncall = lambda: max_weights.stats(weights)",
+    ),
+    "converting pieces": (
+        "stall=60 path=.distcp",
+        f"weights = {PIECES}\nweights.load()\n"
+        "call = lambda: weights.save(folder / 'half.safetensors', dtype='float16')",
+    ),
+    "loading pieces by ranks": (
+        "stall=60 path=.distcp",
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        f"weights = {PIECES}\ncall = lambda: weights.load(group=dist.group.WORLD)",
+    ),
+    "opening a base and a delta": ("stall-before-head=60 path=delta", f"call = lambda: {CHANGED}"),
+    "loading a base and a delta": ("stall=60 path=one", f"weights = {CHANGED}\ncall = weights.load"),
+    "loading what a delta has": ("stall=60 path=delta", f"weights = {CHANGED}\ncall = weights.load"),
+    "streaming a base and a delta": (
+        "stall=60 path=delta",
+        f"weights = {CHANGED}\ncall = lambda: list(weights.stream(max_memory=64 << 20))",
+    ),
+    "fingerprints of a base and a delta": (
+        "stall=60 path=delta",
+        f"weights = {CHANGED}\ncall = lambda: max_weights.fingerprint(weights)",
+    ),
+    "writing a delta": (
+        "stall=60 path=one",
+        "weights = max_weights.load_weights(file, remote=there)\n"
+        "call = lambda: max_weights.delta.create(weights, folder / 'one.safetensors', folder / 'new.safetensors')",
+    ),
+    "converting a base and a delta": (
+        "stall=60 path=delta",
+        f"weights = {CHANGED}\ncall = lambda: weights.save(folder / 'half.safetensors', dtype='float16')",
+    ),
     "saving a folder": (
         "stall-before-head=60 method=PUT path=00003",
         "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
@@ -175,6 +233,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_file(one, folder / f"bucket/long/{number}.safetensors", metadata={"note": "x" * MIB})
     (folder / "bucket/arrays").mkdir()
     np.save(folder / "bucket/arrays/a.npy", np.zeros(8 * MIB, np.float32))
+    changed = {name: tensor + (tensor == 7) for name, tensor in tensors.items()} | {"new": np.ones(4, np.float32)}
+    max_weights.delta.create(tensors, changed, folder / "bucket/delta.safetensors")
+    # Short items, which are read as a whole, and long ones.
+    pieces = {f"short.{number}": torch.ones(1 << 18) for number in range(8)}
+    pieces |= {f"long.{number}": torch.ones(5 * MIB) for number in range(2)}
+    dcp.save(pieces, checkpoint_id=folder / "bucket/pieces", no_dist=True)
     return folder
 
 

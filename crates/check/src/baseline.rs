@@ -10,6 +10,7 @@ use std::path::Path;
 use max_weights::format::json;
 use max_weights::rules::Verdict;
 use max_weights::source::store;
+use max_weights::workers::stopped_here;
 use max_weights::{Diagnostic, Error, Result, text};
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +91,7 @@ pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write)
 pub fn read(path: &Path) -> Result<Baseline> {
     let wrong = |cause: String| Error::Argument(format!("{} is not a baseline: {cause}", text::path(path)));
     let failed = |error| Error::Argument(format!("{}: the baseline cannot be read: {error}", text::path(path)));
-    let content = read_file(path, MAX_BYTES).map_err(failed)?;
+    let content = read_file(path, MAX_BYTES, &stopped_here).map_err(failed)?;
     let content = content.ok_or_else(|| wrong(format!("it has more than {}", text::size(MAX_BYTES))))?;
     let baseline: Baseline = json::read(&content, MAX_BYTES).map_err(wrong)?;
     if baseline.schema != SCHEMA {

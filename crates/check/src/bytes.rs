@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use max_weights::source::{Filesystem, Part, Source, Spooled, store};
 use max_weights::workers::Interrupt;
-use max_weights::{Error, Result, uninterrupted};
+use max_weights::{Error, Result};
 
 /// The least and the most bytes that are fetched of a server's file at a time: the least where it is looked at here and there, and twice as many each time
 /// where it is read on.
@@ -220,9 +220,9 @@ impl Bytes for Vec<u8> {
 }
 
 /// The bytes of a file of which no more than so many are meant to be there; `None` if there are more. Its size may not be known before: it may be a pipe.
-pub(crate) fn read_file(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_file(path: &Path, most: u64, interrupt: Interrupt<'_>) -> io::Result<Option<Vec<u8>>> {
     if store::is_url(path) && store::store().is_some() {
-        let read = OpenFile::open(path, &uninterrupted).and_then(|file| {
+        let read = OpenFile::open(path, interrupt).and_then(|file| {
             let few = file.len() <= most;
             few.then(|| file.first(usize::try_from(most).unwrap_or(usize::MAX))).transpose()
         });
@@ -305,6 +305,7 @@ mod tests {
     use std::sync::Mutex;
 
     use max_weights::memory::{Fingerprint, Identity, Origin};
+    use max_weights::uninterrupted;
 
     use super::*;
 

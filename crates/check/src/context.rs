@@ -165,6 +165,11 @@ impl<'a> Context<'a> {
         self.pace.go_on()
     }
 
+    /// What reading asks, which an error of another file's time does not end.
+    pub fn interrupt(&self) -> Interrupt<'a> {
+        self.pace.interrupt
+    }
+
     /// What asks the same without the rest of this.
     pub fn pace(&self) -> Pace<'a> {
         self.pace.clone()

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use max_weights::format::json::read;
 use max_weights::rules::Verdict;
+use max_weights::workers::stopped_here;
 use max_weights::{Error, Result, text};
 use serde_json::{Map, Value, json};
 
@@ -44,7 +45,7 @@ pub fn merge(paths: &[impl AsRef<Path>]) -> Result<Merged> {
     let mut reports: BTreeMap<usize, (&Path, Share, Value)> = BTreeMap::new();
     for path in paths {
         let path = path.as_ref();
-        let bytes = read_file(path, MOST_BYTES)
+        let bytes = read_file(path, MOST_BYTES, &stopped_here)
             .map_err(|error| Error::io(path, "read the report", error))?
             .ok_or_else(|| refused(path, "it is too long for a report"))?;
         let report: Value = read(&bytes, MOST_BYTES)

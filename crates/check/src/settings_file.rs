@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ::glob::Pattern;
 use max_weights::rules::Severity;
+use max_weights::workers::stopped_here;
 use max_weights::{Error, Result, text};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -122,7 +123,7 @@ impl SettingsFile {
     /// A file that cannot be read or is not TOML; a key that is none, or a value that it cannot have.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let failed = |error| wrong(path, &format!("the settings cannot be read: {error}"));
-        let content = read_file(path, MAX_BYTES).map_err(failed)?;
+        let content = read_file(path, MAX_BYTES, &stopped_here).map_err(failed)?;
         let content = content.ok_or_else(|| wrong(path, &format!("it has more than {}", text::size(MAX_BYTES))))?;
         let content = String::from_utf8(content).map_err(|error| {
             let at = error.utf8_error().valid_up_to();

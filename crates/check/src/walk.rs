@@ -85,7 +85,7 @@ impl Walk {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.ends_with(INDEX) && meta.is_file() {
             let folder = path.parent().unwrap_or(Path::new(""));
-            for shard in shards(path) {
+            for shard in shards(path, interrupt) {
                 self.file(folder.join(&shard), shard, false);
             }
         }
@@ -311,8 +311,8 @@ pub(crate) fn lies_in(real: &Path, root: &Path) -> bool {
 }
 
 /// The files that an index names and that are below its folder. What is wrong with it, is found when it is looked at itself.
-fn shards(index: &Path) -> Vec<String> {
-    let Ok(Some(text)) = read_file(index, MAX_INDEX) else { return Vec::new() };
+fn shards(index: &Path, interrupt: Interrupt<'_>) -> Vec<String> {
+    let Ok(Some(text)) = read_file(index, MAX_INDEX, interrupt) else { return Vec::new() };
     let folder = index.parent().unwrap_or(Path::new(""));
     let is_below = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     crate::json::files_of_index(&text).into_iter().filter(is_below).filter(|name| folder.join(name).is_file()).collect()

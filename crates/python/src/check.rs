@@ -10,7 +10,7 @@ use max_weights::check::Number;
 use max_weights::checkpoint::ModelCache;
 use max_weights::error::Error;
 use max_weights::rules::Severity;
-use max_weights::workers::{now_and_then, stopped_here};
+use max_weights::workers::now_and_then;
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::{Level, Options, Progress, Selection, content, difference};
 use pyo3::IntoPyObjectExt as _;
@@ -73,8 +73,7 @@ pub(crate) fn validate_files(
     }
     let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|_| Error::Argument("timeout must be a number of seconds".into()))?;
-    let options =
-        Options { level, selection, severity, jobs, max_memory, timeout, interrupt: anywhere, ..Options::default() };
+    let options = Options { level, selection, severity, jobs, max_memory, timeout, interrupt, ..Options::default() };
     let progress = progress.map(|progress| progress.clone().unbind());
     let report = detached(py, || {
         let cache = ModelCache::from_environment();
@@ -87,11 +86,6 @@ pub(crate) fn validate_files(
         Ok::<_, Error>(report)
     })?;
     Ok(Report { report })
-}
-
-/// What is asked on a thread of the pool, or on the one that called.
-fn anywhere() -> Result<(), Error> {
-    stopped_here().and_then(|()| interrupt())
 }
 
 /// A row of the table of statistics: name, dtype, shape; count, zeros, subnormals, NaN, infinities; minimum, maximum, mean, standard deviation;

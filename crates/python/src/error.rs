@@ -3,7 +3,7 @@
 use crate::ending::{detached, reattached};
 use max_weights::error::{Diagnostic, Error, instead_of, not_served};
 use max_weights::text;
-use max_weights::workers::{Interrupt, WORKERS, uninterrupted};
+use max_weights::workers::{Interrupt, WORKERS, stopped_here, uninterrupted};
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
@@ -153,9 +153,10 @@ fn with_attributes(error: PyErr, fault: &Diagnostic) -> PyErr {
     error
 }
 
-/// What long work asks on the thread that called it: has Ctrl-C been pressed? The exception of the handler is left in place for `to_python`.
-/// Where Python is ending, the answer is the same: this thread will not get back to it.
+/// What long work asks: has Ctrl-C been pressed? Only the thread that called it learns of that; those that help it are told to stop. The exception of the
+/// handler is left in place for `to_python`. Where Python is ending, the answer is the same: this thread will not get back to it.
 pub(crate) fn interrupt() -> Result<(), Error> {
+    stopped_here()?;
     reattached(|py| {
         py.check_signals().map_err(|error| {
             error.restore(py);

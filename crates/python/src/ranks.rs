@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
@@ -50,6 +50,8 @@ pub(crate) struct RankPlan {
     plan: Plan,
     names: Vec<String>,
     numbers: Vec<usize>,
+    /// Nothing more is read.
+    ended: AtomicBool,
 }
 
 #[pymethods]
@@ -86,7 +88,7 @@ impl RankPlan {
             let members = members.collect::<Result<Vec<Member>, Error>>()?;
             Plan::new(members, meshes, part_of, nodes, Sizes { unit: unit_bytes, round: round_bytes })
         })?;
-        Ok(Self { plan, names, numbers })
+        Ok(Self { plan, names, numbers, ended: AtomicBool::new(false) })
     }
 
     /// How many rounds there are.
@@ -127,8 +129,8 @@ impl RankPlan {
         Ok(PyBytes::new(py, &packed))
     }
 
-    /// Reads the units of a rank for a round: the bytes of each, one tensor after the other.
-    #[pyo3(signature = (node, number, rank, *, backend="auto", threads=None, drop_cache=false))]
+    /// Reads the units of a rank for a round: the bytes of each, one tensor after the other. Where so much memory is not enough, on fewer threads.
+    #[pyo3(signature = (node, number, rank, *, backend="auto", threads=None, drop_cache=false, max_memory=None))]
     fn read(
         &self,
         node: &Bound<'_, WeightsNode>,
@@ -137,17 +139,20 @@ impl RankPlan {
         backend: &str,
         #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
         drop_cache: bool,
+        max_memory: Option<u64>,
     ) -> Outcome<Vec<Vec<Buffer>>> {
         let (backend, _) = crate::open::load_backend(backend)?;
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
         let options = LoadOptions { backend, threads, drop_cache, per_tensor: true, ..LoadOptions::default() };
+        let go_on = || if self.ended.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
         let units = detached(py, || {
             let reads = self.plan.round(number, rank)?.reads;
             let extents: Vec<_> = reads.iter().flat_map(|(_, _, extents)| extents.iter().cloned()).collect();
             let recipes = self.plan.recipes(&checkpoint, &self.numbers, &extents)?;
-            let layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
-            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?;
+            let mut layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
+            max_memory.map(|most| layout.keep_threads_to(most)).transpose()?;
+            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&go_on))?;
             let mut read = read.into_iter();
             let mut units: Vec<Vec<Tensor>> = Vec::with_capacity(reads.len());
             for (_, _, extents) in &reads {
@@ -157,6 +162,11 @@ impl RankPlan {
             Ok::<_, Error>(units)
         })?;
         Ok(units.into_iter().map(|unit| unit.into_iter().map(Buffer::new).collect()).collect())
+    }
+
+    /// Ends what reads for it on other threads, which learn of no Ctrl-C.
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
     }
 
     /// What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to which most comes from others,

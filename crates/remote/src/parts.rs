@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use max_weights::memory::ForkOnce;
-use max_weights::{Error, Result, budget};
+use bytes::Bytes;
+use max_weights::memory::{Block, ForkOnce};
+use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 use tokio::task::AbortHandle;
 
@@ -87,7 +88,7 @@ impl Drop for Reserved {
 
 /// Where the bytes of a part wait.
 enum Held {
-    Memory(Vec<u8>),
+    Memory(Block),
     /// In the file of all that wait, where they have the places of the whole.
     File(Arc<File>, Range<u64>),
 }
@@ -107,8 +108,10 @@ impl Part {
     /// # Errors
     /// There is not so much.
     fn in_memory(range: &Range<u64>, missing: u64, reserved: Reserved) -> Result<Self> {
-        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        Ok(Self { held: Held::Memory(budget::zeroed(len)?), reserved: Some(reserved), missing })
+        let mut memory = Block::any(usize::try_from(range.end - range.start).unwrap_or(usize::MAX))?;
+        // Where nobody writes, there are zeros.
+        memory.as_mut_slice().fill(0);
+        Ok(Self { held: Held::Memory(memory), reserved: Some(reserved), missing })
     }
 
     /// One in a file.
@@ -132,7 +135,7 @@ impl Part {
         match &mut self.held {
             Held::Memory(held) => {
                 let start = start as usize;
-                let Some(place) = held.get_mut(start..start + bytes.len()) else { return Ok(None) };
+                let Some(place) = held.as_mut_slice().get_mut(start..start + bytes.len()) else { return Ok(None) };
                 place.copy_from_slice(bytes);
             }
             Held::File(file, range) => {
@@ -150,19 +153,19 @@ impl Part {
     ///
     /// # Errors
     /// There is not so much memory; the temporary file cannot be read.
-    pub(crate) fn take(&mut self) -> Result<Vec<u8>> {
-        match &mut self.held {
-            Held::Memory(held) => Ok(std::mem::take(held)),
+    pub(crate) fn take(&mut self) -> Result<Bytes> {
+        let taken = match std::mem::replace(&mut self.held, Held::Memory(Block::any(0)?)) {
+            Held::Memory(held) => held,
             Held::File(file, range) => {
-                let mut bytes = budget::zeroed(usize::try_from(range.end - range.start).unwrap_or(usize::MAX))?;
+                let mut memory = Block::any(usize::try_from(range.end - range.start).unwrap_or(usize::MAX))?;
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-                let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
+                let bytes = memory.as_mut_slice();
+                let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(bytes));
                 read.map_err(|source| failed("read", source))?;
-                drop(file);
-                self.held = Held::Memory(Vec::new());
-                Ok(bytes)
+                memory
             }
-        }
+        };
+        Ok(Bytes::from_owner(taken))
     }
 }
 

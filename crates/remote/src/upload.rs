@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use max_weights::source::Source as _;
 use max_weights::source::store::{self, IfExists, SentPart, Upload};
 use max_weights::workers::{Interrupt, uninterrupted};
@@ -146,9 +147,9 @@ impl Shared {
     }
 
     /// The bytes of a short file.
-    fn only_part(&self) -> Result<Vec<u8>> {
+    fn only_part(&self) -> Result<Bytes> {
         let part = self.state().open.remove(&0);
-        part.map_or_else(|| Ok(Vec::new()), |part| part.lock().unwrap_or_else(PoisonError::into_inner).take())
+        part.map_or_else(|| Ok(Bytes::new()), |part| part.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
 
     /// Makes room for one more part, and finds the one of this number.
@@ -215,7 +216,7 @@ impl Shared {
         // It may have been given up meanwhile.
         state.check().inspect_err(|_| state.under_way -= 1)?;
         let task = handle.spawn(async move {
-            let sent = shared.to.send(number, bytes.into()).await;
+            let sent = shared.to.send(number, bytes).await;
             drop(reserved);
             let mut state = shared.state();
             state.under_way -= 1;
@@ -316,7 +317,7 @@ impl Upload for ObjectUpload {
         }
         let completed = wait(interrupt, None, ("complete the upload", &shared.to.url), async {
             if shared.is_whole {
-                return shared.to.put(shared.only_part()?.into()).await;
+                return shared.to.put(shared.only_part()?).await;
             }
             let parts: Vec<PartId> = {
                 let mut state = shared.state();

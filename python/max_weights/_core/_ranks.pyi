@@ -38,9 +38,12 @@ class RankPlan:
         unit, and take rows of that."""
     def read(
         self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
-        drop_cache: bool = False,
+        drop_cache: bool = False, max_memory: int | None = None,
     ) -> list[list[Buffer]]:  # fmt: skip
-        """Reads the units of a rank for a round: the bytes of each, one tensor after the other."""
+        """Reads the units of a rank for a round: the bytes of each, one tensor after the other. Where so much memory is
+        not enough, on fewer threads."""
+    def end(self) -> None:
+        """Ends what reads for it on other threads, which learn of no Ctrl-C."""
     def costs(self) -> tuple[list[int], int, int, int, int]:
         """What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to
         which most comes from others, and rounds."""

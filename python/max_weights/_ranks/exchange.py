@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Target", "exchange", "rounds", "target_of"]
 
 _AHEAD = 2
-"""So many rounds are read before they are exchanged."""
+"""So many rounds are read before they are exchanged, if there is memory for them."""
+_ROUND = 64 << 20
+"""About so many bytes are read for a round, and as many are sent and received."""
 _STATUS = 64
 """So many bytes go to every rank in each round: the first is 1 if the sender has failed."""
 _IN_FLIGHT = 4
@@ -185,15 +187,18 @@ def rounds(
     """Do the same round by round: each runs when it is asked for, and gives its number."""
     runner = _Runner(plan, node, targets, session, read, progress)
     executor = ThreadPoolExecutor(1, "max_weights-read")
+    most = read.host_bytes
+    ahead = _AHEAD if most is None else max(0, min(_AHEAD, most // _ROUND - 2))
     try:
         waiting: deque[Future[_Round]] = deque()
         for number in range(plan.rounds):
-            while len(waiting) <= _AHEAD and number + len(waiting) < plan.rounds:
+            while len(waiting) <= ahead and number + len(waiting) < plan.rounds:
                 waiting.append(executor.submit(runner.read, number + len(waiting)))
             runner.run(runner.result(waiting.popleft()))
             yield number
     finally:
         # After an error nobody waits for what is being read.
+        plan.end()
         executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -224,9 +229,10 @@ class _Runner:
                 backend=options.backend_for(),
                 threads=options.threads,
                 drop_cache=options.drop_cache,
+                max_memory=options.host_bytes and options.host_bytes // 4,
             )
-            for unit, buffers in zip(reads, extents, strict=True):
-                parts = [buffer.torch() for buffer in buffers]
+            for unit in reversed(reads):  # what is put together is let go at once
+                parts = [buffer.torch() for buffer in extents.pop()]
                 one.units[unit.unit] = parts[0] if len(parts) == 1 else torch.cat(parts)
         except Exception as failed:
             one.error = failed

@@ -27,7 +27,7 @@ pub(in super::super) fn base_and_deltas<'a>(
     paths: &'a [PathBuf],
     options: &OpenOptions,
 ) -> Result<(&'a [PathBuf], Vec<Delta>)> {
-    files.open_ahead(paths);
+    files.open_ahead(paths)?;
     let (mut before, mut groups) = (paths, Vec::new());
     while let [base @ .., path] = before
         && !base.is_empty()

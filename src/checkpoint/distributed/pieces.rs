@@ -28,6 +28,8 @@ const WHOLE: u64 = 8 << 20;
 const UNPACKED_WHOLE: u64 = 8 << 20;
 /// So many items are looked into at a time where a server has them.
 const LOOKED_INTO: usize = 64;
+/// The same of items that are compressed.
+const UNPACKED_AT_A_TIME: usize = 8;
 
 /// The tensors of a folder and their pieces. The files are those of an open checkpoint: once it is closed, no more pieces are looked up.
 #[derive(Debug)]
@@ -164,7 +166,10 @@ impl FolderPieces {
                 }
             }
         }
-        in_order(LOOKED_INTO, pieces, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))
+        // What is compressed is unpacked for that, with memory for each.
+        let (packed, others): (Vec<_>, Vec<_>) = pieces.into_iter().partition(Declared::is_packed);
+        in_order(LOOKED_INTO, others, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))?;
+        in_order(UNPACKED_AT_A_TIME, packed, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))
     }
 
     /// Whether an item is read as a whole, and where its elements are is looked up then.

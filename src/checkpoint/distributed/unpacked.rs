@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::super::packed::Unpacker;
+use super::super::packed::{STEP, Unpacker};
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::distributed::Item;
@@ -12,8 +12,6 @@ use crate::rules;
 use crate::source::{Part, Source};
 use crate::workers::Interrupt;
 
-/// What is unpacked in one step.
-const STEP: usize = 1 << 20;
 /// What is kept of each end: more than torch.save writes before the elements of a tensor, and behind them.
 const KEPT: usize = 1 << 20;
 

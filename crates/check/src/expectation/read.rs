@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use max_weights::text::shown;
+use max_weights::workers::stopped_here;
 use max_weights::{DType, Encoding, Error, Result};
 use serde_json::{Map, Value};
 
@@ -23,7 +24,7 @@ impl Expectation {
     /// A file that cannot be read; [`Error::Argument`] where it is not a specification, with the place in it.
     pub fn read(path: &Path) -> Result<Self> {
         let failed = |error| Error::io(path, "read the specification", error);
-        let Some(text) = read_file(path, MAX_BYTES).map_err(failed)? else {
+        let Some(text) = read_file(path, MAX_BYTES, &stopped_here).map_err(failed)? else {
             return Err(Error::Argument(format!("{}: a specification has at most {MAX_BYTES} bytes", at(path))));
         };
         Self::parse(&text).map_err(|error| match error {

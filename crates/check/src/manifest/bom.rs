@@ -39,7 +39,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
     let manifest = create(path, &[], false, None, progress, interrupt)?;
     let report = validate(&[path.to_path_buf()], &Options::default(), progress, interrupt)?;
     let tree = Tree::of(path, &[], interrupt)?;
-    let mut card = Card::of(&tree.files)?;
+    let mut card = Card::of(&tree.files, interrupt)?;
     for file in tree.files.values() {
         interrupt()?;
         if let Some(checkpoint) = open(file, interrupt)? {

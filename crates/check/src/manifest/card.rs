@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::{Checkpoint, Result, uninterrupted};
+use max_weights::workers::Interrupt;
+use max_weights::{Checkpoint, Result};
 use serde_json::Value;
 
 use crate::bytes::{Bytes, OpenFile};
@@ -35,16 +36,16 @@ pub(super) struct Card {
 
 impl Card {
     /// What these files say, by their paths below the folder.
-    pub(super) fn of(files: &BTreeMap<String, Arc<Path>>) -> Result<Self> {
+    pub(super) fn of(files: &BTreeMap<String, Arc<Path>>, interrupt: Interrupt<'_>) -> Result<Self> {
         let mut card = Self::default();
-        if let Some(config) = json(files, "config.json")? {
+        if let Some(config) = json(files, "config.json", interrupt)? {
             card.config(&config);
         }
-        if let Some(config) = json(files, "adapter_config.json")? {
+        if let Some(config) = json(files, "adapter_config.json", interrupt)? {
             card.adapter(&config);
         }
         for name in ["README.md", "readme.md"] {
-            if let Some(text) = text(files, name)? {
+            if let Some(text) = text(files, name, interrupt)? {
                 card.head(&head(&text));
             }
         }
@@ -125,9 +126,9 @@ fn word(object: &Value, key: &str) -> Option<String> {
 }
 
 /// The text of a file; `None` if it is not there, is too long or no text.
-fn text(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<String>> {
+fn text(files: &BTreeMap<String, Arc<Path>>, name: &str, interrupt: Interrupt<'_>) -> Result<Option<String>> {
     let Some(path) = files.get(name) else { return Ok(None) };
-    let file = OpenFile::open(path, &uninterrupted)?;
+    let file = OpenFile::open(path, interrupt)?;
     if Bytes::len(&file) > MAX_BYTES {
         return Ok(None);
     }
@@ -135,8 +136,8 @@ fn text(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<String
     Ok(String::from_utf8(bytes).ok())
 }
 
-fn json(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<Value>> {
-    Ok(text(files, name)?.and_then(|text| crate::json::read(text.as_bytes()).ok()))
+fn json(files: &BTreeMap<String, Arc<Path>>, name: &str, interrupt: Interrupt<'_>) -> Result<Option<Value>> {
+    Ok(text(files, name, interrupt)?.and_then(|text| crate::json::read(text.as_bytes()).ok()))
 }
 
 /// The head of a card in Markdown: keys with a string, or with a list of texts. Of YAML this is what cards use; what is nested deeper is left out.

@@ -39,7 +39,7 @@ pub fn check(
 ) -> Result<Checked> {
     let beside = store::parent(manifest);
     let root = path.unwrap_or(if beside.as_os_str().is_empty() { Path::new(".") } else { &beside });
-    let bytes = read(manifest)?;
+    let bytes = read(manifest, interrupt)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
     let tree = Tree::of(root, &own, interrupt)?;
     let parsed = parse(&bytes).map_err(|cause| broken(manifest, &cause))?;
@@ -145,8 +145,8 @@ fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&st
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let bytes = read_file(path, MAX_BYTES).map_err(|error| Error::io(path, "read the manifest", error))?;
+fn read(path: &Path, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
+    let bytes = read_file(path, MAX_BYTES, interrupt).map_err(|error| Error::io(path, "read the manifest", error))?;
     bytes.ok_or_else(|| broken(path, "it is longer than a manifest can be"))
 }
 

@@ -7,6 +7,7 @@ use max_weights::checkpoint::{Catalog, Checkpoint, DecodedWeight};
 use max_weights::dtype::DType;
 use max_weights::tensor::Element;
 use max_weights::text::shown;
+use max_weights::workers::stopped_here;
 use max_weights::{Diagnostic, Error, Result};
 
 use super::declared::{Declared, Scheme};
@@ -97,7 +98,7 @@ impl Listing {
             if catalog.table().get(number).bytes() > most {
                 return None;
             }
-            let read = checkpoint.tensor(number).and_then(|tensor| tensor.copy(&max_weights::uninterrupted));
+            let read = checkpoint.tensor(number).and_then(|tensor| tensor.copy(&stopped_here));
             match read {
                 Ok(copy) => copy.bytes().map(<[u8]>::to_vec),
                 Err(error) => {

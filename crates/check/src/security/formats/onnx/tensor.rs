@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use max_weights::source::{Source, store};
 use max_weights::tensor::checked_elements;
 use max_weights::text::{shape, shown};
-use max_weights::{DType, Diagnostic, Result, rules, uninterrupted};
+use max_weights::{DType, Diagnostic, Result, rules};
 
 use super::super::protobuf::{Fields, Value};
 use super::{location, text};
@@ -82,7 +84,7 @@ pub(super) struct Tensors {
     /// By their names; `None` for those that are not to be opened.
     files: HashMap<String, Option<Beside>>,
     /// The last one that was read.
-    open: Option<(PathBuf, OpenFile<'static>)>,
+    open: Option<(PathBuf, Arc<dyn Source>)>,
 }
 
 impl Tensors {
@@ -146,10 +148,11 @@ impl Tensors {
             return Ok(());
         }
         if self.open.as_ref().is_none_or(|(open, _)| *open != path) {
-            self.open = Some((path.clone(), OpenFile::open(&path, &uninterrupted)?));
+            self.open = Some((path.clone(), store::open(&path, context.interrupt())?));
         }
         if let Some((_, file)) = &self.open {
-            tensor.values(piece, &Slice::new(file, offset, len), at, context)?;
+            let file = OpenFile::new(file.clone(), context.interrupt());
+            tensor.values(piece, &Slice::new(&file, offset, len), at, context)?;
         }
         Ok(())
     }
