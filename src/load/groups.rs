@@ -57,7 +57,7 @@ impl Scratch {
             Segment { span, transform: Transform { inflate: Some(inflate), .. }, .. } => match inflate.codec {
                 Codec::Item(_) => span.len().saturating_add(inflate.size) as usize,
                 Codec::Deltas => span.len() as usize,
-                Codec::Zstd => unpacking_bytes(choice.served),
+                Codec::Zstd => unpacking_bytes(choice.served.is_some()),
                 Codec::Deflate => 0,
             },
             _ => 0,
