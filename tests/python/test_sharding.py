@@ -1,4 +1,4 @@
-"""`ShardingStrategy`: each row of the table in docs/sharding.md, as ranges, shapes and errors."""
+"""`ShardingStrategy`: each row of the table in docs/ranks.md, as ranges, shapes and errors."""
 
 import copy
 import pickle
