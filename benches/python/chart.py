@@ -48,16 +48,16 @@ def _table(page: str, table: str) -> list[list[str]]:
 
 
 def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
-    """Return the ratios beside this column, the fastest loader first; empty where the page has no such column."""
+    """Return the ratios in this column, the fastest loader first; empty where the page has no such column."""
     heads, *rows = _table(page, table) or [[]]
     if head not in heads:
         return []
-    place = heads.index(head) + 1
+    place = heads.index(head)
     # A row that says that nothing was touched is in a table of touched ones for comparison.
     bars = [
-        (row[0].strip("*"), float(row[place].replace(",", "")))
+        (row[0].strip("*"), float(found[1].replace(",", "")))
         for row in rows
-        if len(row) > place and row[place] and not row[0].endswith(", not touched")
+        if not row[0].endswith(", not touched") and (found := re.search(r"\(([\d.,]+)x\)", row[place]))
     ]
     return sorted(bars, key=lambda bar: bar[1])
 
