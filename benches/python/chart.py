@@ -36,6 +36,7 @@ COLOURS: Final = {LAZY: "#3b6ea8", TOUCHED: "#2e8b6f"}
 # The decoders of the other chart, and what no decoder is faster than by much.
 DECODERS: Final = {"max_weights": "#2e8b6f", "ggml's C": "#3b6ea8", "gguf-py": "#a8763b"}
 MEMSET: Final = "memset"
+FLOAT32: Final = " → float32"
 
 
 def _table(page: str, table: str) -> list[list[str]]:
@@ -67,9 +68,13 @@ def rates(page: str) -> dict[str, dict[str, dict[str, float]]]:
     heads, *rows = _table(page, "gguf_blocks") or [[]]
     found: dict[str, dict[str, dict[str, float]]] = {}
     for label, *cells in rows:
-        if said := re.fullmatch(r"(\w+) → float32, (\d+ threads?)", label):
-            values = {head.strip("*"): float(cell) for head, cell in zip(heads[1:], cells, strict=True) if cell}
-            found.setdefault(said[2], {})[said[1]] = values
+        if parts := re.fullmatch(r"(\w+), (\d+ threads?)", label):
+            values = {
+                head.removesuffix(FLOAT32).strip("*"): float(cell)
+                for head, cell in zip(heads[1:], cells, strict=True)
+                if cell and head.endswith(FLOAT32)
+            }
+            found.setdefault(parts[2], {})[parts[1]] = values
     return found
 
 

@@ -178,6 +178,7 @@ def measure(folder: object, small: bool) -> Report:  # noqa: ARG001 (no files ar
             "libggml-python.",
         ),
         throughput="blocks",
+        across=(" → float32", " → bfloat16"),
     )
 
 

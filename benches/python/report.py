@@ -67,6 +67,7 @@ class Report:
     notes: Sequence[str] = ()
     samples: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     throughput: str = ""  # what one row is, in a table of GB/s with a column for each loader
+    across: tuple[str, ...] = ()  # parts of labels that become columns of such a table, not rows
 
     @property
     def rows(self) -> list[str]:
@@ -123,13 +124,21 @@ def _targets(report: Report, table: str) -> list[str]:
 
 
 def _throughput(report: Report) -> str:
-    """Return a table of GB/s: a row for each measured thing, a column for each loader."""
-    loaders = report.rows
-    rows = [[report.throughput, *loaders], ["---"] + ["---:"] * len(loaders)]
+    """Return a table of GB/s: a row for each measured thing, a column for each loader and each part of `across`."""
+    parts = report.across or ("",)
+    heads = [
+        (loader, part)
+        for part in parts
+        for loader in report.rows
+        if any(part in column.label and loader in column.values for column in report.columns)
+    ]
+    found: dict[str, dict[tuple[str, str], str]] = {}
     for column in report.columns:
-        seconds = [column.values.get(loader) for loader in loaders]
-        rows.append([column.label, *("" if value is None else number(column.moved / value / 1e9) for value in seconds)])
-    return _table(rows)
+        part = next(part for part in parts if part in column.label)
+        row = found.setdefault(column.label.replace(part, "", 1), {})
+        row |= {(loader, part): number(column.moved / value / 1e9) for loader, value in column.values.items()}
+    rows = [[report.throughput, *(f"{loader}{part}" for loader, part in heads)], ["---"] + ["---:"] * len(heads)]
+    return _table([*rows, *([label, *(row.get(head, "") for head in heads)] for label, row in found.items())])
 
 
 def _times(report: Report) -> str:

@@ -197,6 +197,19 @@ def test_table_has_ratios_limits_and_targets() -> None:
     ]
 
 
+def test_parts_of_labels_become_columns_of_a_table_of_rates() -> None:
+    columns = [
+        report.Column("Q8_0 → float32, 1 thread", "ms", {"max_weights": 0.5, "rival": 1.0}, moved=10**9),
+        report.Column("Q8_0 → bfloat16, 1 thread", "ms", {"max_weights": 0.25}, moved=10**9),
+    ]
+    found = report.Report("toy", columns, throughput="blocks", across=(" → float32", " → bfloat16"))
+    assert report.markdown(found, "a machine").splitlines()[:3] == [
+        "| blocks | max_weights → float32 | rival → float32 | max_weights → bfloat16 |",
+        "| --- | ---: | ---: | ---: |",
+        "| Q8_0, 1 thread | 2.00 | 1.00 | 4.00 |",
+    ]
+
+
 def test_figures_of_met_targets_that_are_in_no_table_are_kept() -> None:
     found = report.Report("toy", [report.Column("open", "ms", {"max_weights": 0.001})])
     targets = (
