@@ -117,10 +117,10 @@ def _targets(report: Report, table: str) -> list[str]:
     ]
     if others:
         sentence += f" Also measured: {'; '.join(others)}."
-    rows = [["missed target", "target", "measured"], ["---", "---:", "---:"]]
-    for target in missed:
-        rows.append([target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value)])
-    return [_table(rows), sentence] if missed else [sentence]
+    rows = [
+        [target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value)] for target in missed
+    ]
+    return [markdown_table(["missed target", "target", "measured"], rows), sentence] if missed else [sentence]
 
 
 def _throughput(report: Report) -> str:
@@ -137,20 +137,19 @@ def _throughput(report: Report) -> str:
         part = next(part for part in parts if part in column.label)
         row = found.setdefault(column.label.replace(part, "", 1), {})
         row |= {(loader, part): number(column.moved / value / 1e9) for loader, value in column.values.items()}
-    rows = [[report.throughput, *(f"{loader}{part}" for loader, part in heads)], ["---"] + ["---:"] * len(heads)]
-    return _table([*rows, *([label, *(row.get(head, "") for head in heads)] for label, row in found.items())])
+    return markdown_table(
+        [report.throughput, *(f"{loader}{part}" for loader, part in heads)],
+        [[label, *(row.get(head, "") for head in heads)] for label, row in found.items()],
+    )
 
 
 def _times(report: Report) -> str:
     """Return a table of times: a row for each loader."""
-    rows = [
-        ["loader", *(f"{column.label}, {column.unit}" for column in report.columns)],
-        ["---"] + ["---:"] * len(report.columns),
-    ]
+    rows = []
     for row in report.rows:
         label = f"**{row}**" if row == OURS else f"*limit: {row}*" if row in report.limits else row
         rows.append([label, *(_time(column, row) for column in report.columns)])
-    return _table(rows)
+    return markdown_table(["loader", *(f"{column.label}, {column.unit}" for column in report.columns)], rows)
 
 
 def _time(column: Column, row: str) -> str:
@@ -162,8 +161,10 @@ def _time(column: Column, row: str) -> str:
     return f"{figure} ({number(value / ours)}x)" if column.charted and ours and row != OURS else figure
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown: names on the left, and figures on the right of their columns."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (heads, *rows)]
+    return "\n".join([lines[0], "|---" + "|---:" * (len(heads) - 1) + "|", *lines[1:]])
 
 
 def replace_table(page: str, name: str, body: str) -> str:

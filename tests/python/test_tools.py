@@ -182,13 +182,13 @@ def test_table_has_ratios_limits_and_targets() -> None:
     lines = report.markdown(toy_report(), "a machine").splitlines()
     assert lines == [
         "| loader | open, ms | peak, MB |",
-        "| --- | ---: | ---: |",
+        "|---|---:|---:|",
         "| **max_weights** | 1.00 | 2.00 |",
         "| rival | 4.00 (4.00x) | 4.00 |",
         "| *limit: floor* | 0.50 (0.50x) |  |",
         "",
         "| missed target | target | measured |",
-        "| --- | ---: | ---: |",
+        "|---|---:|---:|",
         "| time | at most 5.00 ms | 7.00 ms |",
         "",
         "Targets met: 1 of 2.",
@@ -205,7 +205,7 @@ def test_parts_of_labels_become_columns_of_a_table_of_rates() -> None:
     found = report.Report("toy", columns, throughput="blocks", across=(" → float32", " → bfloat16"))
     assert report.markdown(found, "a machine").splitlines()[:3] == [
         "| blocks | max_weights → float32 | rival → float32 | max_weights → bfloat16 |",
-        "| --- | ---: | ---: | ---: |",
+        "|---|---:|---:|---:|",
         "| Q8_0, 1 thread | 2.00 | 1.00 | 4.00 |",
     ]
 
