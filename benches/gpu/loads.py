@@ -130,9 +130,9 @@ def conversions(folder: Path, gigabytes: float, bounds: Limits) -> Report:
     """Time loads that convert on arrival beside those of the same bytes as they are."""
     bf16, q4 = checkpoints.safetensors(folder, gigabytes), checkpoints.gguf(folder, gigabytes / 2)
     cases = {
-        "bf16 as it is": (OURS, bf16),
+        "bf16 unchanged": (OURS, bf16),
         "bf16 → f32": (f"{OURS}, float32", bf16),
-        "Q4_K blocks as they are": (OURS, q4),
+        "Q4_K blocks unchanged": (OURS, q4),
         "Q4_K → bf16": (f"{OURS}, bfloat16", q4),
     }
     rows = [Row(label, loader, "", [str(path)]) for label, (loader, path) in cases.items()]

@@ -107,10 +107,11 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
             print(f"{name}: not measured on this machine: {reason}", flush=True)
             continue
         report.write_json(result, options.results, found)
-        body = report.markdown(result, report.environment_line(found))
+        line = report.environment_line(found)
         if options.docs is None:
-            print(body, flush=True)
+            print(report.markdown(result, line), flush=True)
         else:
+            body = report.markdown(result, report.named_machine(line, options.docs))
             report.publish(options.docs.with_suffix(""), name, body)
             print(report.summary(result), flush=True)
         met = met and all(target.met for target in result.targets)

@@ -64,8 +64,8 @@ def measure(folder: Path, small: bool) -> Report:
     return Report(
         "beside_a_read",
         [Column("4 KB while 1 GB is read", "ms", values, charted=False)],
-        targets=(Target("beside a read ÷ alone", values[harness.OURS] / values[ALONE], 2.0, "at most"),),
+        targets=(Target("during a read ÷ alone", values[harness.OURS] / values[ALONE], 2.0, "at most"),),
         limits=frozenset({ALONE}),
-        notes=(f'`backend="read"`; {len(beside)} reads beside the large one.',),
+        notes=(f'`backend="read"`; {len(beside)} reads during the large one.',),
         samples={"beside": {harness.OURS: beside, ALONE: alone}},
     )

@@ -36,6 +36,7 @@ COLOURS: Final = {LAZY: "#3b6ea8", TOUCHED: "#2e8b6f"}
 # The decoders of the other chart, and what no decoder is faster than by much.
 DECODERS: Final = {"max_weights": "#2e8b6f", "ggml's C": "#3b6ea8", "gguf-py": "#a8763b"}
 MEMSET: Final = "memset"
+FLOAT32: Final = " → float32"
 
 
 def _table(page: str, table: str) -> list[list[str]]:
@@ -48,16 +49,16 @@ def _table(page: str, table: str) -> list[list[str]]:
 
 
 def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
-    """Return the ratios beside this column, the fastest loader first; empty where the page has no such column."""
+    """Return the ratios in this column, the fastest loader first; empty where the page has no such column."""
     heads, *rows = _table(page, table) or [[]]
     if head not in heads:
         return []
-    place = heads.index(head) + 1
+    place = heads.index(head)
     # A row that says that nothing was touched is in a table of touched ones for comparison.
     bars = [
-        (row[0].strip("*"), float(row[place].replace(",", "")))
+        (row[0].strip("*"), float(found[1].replace(",", "")))
         for row in rows
-        if len(row) > place and row[place] and not row[0].endswith(", not touched")
+        if not row[0].endswith(", not touched") and (found := re.search(r"\(([\d.,]+)x\)", row[place]))
     ]
     return sorted(bars, key=lambda bar: bar[1])
 
@@ -67,9 +68,13 @@ def rates(page: str) -> dict[str, dict[str, dict[str, float]]]:
     heads, *rows = _table(page, "gguf_blocks") or [[]]
     found: dict[str, dict[str, dict[str, float]]] = {}
     for label, *cells in rows:
-        if said := re.fullmatch(r"(\w+) → float32, (\d+ threads?)", label):
-            values = {head.strip("*"): float(cell) for head, cell in zip(heads[1:], cells, strict=True) if cell}
-            found.setdefault(said[2], {})[said[1]] = values
+        if parts := re.fullmatch(r"(\w+), (\d+ threads?)", label):
+            values = {
+                head.removesuffix(FLOAT32).strip("*"): float(cell)
+                for head, cell in zip(heads[1:], cells, strict=True)
+                if cell and head.endswith(FLOAT32)
+            }
+            found.setdefault(parts[2], {})[parts[1]] = values
     return found
 
 

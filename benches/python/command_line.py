@@ -121,9 +121,9 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({BARE, NOTHING}),
         notes=(
-            "Whole processes, from start to end, with standard output to a pipe that is read to its end; medians of "
-            f"{RUNS} runs. The GGUF file is SmolLM2 (272 tensors), the PyTorch file is crepe-tiny. gguf-dump prints "
-            "the metadata, too; picklescan inspects the globals of a file, as `globals` does.",
+            f"Standard output goes to a pipe that is read to its end; medians of {RUNS} runs. The GGUF file is "
+            "SmolLM2 (272 tensors), the PyTorch file is crepe-tiny. gguf-dump also prints the metadata; picklescan "
+            "inspects the globals of a file, as `globals` does.",
         ),
         samples=samples,
     )

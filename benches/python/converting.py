@@ -22,7 +22,7 @@ import written
 from report import Column, Report, Target
 
 TITLE = "Convert whole checkpoints"
-USUAL = "as it is usually done"
+USUAL = "the usual calls"
 READ_WRITE = "read and write of the bytes, 1 thread"
 READ_WRITE_ALL = "read and write of the bytes, on all cores"
 LIMITS = (READ_WRITE, READ_WRITE_ALL)
@@ -177,12 +177,11 @@ def measure(folder: Path, small: bool) -> Report:
         targets=tuple(targets),
         limits=frozenset(LIMITS),
         notes=(
-            f"`weights.save`, with `sync=True` in the fsync column. The shards have {moved:.2f} GB; the PyTorch file "
-            "has the tensors of a; the GGUF file is SmolLM2 (98 MB), whose tensors take 269 MB as bf16. *As it "
-            "is usually done* means `load_file`, `.to(bfloat16)` and `save_file` of each shard; "
-            "`torch.load(mmap=True)` and `save_file`; `gguf.dequantize` of each tensor and `save_file`. Memory is what "
-            "the call adds to a process that has already imported its packages. It includes pages of mapped files, "
-            "which the system can reclaim.",
+            f"`weights.save`, with `sync=True` in the fsync column. The shards have {moved:.2f} GB, the PyTorch file "
+            "has the tensors of a, and the GGUF file is SmolLM2: 98 MB, whose tensors take 269 MB as bf16. *The "
+            "usual calls* are `load_file`, `.to(bfloat16)` and `save_file` for each shard; `torch.load(mmap=True)` "
+            "and `save_file`; `gguf.dequantize` for each tensor and `save_file`. Memory is what the call adds after "
+            "the imports, with reclaimable pages of mapped files.",
         ),
         samples=samples,
     )

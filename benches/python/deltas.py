@@ -284,9 +284,9 @@ def measure(folder: Path, small: bool) -> Report:
         notes=(
             f"{total / 1e9:.2f} GB of bfloat16, of which 2 % of the elements change by one step, half of them scattered"
             f" and half in runs of 256. Sizes: {', '.join(f'{name} {size}' for name, size in percent.items())}."
-            " Ours compares every block before and after, the rivals of frames their checksums after, and that of gaps"
-            " nothing; the rivals are on one thread. All write and read files."
-            " Both versions are in memory, but for the rows that name files.",
+            " max_weights compares every block before and after, the rivals with frames compare checksums after, and"
+            " *gaps and values* compares nothing. The rivals use one thread. Both versions are in memory, except in the"
+            " rows that name files.",
         ),
         samples=samples,
     )

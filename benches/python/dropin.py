@@ -87,8 +87,8 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         notes=(
             f"**{harness.OURS}** is the same program after `max_weights.patch()`. 291 bf16 tensors, 1.9 GB. A run "
-            "ends when one byte of every page of the tensors has been read, except for `torch.load`, which copies "
-            "them, and for the lazy column.",
+            "ends when one byte of every page has been read, except for `torch.load`, which copies, and for the lazy "
+            "column.",
         ),
         samples=samples,
     )

@@ -11,7 +11,7 @@ import rivals
 from report import Column, Report, Target
 
 TITLE = "Experts packed on the way"
-PLAIN = "the file as it is"
+PLAIN = "the file unchanged"
 TORCH = "safetensors, torch.stack and torch.cat"
 CONFIG = {"model_type": "qwen3_moe", "num_attention_heads": 8, "num_key_value_heads": 8}
 
@@ -100,8 +100,8 @@ def measure(folder: Path, small: bool) -> Report:
         columns,
         targets=tuple(targets),
         notes=(
-            "The 18,432 tensors of the experts of f are opened as two packed ones for each of 48 layers; the experts of"
-            " e are loaded so, into memory of their own.",
+            "*Open*: the 18,432 expert tensors of f as two packed ones for each of 48 layers. *Load*: the experts of "
+            "e, copied into packed tensors.",
         ),
         samples=samples,
     )

@@ -135,10 +135,10 @@ def measure(folder: Path, small: bool) -> Report:
         targets=targets,
         limits=frozenset({PLAIN}),
         notes=(
-            f"**{PLAIN}**: of memory its largest word of 64 bits, by NumPy; of a file plain reads on two threads, into "
-            "memory that is reused; of from_pretrained the same call, patched, without the verification. The model is "
-            "in bfloat16: with `dtype='auto'` its parameters are pages of the file, with float16 all are converted. A "
-            "run of from_pretrained ends when one element of every page has been read.",
+            f"**{PLAIN}**: memory by NumPy, as the largest 64-bit word; a file by plain reads on two threads into "
+            "reused memory; from_pretrained patched, without verification. The model is bfloat16: with "
+            "`dtype='auto'` its parameters are pages of the file, with float16 all are converted. from_pretrained "
+            "ends when one element of every page has been read.",
         ),
         samples=samples,
     )

@@ -173,11 +173,12 @@ def measure(folder: object, small: bool) -> Report:  # noqa: ARG001 (no files ar
         targets=() if small or reason else tuple(_targets(found, large, cores, gguf.GGML_QUANT_SIZES)),
         limits=frozenset({MEMSET}),
         notes=(
-            "GB/s of output, 64 MiB as float32 unless it says 1 GiB, from random blocks of ordinary values into memory "
-            "that is reused. "
-            "The decoder of ggml's C is the one that its own type table names, from the package libggml-python.",
+            "GB/s of output, 64 MiB as float32 unless a row names 1 GiB, from random blocks of ordinary values into "
+            "reused memory. The decoder of ggml's C is the one in its own type table, from the package "
+            "libggml-python.",
         ),
         throughput="blocks",
+        across=(" → float32", " → bfloat16"),
     )
 
 

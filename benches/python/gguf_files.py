@@ -18,7 +18,7 @@ RIVAL = "gguf-py"
 # Listing by ctypes has a call of Python for each field, so the C alone is measured too.
 C_LISTED, C_ALONE = f"{ggml_c.NAME}, listed by ctypes", f"{ggml_c.NAME}, opened only"
 TRANSFORMERS = "transformers"
-READ_AND_WRITE = "read the file, write as many bytes as the tensors have, 1 thread"
+READ_AND_WRITE = "read the file, write the bytes of the tensors, 1 thread"
 FILE = "smollm2-135m.Q4_1.gguf"
 
 

@@ -64,9 +64,9 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (the file is a
             Target("peak memory: patched ÷ not", peaks[harness.OURS] / peaks[STOCK], 1.1, "at most"),
         ),
         notes=(
-            "`AutoModelForCausalLM.from_pretrained(folder, gguf_file=...)` of SmolLM2 135M, and likewise "
-            "`AutoTokenizer`: the first call of a fresh process, after its imports. The max_weights row is the same "
-            "call after `max_weights.patch()`. Both produce the same float32 model of 540 MB.",
+            "`AutoModelForCausalLM.from_pretrained(folder, gguf_file=...)` of SmolLM2 135M, and `AutoTokenizer` "
+            "likewise: the first call of a fresh process, after its imports. The max_weights row follows "
+            "`max_weights.patch()`. Both produce the same float32 model of 540 MB.",
         ),
         samples=samples,
     )

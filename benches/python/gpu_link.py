@@ -142,10 +142,9 @@ def measure(folder: Path, small: bool) -> Report:
         targets=(*targets, Target("pinned memory, at its peak", most, HOST_BYTES / 1e6, "at most", "MB")),
         limits=frozenset({*_LINK, *_MEMORY, *_DISK}),
         notes=(
-            f'`load(device="cuda:0")` until the device has everything, on a link of {SPEED} GB/s; the link\'s share of '
-            "the time is that in which its copies go on, and the disk's that of the fastest plain way to read the same "
-            "files in this run. The other limits: what copying all bytes to memory that is used again takes, and "
-            "mapping them. Nothing here is a GPU: the copies take their time and move nothing.",
+            f'`load(device="cuda:0")` until the device has everything, on a link of {SPEED} GB/s. The link is busy '
+            "while its copies run; the disk's share is relative to the fastest plain read of the same files in this "
+            "run. The other limits copy all bytes to reused memory, or map them.",
         ),
         samples=samples,
     )

@@ -358,17 +358,14 @@ def measure(folder: Path, small: bool) -> Report:
         ),
     ]
     notes = (
-        f"MiniLM: the weights have {weights / 1e6:.1f} MB; a result is the embeddings of batch x tokens. The model is "
-        "`examples/minilm.py`: its six layers are calls of one subgraph, and its weights stay in the mapped file, "
-        "except with `memory='fast'`, which rearranges them as plain ONNX Runtime does. Compared with plain ONNX "
-        f"Runtime on the file of `graph.onnx.save` (the same graph), `memory='fast'` took {saved}. *First result* "
-        "(batch 1, 16 tokens) is the first call of a fresh process, without and with the imports: it creates the "
-        "modules, loads the file, builds and lowers the graph, passes it to ONNX Runtime, and runs it once; for "
-        "transformers, it is `AutoModel.from_pretrained` and one call. Memory is what that adds to the process once "
-        "every weight has been read, including pages of the mapped file.",
-        f"The model of {LAYERS} layers is that of `examples/smollm.py` with the sizes of Llama 3 70B: 722 weights, "
-        "which are never allocated. The modules exist before the clock starts; MAX 26.7 takes 1,370 ms for "
-        "such a graph.",
+        f"MiniLM (`examples/minilm.py`), with {weights / 1e6:.1f} MB of weights; a result is the embeddings of batch "
+        "x tokens. Its six layers are calls of one subgraph. The weights stay in the mapped file; `memory='fast'` "
+        "rearranges them, as plain ONNX Runtime does. Compared with plain ONNX Runtime on the file of "
+        f"`graph.onnx.save` (the same graph), `memory='fast'` took {saved}. *First result* is the first call of a "
+        "fresh process with 1 x 16: create the modules, load, build, lower and run; for transformers, "
+        "`AutoModel.from_pretrained` and one call. Memory is what that adds, with the pages of the mapped file.",
+        f"The model of {LAYERS} layers is `examples/smollm.py` with the sizes of Llama 3 70B: 722 weights, never "
+        "allocated. The clock starts after the modules exist; MAX 26.7 takes 1,370 ms for such a graph.",
         f"ONNX Runtime {importlib.metadata.version('onnxruntime')}, transformers "
         f"{importlib.metadata.version('transformers')}.",
     )

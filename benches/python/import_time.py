@@ -90,9 +90,9 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (every bench i
             ),
         ),
         notes=(
-            f"Bare Python takes {bare * 1e3:.1f} ms here. The names of the package are imported when they are first "
-            "used, so the second row is what a program that opens a file pays. The patched programs import "
-            "safetensors.numpy, and the second of them also torch and gguf.",
+            f"Bare Python takes {bare * 1e3:.1f} ms here. The package imports its names on first use, so the second "
+            "row is the cost for a program that opens a file. The patched programs import safetensors.numpy, and the "
+            "second also torch and gguf.",
         ),
         samples={"over bare Python": samples, "over the program unpatched": patched},
     )

@@ -15,8 +15,8 @@ from report import Column, Report, Target, best
 
 TITLE = "Load a whole checkpoint, warm"
 ALONE = f"{harness.OURS}, not touched"
-SAME_BYTES = "max_weights, as many bytes as they are"
-SAME_BYTES_COPIED = "readinto, as many bytes"
+SAME_BYTES = "max_weights, the same number of bytes"
+SAME_BYTES_COPIED = "readinto, the same number of bytes"
 CONVERTED = "safetensors, torch, .float()"
 OWN_NUMPY = f"{rivals.OWN}, to NumPy"
 STREAM = "max_weights, stream"
@@ -161,10 +161,9 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({*limits.MEMORY, SAME_BYTES_COPIED, SAME_BYTES}),
         notes=(
-            f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are fetched ahead. Of "
-            "everything that is mapped, by any loader, one byte of every 4 KiB page is read; tensors with memory of "
-            "their own are complete when a load ends. torch.load reads the same tensors from a file of its own. Peak"
-            " memory counts the pages of mapped files.",
+            f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are read ahead. One byte of "
+            "every mapped 4 KiB page is read, for all loaders; copies are complete when a load ends. torch.load "
+            "reads the same tensors from a PyTorch file. Peak memory counts the pages of mapped files.",
         ),
         samples=samples,
     )

@@ -78,8 +78,8 @@ def measure(folder: Path, small: bool) -> Report:
         [column],
         targets=(Target(f"{load_into.PATCHED} ÷ {load_into.STOCK}", part, 0.25, "at most"),),
         notes=(
-            f"Each read of the disk, of at most 128 KiB, is delayed by {DELAY:g} ms; its data is in the page cache of"
-            " the other side. Each run ends when one byte of every page of the parameters has been read.",
+            f"Each read of at most 128 KiB is delayed by {DELAY:g} ms; the data is in the page cache of the other "
+            "side. Each run ends when one byte of every page of the parameters has been read.",
         ),
         samples={"cold": {loader: timing.seconds for loader, timing in timings.items()}},
     )

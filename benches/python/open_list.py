@@ -77,9 +77,9 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({LIMIT}),
         notes=(
-            "`max_weights.infos(load_weights(path))` is a sequence that creates a record when you ask for one. The "
-            "second row copies every field of all records into tuples, which corresponds to the safetensors rows with "
-            "name, `get_slice(name).get_dtype()` and `.get_shape()`.",
+            "`max_weights.infos(load_weights(path))` is a sequence that creates records on access. The second row "
+            "copies every field into tuples, like the safetensors rows with `get_slice(name).get_dtype()` and "
+            "`.get_shape()`.",
         ),
         samples=samples,
     )

@@ -138,6 +138,7 @@ def measure(folder: object, small: bool) -> Report:  # noqa: ARG001 (no files ar
         limits=frozenset({MEMSET}),
         notes=(f"GB/s of output, a weight of {SIDE} x {SIDE}. FP8 in blocks of 128 x 128 is among the casts.",),
         throughput="weights",
+        across=(" → bfloat16", " → float32"),
     )
 
 

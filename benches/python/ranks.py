@@ -137,10 +137,10 @@ def _measured(folder: Path, small: bool) -> Report:
         columns,
         targets=tuple(targets),
         notes=(
-            f"{path.stat().st_size / 1e9:.2f} GB of bfloat16 in the shapes of a llama; all ranks on this machine, over "
-            "gloo. Local files are in the page cache, S3 is SeaweedFS, and saves are without fsync. Tensor parallelism "
-            "splits the columns of two weights of a layer, and the rows of the others. A server that counts has sent "
-            f"{alone} times the file where each of 2 and 4 ranks reads all.",
+            f"{path.stat().st_size / 1e9:.2f} GB of bfloat16 in the shapes of a llama; all ranks on one machine, over "
+            "gloo. Local files are in the page cache, S3 is SeaweedFS, saves are without fsync. Tensor parallelism "
+            f"splits the columns of two weights of a layer and the rows of the others. The server sends {alone} times "
+            "the file where each of 2 and 4 ranks reads all.",
             "What plans cost, by the planner that loads; C is one checkpoint, and a machine has 8 ranks:",
             ranks_planned.table(rows),
         ),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import files
 from ranks_work import axis_of
-from report import number
+from report import markdown_table, number
 
 NODE = 8  # ranks of a machine
 PLAN_RANKS = 1024
@@ -127,10 +127,10 @@ def simulate(folder: Path, small: bool) -> tuple[dict[str, list[Row]], Row]:
 def table(rows: dict[str, list[Row]]) -> str:
     """Return the simulation as a table in Markdown."""
     heads = ["model, layout", "ranks", "spread", "from storage, C", "requests", "into a node, C", "imbalance"]
-    lines = [[*heads, "rounds", "plan, ms"], ["---", *["---:"] * 8]]
+    lines = []
     for name, of_model in rows.items():
         for row in of_model:
             line = [f"{name}, {row.layout}", f"{row.ranks:,}", row.spread, number(row.storage), f"{row.requests:,}"]
             line += [number(row.into_a_node), f"{row.imbalance:.3f}", f"{row.rounds:,}", number(row.seconds * 1e3)]
             lines.append(line)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table([*heads, "rounds", "plan, ms"], lines)

@@ -76,8 +76,8 @@ def measure(folder: Path, small: bool) -> Report:
         [column],
         targets=tuple(Target(f"{kind} ÷ {ONE}", values[kind] / one, 1.15, "at most") for kind in (PIECES, DELTA)),
         notes=(
-            f"{(served / 'one.safetensors').stat().st_size / 1e9:.2f} GB of bfloat16 on loopback, from nginx with "
-            "haproxy before it, which delays; from the opening on.",
+            f"{(served / 'one.safetensors').stat().st_size / 1e9:.2f} GB of bfloat16 on loopback, from nginx behind "
+            "haproxy, which adds the delay; opening included.",
         ),
         samples={LATENCY: {kind: timing.seconds for kind, timing in timings.items()}},
     )

@@ -95,8 +95,8 @@ def measure(folder: Path, small: bool) -> Report:
         columns,
         targets=tuple(targets),
         notes=(
-            f"A file of {path.stat().st_size / 1e9:.2f} GB, in the page cache, to SeaweedFS behind haproxy: at `20 ms` "
-            "each request waits so long. obstore's default is the first of its rows.",
+            f"A file of {path.stat().st_size / 1e9:.2f} GB, in the page cache, to SeaweedFS behind haproxy, which "
+            "delays each request at `20 ms`. obstore's default is the first of its rows.",
         ),
         samples={latency: {name: timing.seconds for name, timing in of.items()} for latency, of in timings.items()},
     )

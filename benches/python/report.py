@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ class Column:
     label: str
     unit: str
     values: Mapping[str, float]
-    charted: bool = True  # has ratios beside it; memory and the like have none
+    charted: bool = True  # has ratios after its figures; memory and the like have none
     moved: int = 0  # bytes read and written, for tables that show a throughput
 
 
@@ -66,6 +67,7 @@ class Report:
     notes: Sequence[str] = ()
     samples: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     throughput: str = ""  # what one row is, in a table of GB/s with a column for each loader
+    across: tuple[str, ...] = ()  # parts of labels that become columns of such a table, not rows
 
     @property
     def rows(self) -> list[str]:
@@ -96,50 +98,73 @@ def number(value: float) -> str:
 
 
 def markdown(report: Report, line: str) -> str:
-    """Return the report's tables in Markdown, and `line` (the environment) below them."""
-    parts = [_throughput(report) if report.throughput else _times(report)]
-    if report.targets:
-        figures = [["figure", "target", "measured", "met"], ["---", "---:", "---:", "---"]]
-        for target in report.targets:
-            met = "yes" if target.met else "**no**"
-            figures.append(
-                [target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value), met]
-            )
-        parts.append(_table(figures))
-    return "\n\n".join([*parts, *report.notes, f"*{line}*"])
+    """Return the report in Markdown: its table, its targets, its notes, and `line` (the environment)."""
+    table = _throughput(report) if report.throughput else _times(report)
+    return "\n\n".join([table, *_targets(report, table), *report.notes, f"*{line}*"])
+
+
+def _targets(report: Report, table: str) -> list[str]:
+    """Return how many targets are met, the missed ones as a table, and the figures that `table` does not have."""
+    if not report.targets:
+        return []
+    missed = [target for target in report.targets if not target.met]
+    sentence = f"Targets met: {len(report.targets) - len(missed)} of {len(report.targets)}."
+    cells = {cell.partition("(")[0].strip() for cell in table.replace("\n", "|").split("|")}
+    others = [
+        f"{target.label}: {target.write(target.value)}"
+        for target in report.targets
+        if target.met and target.unit not in ("", "x") and number(target.value) not in cells
+    ]
+    if others:
+        sentence += f" Also measured: {'; '.join(others)}."
+    rows = [
+        [target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value)] for target in missed
+    ]
+    return [markdown_table(["missed target", "target", "measured"], rows), sentence] if missed else [sentence]
 
 
 def _throughput(report: Report) -> str:
-    """Return a table of GB/s: a row for each measured thing, a column for each loader."""
-    loaders = report.rows
-    rows = [[report.throughput, *loaders], ["---"] + ["---:"] * len(loaders)]
+    """Return a table of GB/s: a row for each measured thing, a column for each loader and each part of `across`."""
+    parts = report.across or ("",)
+    heads = [
+        (loader, part)
+        for part in parts
+        for loader in report.rows
+        if any(part in column.label and loader in column.values for column in report.columns)
+    ]
+    found: dict[str, dict[tuple[str, str], str]] = {}
     for column in report.columns:
-        seconds = [column.values.get(loader) for loader in loaders]
-        rows.append([column.label, *("" if value is None else number(column.moved / value / 1e9) for value in seconds)])
-    return _table(rows)
+        part = next(part for part in parts if part in column.label)
+        row = found.setdefault(column.label.replace(part, "", 1), {})
+        row |= {(loader, part): number(column.moved / value / 1e9) for loader, value in column.values.items()}
+    return markdown_table(
+        [report.throughput, *(f"{loader}{part}" for loader, part in heads)],
+        [[label, *(row.get(head, "") for head in heads)] for label, row in found.items()],
+    )
 
 
 def _times(report: Report) -> str:
     """Return a table of times: a row for each loader."""
-    heads = ["loader"]
-    for column in report.columns:
-        heads += [f"{column.label}, {column.unit}", "÷ ours"] if column.charted else [f"{column.label}, {column.unit}"]
-    rows = [heads, ["---"] + ["---:"] * (len(heads) - 1)]
+    rows = []
     for row in report.rows:
         label = f"**{row}**" if row == OURS else f"*limit: {row}*" if row in report.limits else row
-        cells = [label]
-        for column in report.columns:
-            value = column.values.get(row)
-            ours = column.values.get(OURS)
-            cells.append("" if value is None else number(value * UNITS[column.unit]))
-            if column.charted:
-                cells.append("" if value is None or not ours or row == OURS else number(value / ours))
-        rows.append(cells)
-    return _table(rows)
+        rows.append([label, *(_time(column, row) for column in report.columns)])
+    return markdown_table(["loader", *(f"{column.label}, {column.unit}" for column in report.columns)], rows)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+def _time(column: Column, row: str) -> str:
+    """Return a figure, followed by its multiple of ours in a column that is charted: `3.92 (12.5x)`."""
+    value, ours = column.values.get(row), column.values.get(OURS)
+    if value is None:
+        return ""
+    figure = number(value * UNITS[column.unit])
+    return f"{figure} ({number(value / ours)}x)" if column.charted and ours and row != OURS else figure
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown: names on the left, and figures on the right of their columns."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (heads, *rows)]
+    return "\n".join([lines[0], "|---" + "|---:" * (len(heads) - 1) + "|", *lines[1:]])
 
 
 def replace_table(page: str, name: str, body: str) -> str:
@@ -205,6 +230,14 @@ def environment_line(found: Mapping[str, Any]) -> str:
         f"{found['processor']}, {found['cores']} cores, {found['memory_gib']} GiB, {found['kernel']}, "
         f"Python {found['python']}; {versions}; medians of one run."
     )
+
+
+def named_machine(line: str, page: Path) -> str:
+    """Return a link to the list of machines on the overview `page` if it has this line, or else the line."""
+    for name, text in re.findall(r"^- \*\*(Machine \w+)\*\*: (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        if text == line:
+            return f"[{name}](../{page.name}#machines)"
+    return line
 
 
 def write_json(report: Report, folder: Path, found: Mapping[str, Any]) -> Path:

@@ -125,7 +125,7 @@ def measure(folder: Path, small: bool) -> Report:
     saved = [name for name in SAVES if name not in LIMITS]
     found = harness.peak_memory(bench, "a", saved, path, runs=1 if small else 3)
     memory = {loader: float(one.peak) for loader, one in found.items()}
-    columns.append(Column("a, peak memory beside the tensors", "MB", memory, charted=False))
+    columns.append(Column("a, peak memory beyond the tensors", "MB", memory, charted=False))
     written.remove(path.with_name(f"saved-{path.stem}"))
     targets = []
     for column in columns[:2]:
@@ -138,15 +138,14 @@ def measure(folder: Path, small: bool) -> Report:
     return Report(
         "saving",
         columns,
-        targets=(*targets, Target("a, peak memory beside the tensors", ours, MEMORY / 1e6, "at most", "MB")),
+        targets=(*targets, Target("a, peak memory beyond the tensors", ours, MEMORY / 1e6, "at most", "MB")),
         limits=frozenset(LIMITS),
         notes=(
-            f"{path.stat().st_size / 1e9:.2f} GB of tensors are in memory of their own. Before each run, the file "
-            "saved before is removed or, for the runs that save over a file, is present and on the disk, and no "
-            "writes are pending. max_weights runs with `sync=True` in the fsync column, which also waits for the "
-            "folder, and with `sync=False` elsewhere; the others are followed by `os.fsync` of the file. max_weights"
-            " and safetensors write to a file beside the target and rename it. torch.save and the limits write to "
-            "the file itself, so a crash in the middle would leave neither the old nor the new file.",
+            f"{path.stat().st_size / 1e9:.2f} GB of tensors in memory. Before each run the old file is removed or, in "
+            "the column over a file, is on the disk, and no writes are pending. max_weights has `sync=True` in the "
+            "fsync column, which also waits for the folder, and `sync=False` elsewhere; the others call `os.fsync` "
+            "on the file. max_weights and safetensors write a temporary file and rename it. torch.save and the "
+            "limits write to the file itself, so a crash would leave neither the old nor the new file.",
         ),
         samples=samples,
     )

@@ -113,11 +113,10 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         notes=(
             "One rank of four takes a quarter of each tensor of a, and one byte of every 4 KiB is read. *Read, "
-            "shares* is how much of the file the page cache holds afterwards, having been empty, divided by the "
-            "bytes of the rank's shards. Columns of short rows share their pages with those of the other ranks, so "
-            "the whole file is read. Without `prefetch`, the system reads around each first touch, as far as the "
-            f"disk's read-ahead goes (here {_read_ahead(a)}). Warm, safetensors is ahead for rows: it declares no "
-            "weights, and both times are small.",
+            "shares* is how much of the file the page cache holds afterwards, divided by the bytes of the rank's "
+            "shards. Columns of short rows share their pages with other ranks, so the whole file is read. Without "
+            "`prefetch`, the system reads around each first touch, as far as the disk's read-ahead (here "
+            f"{_read_ahead(a)}).",
         ),
         samples=samples,
     )

@@ -189,11 +189,10 @@ def measure(folder: Path, small: bool) -> Report:
         targets=targets,
         limits=frozenset({EXACT, limits.SEQUENTIAL}),
         notes=(
-            "Rank 0 of 8 takes an eighth of the rows, or of the columns, of each tensor of a, or 8 of the 60 experts"
-            " of e and what all ranks share. *Read* is how much the process read from the disk (`/proc/self/io`), "
-            "divided by the bytes that are wanted. For columns it is divided by the bytes of the file, because short"
-            " rows share their pages with those of other ranks. In the 8 ranks column, each rank loads its columns, "
-            "one rank after another.",
+            "Rank 0 of 8 takes an eighth of the rows or columns of each tensor of a, or 8 of the 60 experts of e and "
+            "the shared tensors. *Read* is what the process read from the disk (`/proc/self/io`), divided by the "
+            "requested bytes; for columns by the bytes of the file, because short rows share their pages with other "
+            "ranks. In the column *8 ranks*, the ranks load their columns sequentially.",
         ),
         samples=samples,
     )

@@ -169,8 +169,8 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({READ, FRESH, PAGES}),
         notes=(
-            "Both files were written by torch.save; the second has the tensors of file a. torch.load runs with "
-            "`weights_only=True`. A read into fresh memory pays for its pages, as an eager load does.",
+            "Both files were written by torch.save; torch.load runs with `weights_only=True`. A read into fresh memory "
+            "pays for its pages, as an eager load does.",
         ),
         samples=samples,
     )

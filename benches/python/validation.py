@@ -127,9 +127,8 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({SHA256, READ}),
         notes=(
-            "Whole processes, from start to end; the files are in the page cache. fickling reads one pickle in a run. "
-            "`hf cache verify` compares files with what the Hub says of them and needs the network, so that it is not "
-            "among the rivals.",
+            "The files are in the page cache. fickling reads one pickle in a run. `hf cache verify` needs the "
+            "network, so it is not among the rivals.",
             *notes,
         ),
         samples=samples,

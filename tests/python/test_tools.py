@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -180,19 +181,45 @@ def toy_report() -> report.Report:
 def test_table_has_ratios_limits_and_targets() -> None:
     lines = report.markdown(toy_report(), "a machine").splitlines()
     assert lines == [
-        "| loader | open, ms | ÷ ours | peak, MB |",
-        "| --- | ---: | ---: | ---: |",
-        "| **max_weights** | 1.00 |  | 2.00 |",
-        "| rival | 4.00 | 4.00 | 4.00 |",
-        "| *limit: floor* | 0.50 | 0.50 |  |",
+        "| loader | open, ms | peak, MB |",
+        "|---|---:|---:|",
+        "| **max_weights** | 1.00 | 2.00 |",
+        "| rival | 4.00 (4.00x) | 4.00 |",
+        "| *limit: floor* | 0.50 (0.50x) |  |",
         "",
-        "| figure | target | measured | met |",
-        "| --- | ---: | ---: | --- |",
-        "| rival ÷ ours | at least 3.00x | 4.00x | yes |",
-        "| time | at most 5.00 ms | 7.00 ms | **no** |",
+        "| missed target | target | measured |",
+        "|---|---:|---:|",
+        "| time | at most 5.00 ms | 7.00 ms |",
+        "",
+        "Targets met: 1 of 2.",
         "",
         "*a machine*",
     ]
+
+
+def test_parts_of_labels_become_columns_of_a_table_of_rates() -> None:
+    columns = [
+        report.Column("Q8_0 → float32, 1 thread", "ms", {"max_weights": 0.5, "rival": 1.0}, moved=10**9),
+        report.Column("Q8_0 → bfloat16, 1 thread", "ms", {"max_weights": 0.25}, moved=10**9),
+    ]
+    found = report.Report("toy", columns, throughput="blocks", across=(" → float32", " → bfloat16"))
+    assert report.markdown(found, "a machine").splitlines()[:3] == [
+        "| blocks | max_weights → float32 | rival → float32 | max_weights → bfloat16 |",
+        "|---|---:|---:|---:|",
+        "| Q8_0, 1 thread | 2.00 | 1.00 | 4.00 |",
+    ]
+
+
+def test_figures_of_met_targets_that_are_in_no_table_are_kept() -> None:
+    found = report.Report("toy", [report.Column("open", "ms", {"max_weights": 0.001})])
+    targets = (
+        report.Target("open", 1.0, 5.0, "at most", "ms"),
+        report.Target("size", 3.0, 8.0, "at most", "MB"),
+        report.Target("rival ÷ ours", 4.0, 3.0, "at least"),
+    )
+    lines = report.markdown(dataclasses.replace(found, targets=targets), "a machine").splitlines()
+    assert lines[-3] == "Targets met: 3 of 3. Also measured: size: 3.00 MB."
+    assert "missed target" not in "".join(lines)
 
 
 def test_table_writer_replaces_only_what_stands_between_its_markers() -> None:
@@ -231,6 +258,13 @@ def test_a_table_goes_to_the_page_that_has_its_markers_and_a_new_one_gets_a_page
 def test_table_writer_refuses_markers_that_do_not_pair(page: str) -> None:
     with pytest.raises(report.MarkerError, match="table: a"):
         report.replace_table(page, "a", "new")
+
+
+def test_a_machine_that_the_overview_lists_is_a_link(tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text("- **Machine A**: a processor, 2 cores.\n", encoding="utf-8")
+    assert report.named_machine("a processor, 2 cores.", page) == "[Machine A](../benchmarks.md#machines)"
+    assert report.named_machine("a processor, 4 cores.", page) == "a processor, 4 cores."
 
 
 def test_results_become_json(tmp_path: Path) -> None:
@@ -294,7 +328,7 @@ def measured(unit: str) -> set[float]:
     for table in re.findall(r"<!-- table: \w+ -->\n((?:\|.*\n)+)", published_tables()):
         heads, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
         columns = [place for place, head in enumerate(heads) if place and head.endswith(unit)]
-        cells = {row[place].strip() for row in rows for place in columns if place < len(row)} - {""}
+        cells = {row[place].partition(" (")[0].strip() for row in rows for place in columns if place < len(row)} - {""}
         figures |= {float(cell.replace(",", "")) for cell in cells}
     return figures
 
