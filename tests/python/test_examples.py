@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.torch
-import sharded_llama
 import torch
 
+import sharded_llama
 from conftest import ROOT
 
 
