@@ -1,8 +1,9 @@
-"""MiniLM on several ranks as FSDP2 distributes it: each gets its part, and each byte of the file is read once.
+"""MiniLM on several ranks, by FSDP2 or tensor parallelism: each gets its shard, and each byte of the file is read once.
 
-torchrun --standalone --nproc-per-node 2 examples/fsdp2.py [CHECKPOINT]
+torchrun --standalone --nproc-per-node 2 examples/fsdp2.py [CHECKPOINT [tp]]
 
-Every rank runs the whole model, and prints the same norm.
+With `tp`, the feed-forward layers have rows of the first weight and columns of the second on each rank, and the rest is
+replicated. Every rank prints the same norm.
 """
 
 import json
@@ -11,7 +12,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers import BertConfig, BertModel
 
 from max_weights.torch import load_into
@@ -24,9 +27,14 @@ with open(f"{models}/minilm.config.json") as file:
     config = BertConfig(**json.load(file))
 with torch.device("meta"):  # takes no memory
     model = BertModel(config)
-for layer in model.encoder.layer:
-    fully_shard(layer)
-fully_shard(model)
+if sys.argv[2:] == ["tp"]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.encoder.layer:
+        parallelize_module(layer, mesh, {"intermediate.dense": ColwiseParallel(), "output.dense": RowwiseParallel()})
+else:
+    for layer in model.encoder.layer:
+        fully_shard(layer)
+    fully_shard(model)
 report = load_into(model, checkpoint, spread="world")
 
 model.train(False)

@@ -1,7 +1,7 @@
 """Build fuzz targets and run them: `python tools/fuzz.py --seconds 60 pickle torch_zip`. `make fuzz` calls it.
 
 Each run leaves libFuzzer's figures under `fuzz/target/runs`, by commit; at the end, and alone with `--table`, the sums
-of all runs of the commit are printed as the table that docs/security.md has. A run goes on where the last one stopped:
+of all runs of the commit are printed as a table. A run goes on where the last one stopped:
 what it found is kept in `fuzz/target/corpus`.
 """
 

@@ -3,7 +3,7 @@ one rank, and `verify_loaded` has to say so on all.
 
 `python mutations_program.py FOLDER RANKS[,RANKS...] [ARCHITECTURE...]` forks as many processes as the largest number,
 once, and each writes a file with a line of JSON for each architecture, layout, number of ranks and mutation. It prints
-the table of docs/verify_loaded.md.
+the figures of docs/verify_loaded.md.
 """
 
 import json

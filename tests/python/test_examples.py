@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.torch
-import sharded_llama
 import torch
 
+import sharded_llama
 from conftest import ROOT
 
 
 def test_the_sharded_llama_reads_a_part_of_the_file_for_each_rank() -> None:
-    command = [sys.executable, ROOT / "examples" / "sharded_llama.py"]
+    command = [sys.executable, Path(sharded_llama.__file__)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     size = int(re.search(r"([\d,]+) bytes, 4 ranks", shown)[1].replace(",", ""))  # type: ignore[index]
     ranks = re.findall(r"rank (\d): ([\d,]+) bytes of shards .*, ([\d,]+) bytes read", shown)
@@ -42,10 +42,10 @@ def test_the_shards_of_the_sharded_llama_rebuild_the_block(tmp_path: Path) -> No
         np.testing.assert_array_equal(rebuilt.view(torch.int16), whole[full].view(torch.int16), name)
 
 
-@pytest.mark.parametrize("name", ["fsdp2", "tensor_parallel"])
-def test_two_ranks_have_their_parts_and_compute_the_same(name: str, models: Path) -> None:
+@pytest.mark.parametrize("way", [[], ["tp"]], ids=["fsdp2", "tensor_parallel"])
+def test_two_ranks_have_their_parts_and_compute_the_same(way: list[str], models: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(ROOT / "examples" / f"{name}.py"), str(models / "minilm.safetensors")]
+    command += [str(ROOT / "examples" / "fsdp2.py"), str(models / "minilm.safetensors"), *way]
     environment = os.environ | {"MAX_WEIGHTS_MODELS": str(models), "OMP_NUM_THREADS": "1"}
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     ranks = re.findall(r"rank (\d) of 2: ([\d,]+) bytes, ([\d.]+)", shown)

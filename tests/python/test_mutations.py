@@ -1,6 +1,6 @@
 """What is loaded wrongly is found and named, on all ranks; and what is loaded rightly never is.
 
-The first is the table of docs/verify_loaded.md, which mutations_program.py makes; the second are random modules.
+The first has the figures of docs/verify_loaded.md, which mutations_program.py makes; the second are random modules.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ SAID = {
         "versions": max_weights.__version__,
     },
     "explore_checkpoint": {"tree": "mw-tree", "one": "values", "stats": "<svg", "check": "clean", "plan": "LoadPlan"},
-    "find_nan": {"broken": "layers.2.up.weight", "where": "layers.3.down.weight[5, 40] is inf", "dead": "[8, 9, 30]"},
-    "compare_fine_tune": {"diff": "changed", "heat": "image/png", "most": "most in layers.11.self_attn.v_proj"},
     "gguf_to_transformers": {"names": "q_proj", "save": "model.safetensors", "generate": "Paris"},
     "training_checkpoint": {"tree": "gate", "objects": "200", "check": "clean", "save": "bfloat16", "diff": "changed"},
     "is_it_loaded": {
@@ -39,7 +37,6 @@ SAID = {
         "wrong": "delta.base",
         "others": "000001 000001",
     },
-    "four_ranks": {"plan": "cut along axis 0", "load": "(16, 64)", "whole": "(16, 64) + (16, 64)"},
 }
 
 

@@ -59,7 +59,7 @@ def test_the_readme_is_the_home_of_the_site(site: Path) -> None:
     home = (site / "index.html").read_text()
     assert 'href="loading.html"' in home
     assert 'src="terminal/ls.svg"' in home
-    assert "From the source" in home
+    assert "When not to use it" in home
 
 
 def test_links_lead_to_pages_and_else_to_the_repository(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 //! What a checkpoint is expected to be: names, shapes, dtypes, ties, counts. Read from a specification, or taken of a checkpoint that is good.
 //!
-//! A specification is JSON with the schema `max-weights.expectation/1`; docs/expectations.md says what may be in it.
+//! A specification is JSON with the schema `max-weights.expectation/1`; docs/validation.md says what may be in it.
 
 mod check;
 mod read;
