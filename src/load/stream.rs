@@ -132,7 +132,10 @@ impl Stream {
         };
         let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
         let all_threads = choice.threads;
-        while options.budget.is_some_and(|budget| budget < least) && choice.halve_threads() {
+        // So many that were asked for are kept.
+        let may_have_fewer =
+            |least: usize| options.load.threads.is_none() && options.budget.is_some_and(|most| most < least);
+        while may_have_fewer(least) && choice.halve_threads() {
             (scratch, (least, largest)) = of_threads(&choice);
         }
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);

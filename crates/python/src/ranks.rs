@@ -131,6 +131,7 @@ impl RankPlan {
 
     /// Reads the units of a rank for a round: the bytes of each, one tensor after the other. Where so much memory is not enough, on fewer threads.
     #[pyo3(signature = (node, number, rank, *, backend="auto", threads=None, drop_cache=false, max_memory=None))]
+    #[expect(clippy::too_many_arguments, reason = "how a round is read, by name")]
     fn read(
         &self,
         node: &Bound<'_, WeightsNode>,
