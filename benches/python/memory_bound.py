@@ -1,7 +1,7 @@
 """The memory that work with `max_memory="256MB"` takes, of checkpoints that are several times as large.
 
-Each case is a fresh process, in a cgroup that kills it above the bound where this user may make one. The figures are the
-process's own pages (RssAnon), sampled, above what it has after its imports; pages of files do not count.
+Each case is a fresh process, in a cgroup that kills it above the bound where this user may make one. The figures are
+the process's own pages (RssAnon), sampled, above what it has after its imports; pages of files do not count.
 MEMORY_GB is the size of each checkpoint, MEMORY_CASES a pattern of cases such as "dcp*/stream", and MEMORY_S3 an
 endpoint instead of SeaweedFS.
 """
@@ -18,7 +18,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dcp
 import deltas
@@ -62,13 +62,17 @@ def make(folder: Path, gigabytes: float) -> None:
     with max_weights.load_weights(folder / "base.safetensors") as weights:
         state = weights.load(framework="torch")
         torch.save(state, folder / "plain.pt")
-        with zipfile.ZipFile(folder / "plain.pt") as plain:
-            with zipfile.ZipFile(folder / "deflated.pt", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as deflated:
-                for entry in plain.infolist():
-                    deflated.writestr(entry.filename, plain.read(entry))
+        target = folder / "deflated.pt"
+        with (
+            zipfile.ZipFile(folder / "plain.pt") as plain,
+            zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as deflated,
+        ):
+            for entry in plain.infolist():
+                deflated.writestr(entry.filename, plain.read(entry))
         (folder / "plain.pt").unlink()
         before: list[str | Path] = [folder / "base.safetensors"]
-        for dialect, ending in (("xor", ""), ("sparse", ".safetensors")):
+        dialects: tuple[tuple[Literal["xor", "sparse"], str], ...] = (("xor", ""), ("sparse", ".safetensors"))
+        for dialect, ending in dialects:
             version = before
             for step in (1, 2):
                 new = {name: tensor.clone() for name, tensor in state.items()}
@@ -77,8 +81,9 @@ def make(folder: Path, gigabytes: float) -> None:
                     places = torch.from_numpy(random.integers(0, tensor.numel(), tensor.numel() // 100))
                     tensor.view(torch.int16).view(-1)[places] += step
                 path = folder / f"{dialect}-{step}{ending}"
-                versions = {"version": str(step), "base_version": str(step - 1)}
-                max_weights.delta.create(version, new, path, dialect=dialect, sync=False, **versions)  # type: ignore[call-overload]
+                max_weights.delta.create(
+                    version, new, path, dialect=dialect, sync=False, version=str(step), base_version=str(step - 1)
+                )
                 version = [*version, path]
                 state = new
             state = weights.load(framework="torch")
@@ -135,7 +140,7 @@ def _bucket(weights: Any) -> list[str]:
     return names
 
 
-# What each case does with the paths of a checkpoint and a folder to write to. A function that is returned is what counts.
+# What each case does with paths of a checkpoint and a folder to write to. A function that is returned is what counts.
 
 
 def load(paths: Any, _to: Path) -> object:
@@ -318,20 +323,24 @@ READS = (load, stream, verified, save, convert, fingerprint, validate)
 OF_RANKS = (ranks_load, ranks_bucket, ranks_stream)
 WRITES_OF_RANKS = (ranks_save, ranks_save_columns)
 TO_STORES = (save_to_store, convert_to_store, ranks_save_to_store)
-FUNCTIONS = {one.__name__: one for one in (*READS, *OF_RANKS, *WRITES_OF_RANKS, *TO_STORES, create)}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    one.__name__: one for one in (*READS, *OF_RANKS, *WRITES_OF_RANKS, *TO_STORES, create)
+}
 
 
 def cases() -> Iterator[tuple[str, str, str]]:
     """Yield where bytes come from, the form, and what is done."""
     for where in ("disk", "server"):
         for form in _FORMS:
-            for function in (*READS, *OF_RANKS):
+            both: tuple[Callable[..., Any], ...] = (*READS, *OF_RANKS)
+            for function in both:
                 if function is validate and (where == "server" or isinstance(_paths(form, ""), list)):
                     continue
                 yield where, form, function.__name__
     yield "disk", "20 deltas", "create"
-    for function in (*WRITES_OF_RANKS, *TO_STORES):
-        yield "disk", "file", function.__name__
+    writes: tuple[Callable[..., Any], ...] = (*WRITES_OF_RANKS, *TO_STORES)
+    for write in writes:
+        yield "disk", "file", write.__name__
     for form in ("dcp, zstd", "20 deltas"):
         yield "disk", form, "convert_to_store"
 
@@ -500,8 +509,8 @@ def measure(folder: Path, small: bool) -> Report:
 
 def _serve(form: str, function: str, where: str, to: str) -> None:
     sys.stdin.readline()  # it is in its cgroup from here on
-    import max_weights  # noqa: F401
-    import max_weights.remote  # noqa: F401
+    import max_weights
+    import max_weights.remote
 
     if function.startswith("ranks"):
         import max_weights.torch  # noqa: F401
