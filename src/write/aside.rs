@@ -38,8 +38,14 @@ impl Aside {
         if pieces.bytes.len() < least {
             return Ok(());
         }
-        let bytes = std::mem::take(&mut pieces.bytes);
-        self.push(&bytes, pieces)
+        let mut bytes = std::mem::take(&mut pieces.bytes);
+        self.push(&bytes, pieces)?;
+        if least > 0 {
+            // More will come: its memory is there already.
+            bytes.clear();
+            pieces.bytes = bytes;
+        }
+        Ok(())
     }
 
     /// Writes those of a tensor as what `name` is in the file, each changed by `change` on the way.

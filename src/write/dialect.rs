@@ -186,7 +186,7 @@ fn changed(
         _ => Changes::Sparse(Gaps::default(), Default::default()),
     };
     let block = BLOCK * width;
-    let step = block * (READ / block).max(1);
+    let step = if is_sparse { block } else { block * (READ / block).max(1) };
     for start in (0..pair.bytes).step_by(step) {
         interrupt()?;
         let len = (pair.bytes - start).min(step as u64) as usize;

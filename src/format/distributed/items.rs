@@ -81,14 +81,12 @@ impl<'a> Items<'a> {
 
     /// Those of a name.
     pub(super) fn of(&mut self, name: &str) -> OfName<'_> {
-        if let Some(asked) = self.names.get(name).and_then(|number| self.asked.get_mut(*number as usize)) {
+        let number = self.names.get(name).map(|number| *number as usize);
+        if let Some(asked) = number.and_then(|number| self.asked.get_mut(number)) {
             *asked = true;
         }
         let end = |number: usize| self.ends.get(number).copied().unwrap_or_default();
-        let range = self.names.get(name).map(|number| {
-            let number = *number as usize;
-            number.checked_sub(1).map_or(0, end)..end(number)
-        });
+        let range = number.map(|number| number.checked_sub(1).map_or(0, end)..end(number));
         let entries = range.and_then(|range| self.entries.get(range)).unwrap_or_default();
         OfName { entries, offsets: &self.offsets }
     }
@@ -107,11 +105,11 @@ impl OfName<'_> {
     pub(super) fn at(self, place: &[u64]) -> Found {
         let of = |entry: &Entry| self.offsets.get(entry.offsets.clone()).unwrap_or_default();
         let first = self.entries.partition_point(|entry| of(entry) < place);
-        let mut here = self.entries.iter().skip(first).take_while(|entry| of(entry) == place);
-        match (here.next(), here.next()) {
+        let here = |number: usize| self.entries.get(number).filter(|entry| of(entry) == place);
+        match (here(first), here(first + 1)) {
             (None, _) => Found::Nothing,
             (Some(entry), None) => Found::Item(entry.info),
-            _ => Found::Several,
+            (Some(_), Some(_)) => Found::Several,
         }
     }
 }

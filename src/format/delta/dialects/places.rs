@@ -180,6 +180,7 @@ pub(crate) struct Gaps {
 impl Gaps {
     /// Adds those of elements whose numbers count from one on.
     pub(crate) fn push(&mut self, first: u64, numbers: &[u16], gaps: &mut Vec<u8>) -> Result<(), String> {
+        gaps.reserve(numbers.len() * WORD);
         for number in numbers {
             let place = first + u64::from(*number);
             let Ok(gap) = u32::try_from(place - self.next) else {
@@ -201,7 +202,8 @@ impl Gaps {
 
 /// Gaps of 32 bits in 16, where these suffice.
 pub(crate) fn narrowed(gaps: &[u8]) -> Vec<u8> {
-    gaps.as_chunks::<WORD>().0.iter().flat_map(|[low, high, ..]| [*low, *high]).collect()
+    let short: Vec<[u8; 2]> = gaps.as_chunks::<WORD>().0.iter().map(|[low, high, ..]| [*low, *high]).collect();
+    short.into_flattened()
 }
 
 /// An element as the 64 bits that `torch.hash_tensor` combines: those of a float of 64 bits, or of a whole number. `None` for elements of other kinds, and
