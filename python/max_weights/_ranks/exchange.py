@@ -231,7 +231,9 @@ class _Runner:
                 drop_cache=options.drop_cache,
                 max_memory=options.host_bytes and options.host_bytes // 4,
             )
-            for unit in reversed(reads):  # what is put together is let go at once
+            if len(extents) != len(reads):
+                raise ValueError(f"{len(reads)} units were to be read, and {len(extents)} were")
+            for unit in reversed(reads):  # the extents of a unit are released once it is joined
                 parts = [buffer.torch() for buffer in extents.pop()]
                 one.units[unit.unit] = parts[0] if len(parts) == 1 else torch.cat(parts)
         except Exception as failed:
