@@ -29,6 +29,9 @@ MAX_EXCEPTIONS = 30
 # Generated pages, tables of data, and texts of others.
 SKIPPED = ("docs/rules.md", "docs/commands.md", "docs/man/*", "docs/reference/*", "CHANGELOG.md", "tools/vocabulary.py")
 
+# Where the texts in the code are read by users.
+MESSAGES = ("src/", "crates/", "python/")
+
 # What is found in prose, in any case, and what is written instead.
 PROSE = {
     r"one after (?:the other|another)": "sequentially",
@@ -215,15 +218,18 @@ def sentences(paragraph: str) -> Iterator[str]:
     yield from (one for one in re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\[])", plain) if one.strip())
 
 
+def _terms(plain: str) -> Iterator[tuple[re.Match[str], str]]:
+    for term, instead in PROSE.items():
+        yield from ((found, instead) for found in re.finditer(rf"\b(?:{term})\b", plain, re.IGNORECASE))
+
+
 def hits(path: Path) -> Iterator[Hit]:
     """Yield what is to be written in another way in a file."""
     name, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
     lengths = []
     for line, paragraph in prose(path, text):
         plain = _CODE.sub(" ", paragraph)
-        for term, instead in PROSE.items():
-            for found in re.finditer(rf"\b(?:{term})\b", plain, re.IGNORECASE):
-                yield Hit(name, line, found[0].lower(), instead)
+        yield from (Hit(name, line, one[0].lower(), instead) for one, instead in _terms(plain))
         most = MAX_CELL if paragraph.lstrip().startswith("|") else MAX_WORDS
         for sentence in sentences(paragraph):
             words = len(sentence.split())
@@ -235,6 +241,20 @@ def hits(path: Path) -> Iterator[Hit]:
         yield Hit(name, 1, "sentences", f"less: {sum(lengths) / len(lengths):.0f} words on average")
     if path.suffix != ".md":
         yield from _of_identifiers(name, text, path.suffix == ".rs")
+    if name.startswith(MESSAGES):
+        for line, message in _messages(path, text):
+            yield from (Hit(name, line, one[0].lower(), instead) for one, instead in _terms(message))
+
+
+def _messages(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """Yield the texts in the code of the package that readers see: those of several words."""
+    if path.suffix == ".py":
+        nodes = ast.walk(ast.parse(text))
+        found = ((one.lineno, one.value) for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    else:
+        lines = enumerate(text.splitlines(), 1)
+        found = ((n, one) for n, line in lines for one in re.findall(r'"((?:[^"\\]|\\.)*)"', line.split("//")[0]))
+    yield from ((line, one) for line, one in found if len(one.split()) > 2)
 
 
 def _of_identifiers(name: str, text: str, rust: bool) -> Iterator[Hit]:
