@@ -1,4 +1,4 @@
-//! Bills of materials: what bytes prove and files say, the same each time. `tests/python/test_bom.py` compares them with the schema of CycloneDX.
+//! Bills of materials: what bytes prove and files say, the same each time. `tests/python/validate/test_bom.py` compares them with the schema of CycloneDX.
 
 use std::fs;
 use std::path::Path;
