@@ -2,7 +2,7 @@
 
 A test is named by its file and its function:
 `tests/python/delta/test_delta.py::test_a_base_and_deltas_are_one_checkpoint` or
-`crates/check/tests/pickle.rs::a_pickle_is_read_to_its_end`.
+`crates/check/tests/pickle/calls.rs::a_pickle_is_read_to_its_end`.
 """
 
 from __future__ import annotations

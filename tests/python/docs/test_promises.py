@@ -77,12 +77,12 @@ def test_a_test_that_is_not_there_or_not_run_is_none() -> None:
     assert is_run(
         "tests/python/load/test_mutations.py::test_nothing_is_said_of_random_modules_that_were_loaded_rightly"
     )
-    assert is_run("tests/limits.rs::docs_give_every_limit_with_its_value")
+    assert is_run("tests/project/limits.rs::docs_give_every_limit_with_its_value")
     for test in (
         "tests/python/docs/test_promises.py::test_nothing",
         "tests/python/docs/test_promises.py::blocks",
         "tests/python/docs/test_nothing.py::test_nothing",
-        "tests/limits.rs::nothing",
+        "tests/project/limits.rs::nothing",
         "tests/python/validate/test_composed_files.py::test_nothing",
         "tests/python/delta/test_delta_trust.py::test_a_hundred_thousand_flipped_bits_are_named_or_harmless",
     ):

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-use crate::architecture::{code_of, sources};
+use super::architecture::{code_of, sources};
 
 type Segments = Vec<String>;
 

@@ -217,6 +217,20 @@ fn every_unsafe_block_says_why_it_holds_and_no_file_silences_the_lint_that_asks(
     assert!(blocks > 100, "{blocks} blocks were looked at");
 }
 
+/// Asserts that the `mod.rs` of a folder declares every other file and folder in it.
+fn assert_declared(folder: &Path) {
+    let Ok(declarations) = fs::read_to_string(folder.join("mod.rs")) else { return };
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+        if name != "mod" {
+            let is_declared = declarations.lines().any(|line| line.ends_with(&format!("mod {name};")));
+            assert!(is_declared, "{} belongs into {}/mod.rs", path.display(), folder.display());
+            assert_declared(&path);
+        }
+    }
+}
+
 /// A file that no program has is not compiled, and its tests are not run.
 #[test]
 fn every_file_of_tests_belongs_to_a_program() {
@@ -234,6 +248,7 @@ fn every_file_of_tests_belongs_to_a_program() {
                 let is_alone = manifest.contains(&format!("\n[[test]]\nname = \"{name}\"\n"));
                 assert!(is_in_main != is_alone, "{folder}tests/{name} belongs into tests/main.rs or into Cargo.toml");
                 modules += usize::from(is_in_main);
+                assert_declared(&path);
             }
         }
         assert_eq!(modules, program.matches("\nmod ").count());

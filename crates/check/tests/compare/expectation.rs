@@ -256,7 +256,7 @@ fn what_is_wrong_with_a_specification_is_said_with_its_place() {
 
 #[test]
 fn the_example_of_the_page_is_a_specification() {
-    let page = include_str!("../../../docs/validation.md");
+    let page = include_str!("../../../../docs/validation.md");
     let (_, rest) = page.split_once("```json\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
     let spec = Expectation::parse(example.as_bytes()).unwrap_or_else(|error| panic!("{error}"));

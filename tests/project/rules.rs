@@ -1,6 +1,6 @@
 //! The registry of rules: every id has its text, is in use, and is named by a test; the page of all rules is that of the registry.
 
-#[path = "../examples/rules_page.rs"]
+#[path = "../../examples/rules_page.rs"]
 mod rules_page;
 
 use std::collections::HashSet;
