@@ -3,10 +3,14 @@
 import copy
 import errno
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
+from conftest import ROOT
 from max_weights import errors, graph
+from max_weights._error_codes import CODES
 
 BUILT_IN = {
     errors.WeightNotFoundError: KeyError,
@@ -64,7 +68,31 @@ def test_copies_keep_message_and_attributes(kind: type[errors.WeightsError], aga
 
 def test_attributes_are_none_until_they_are_set() -> None:
     error = errors.FormatError("bad")
-    assert (error.rule, error.path, error.tensor, error.offset, error.help) == (None,) * 5
+    assert (error.path, error.tensor, error.offset, error.help) == (None,) * 4
+
+
+def test_every_error_has_a_code() -> None:
+    assert errors.FormatError("bad").rule == "file.invalid"
+    error = errors.ArgumentError("bad", rule="argument.mesh")
+    assert (error.args, error.rule, repr(error)) == (("bad",), "argument.mesh", "ArgumentError('bad')")
+    assert pickle.loads(pickle.dumps(error)).rule == "argument.mesh"
+    missing = errors.MissingFileError(errno.ENOENT, "no such file", "model.gguf")
+    assert (missing.rule, missing.filename) == ("file.missing", "model.gguf")
+
+
+def test_the_table_of_codes_is_that_of_the_package_and_of_the_page() -> None:
+    package = Path(errors.__file__).parent
+    raised = set()
+    for path in package.rglob("*.py"):
+        raised |= set(re.findall(r'\brule = "([^"]+)"|\brule: str = "([^"]+)"', path.read_text()))
+        raised |= set(re.findall(r'\brule="([^"]+)"()', path.read_text()))
+    codes = {one or other for one, other in raised}
+    rules = set(re.findall(r"^### (\S+)$", (ROOT / "docs/rules.md").read_text(), re.MULTILINE))
+    assert codes - set(CODES) <= rules
+    assert set(CODES) <= codes - rules
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    assert dict(re.findall(r"^\| `(\S+)` \| (.*) \|$", page, re.MULTILINE)) == CODES
+    assert all(re.fullmatch(r"[a-z]+\.[a-z]+(-[a-z]+)*", code) for code in CODES)
 
 
 @pytest.mark.parametrize("kind", [errors.MissingFileError, errors.FileChangedError])
