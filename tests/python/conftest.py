@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import max_weights
+import refusals
 import warm as warm_processes
 from durations import Durations, Recorder
 from max_weights._core import files
@@ -59,10 +60,12 @@ def shard_files(shard: str) -> set[Path]:
     return DURATIONS.shard(HERE.glob("*/test_*.py"), number, shards)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, so that none of them is begun when all others are done; the tests of each file stay
     in their order.
     """
+    refusals.collect(items)
     places = {path: place for place, path in enumerate(DURATIONS.longest_first({item.path for item in items}))}
     items.sort(key=lambda item: places[item.path])
 
@@ -71,6 +74,26 @@ def pytest_collection_finish() -> None:
     """What was imported is not looked through whenever a test collects garbage, which takes half a second."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test that passed has had all of its errors."""
+    if report.when == "call" and report.passed:
+        refusals.passed(report.nodeid)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What stands for the folder of this run in the texts of errors."""
+    refusals.PLACES[str(tmp_path_factory.getbasetemp())] = "<tmp>"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def texts_of_errors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The texts of errors of a file are written, or each of them was used: see refusals.py."""
+    yield
+    is_whole = not any("::" in argument for argument in request.config.args) and not request.config.getoption("lf", 0)
+    refusals.finish(request.path, is_whole=is_whole)
 
 
 @pytest.fixture(autouse=True)
