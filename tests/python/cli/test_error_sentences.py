@@ -3,7 +3,6 @@ traceback.
 """
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import max_weights
 from command_line import run
 from conftest import safetensors_bytes
+from refusals import refuses
 
 GOOD = safetensors_bytes({"w": ("F32", [16], bytes(64))})
 # The file's name, its content, the class, the rule, and what the sentence says.
@@ -67,13 +67,12 @@ CASES: dict[str, tuple[str, bytes, type[Exception], str, str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_python_gets_the_sentence_with_its_parts(tmp_path: Path, case: str) -> None:
-    name, content, error, rule, sentence = CASES[case]
+    name, content, error, rule, _ = CASES[case]
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(error, match=re.escape(sentence)) as caught:
+    with refuses(error, rule) as caught:
         max_weights.load_weights(path)
     assert isinstance(caught.value, max_weights.WeightsError)
-    assert caught.value.rule == rule
     assert str(caught.value.path) == str(path)
     assert caught.value.help
     help = caught.value.help
@@ -95,7 +94,7 @@ def test_a_missing_path_and_a_directory_without_weights(tmp_path: Path) -> None:
         max_weights.load_weights(tmp_path / "nothing.safetensors")
     assert (caught.value.errno, caught.value.filename) == (2, str(tmp_path / "nothing.safetensors"))
     assert isinstance(caught.value, ValueError)
-    with pytest.raises(max_weights.FormatError, match="holds no weights"):
+    with refuses(max_weights.FormatError, "directory.empty"):
         max_weights.load_weights(tmp_path)
 
 

@@ -14,6 +14,7 @@ from max_weights._resharding import reshard
 from max_weights._selection import Pattern, fits, require_effect
 from max_weights.sharding import Shard, Table
 from max_weights.sharding._strategies import ShardingStrategy
+from refusals import refuses
 
 Make = Callable[..., Path]
 
@@ -57,10 +58,7 @@ def test_a_key_of_rename_that_matches_nothing_is_an_error_with_near_names(
         lambda: weights.save(tmp_path / "out.safetensors", rename=table),
         lambda: max_weights.lazy_state_dict(weights, rename=table),
     ):
-        with pytest.raises(
-            WeightNotFoundError,
-            match=r"rename names '.*', and there is no such weight; did you mean '(embed|layers|head.bias)'",
-        ):
+        with refuses(WeightNotFoundError, "weight.not-found"):
             call()
     # Of all names, not only of those that are selected.
     assert list(weights.load("layers.0", rename={"head.": "x."})) == ["layers.0.attn.weight"]
@@ -74,9 +72,9 @@ def test_a_key_of_rename_that_matches_nothing_is_an_error_with_near_names(
 def test_a_pattern_of_shard_that_matches_nothing_is_an_error_with_near_names(model: Path) -> None:
     rows = ShardingStrategy.rowwise(2)
     weights = load_weights(model)
-    with pytest.raises(WeightNotFoundError, match=r"shard names 'layer\.\*\.weight'.* did you mean 'layers'"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weights.load(shard=Shard(0, 2, {"embed": rows, "layer.*.weight": rows}))
-    with pytest.raises(WeightNotFoundError, match="'visual'"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weights.load(shard=Shard(0, 2, {"visual": None} | Table("llama", 2, num_heads=4)))
     part = weights.load(shard=Shard(0, 2, {"embed": rows, "layers.*.weight": rows}))
     assert [part[name].shape[0] for name in ("embed.weight", "layers.1.attn.weight", "head.bias")] == [4, 4, 8]
@@ -86,9 +84,9 @@ def test_quantize_that_packs_nothing_is_an_error(model: Path, tmp_path: Path) ->
     out = tmp_path / "out.gguf"
     arrays = {"a.w": np.ones((8, 32), np.float32)}
     for tensors in (arrays, load_weights(model)):
-        with pytest.raises(WeightNotFoundError, match=r"quantize names 'x.weight'"):
+        with refuses(WeightNotFoundError, "weight.not-found"):
             save_gguf(tensors, out, quantize={"x.weight": "q8_0"})
-    with pytest.raises(ValueError, match=r"no tensor would be packed as Q4_0.* ends in 'weight'"):
+    with refuses(ValueError):
         save_gguf(arrays, out, quantize="q4_0")
     done = command("convert", str(model), str(out), "--quantize", "q4_0", "--select", "head.*")
     assert done.status == 2
@@ -110,7 +108,7 @@ def test_a_filter_or_selection_of_the_shell_that_matches_nothing_is_an_error(mod
 def test_floats_do_not_become_integers_on_their_way_to_a_file(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.safetensors"
     for dtype in ("int8", {"embed": DType.int32}):
-        with pytest.raises(ValueError, match=r"'embed.weight' holds floats, which would lose their fractions"):
+        with refuses(ValueError, "argument.tensor"):
             load_weights(model).save(out, dtype=dtype)
     done = command("convert", str(model), str(out), "--dtype", "int8")
     assert done.status == 2
@@ -130,7 +128,7 @@ def test_some_shards_of_a_set_do_not_become_a_model_without_a_word(make_file: Ma
         done = command(*arguments, str(out), "--no-strict")
         assert done.status == 0
         assert "warning: " in done.stderr
-    with pytest.raises(ValueError, match=r"incomplete model: .*shard 1 of 4"):
+    with refuses(ValueError, "argument.path"):
         reshard(one, tmp_path / "ranks", 2, strategies="llama")
     assert not (tmp_path / "ranks").exists()
 
@@ -147,7 +145,7 @@ def test_a_file_of_a_set_is_not_written_over_with_the_set(make_file: Make, tmp_p
         lambda: weights.save(shards[1], select="a"),
         lambda: max_weights.save_file(weights, shards[0]),
     ):
-        with pytest.raises(ValueError, match="it is one of several files of the checkpoint"):
+        with refuses(ValueError):
             call()
     for arguments in (["merge"], ["convert", "--select", "a"]):
         done = command(*arguments, str(tmp_path), str(shards[0]))
@@ -159,9 +157,9 @@ def test_a_file_of_a_set_is_not_written_over_with_the_set(make_file: Make, tmp_p
 def test_a_key_of_metadata_that_is_not_there_has_near_ones(tmp_path: Path) -> None:
     save_gguf({"a": np.ones(4, np.float32)}, tmp_path / "a.gguf", {"llama.block_count": 2})
     metadata = load_weights(tmp_path / "a.gguf").metadata
-    with pytest.raises(KeyError, match=r"llama.block_cont; did you mean 'llama.block_count'\?"):
+    with refuses(KeyError):
         metadata["llama.block_cont"]
-    with pytest.raises(KeyError, match="'nothing like it'"):
+    with refuses(KeyError):
         metadata["nothing like it"]
 
 
@@ -201,7 +199,7 @@ def test_a_table_of_many_names_is_looked_up_and_not_compared() -> None:
     assert not compared
     require_effect("rename", [*names, "layers.*"], names, fits=counting)
     assert compared == ["layers.*"]
-    with pytest.raises(WeightNotFoundError, match=r"layers\.1000"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         require_effect("rename", [*names, "layers.1000.weight"], names, fits=counting)
     # A name with a bracket is a pattern, too, which fits another name.
     with pytest.raises(WeightNotFoundError):

@@ -26,6 +26,7 @@ from max_weights import delta, load_weights
 from max_weights._core import command_line
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import saver
+from refusals import refuses
 
 __all__ = ["saver"]
 
@@ -128,10 +129,10 @@ def test_versions_are_files_trees_or_tensors_in_memory(chain: Chain, tmp_path: P
     delta.create(same, changed, folder, dialect="xor", sync=False)
     save_file(same, tmp_path / "base.safetensors")
     assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), changed)
-    with pytest.raises(ValueError, match=re.escape("tensor 'b.weight' is not in the new version")):
+    with refuses(ValueError):
         delta.create(same, {"a.weight": same["a.weight"]}, tmp_path / "weight_v000002", dialect="xor")
     six = {"six": max_weights.Buffer(max_weights.DType.float6_e2m3fn, (4,))}
-    with pytest.raises(UnsupportedError, match="elements of the type float6_e2m3fn have no deltas"):
+    with refuses(UnsupportedError, "cast.pair"):
         delta.create(six, six, path)
 
 
@@ -195,9 +196,9 @@ def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkey
         assert_same(load_weights([base, deltas]).load(framework="numpy"), chain.versions[-1])
         server.set()
         (bucket / "run-1.5/deltas/m.safetensors").rename(tmp_path / "m.safetensors")
-        with pytest.raises(FormatError, match=r"z\.safetensors.*one between is missing|one between is missing"):
+        with refuses(FormatError, "delta.chain"):
             load_weights([base, deltas])
-        with pytest.raises(ValueError, match=r"does not list what is in a folder"):
+        with refuses(ValueError):
             load_weights([base, server.file("runs/run-1.5/deltas")])
 
 
@@ -358,7 +359,7 @@ def test_rows_of_a_fused_tensor_are_views_that_may_be_given(tmp_path: Path) -> N
     save_file(parts, tmp_path / "base.safetensors")
     delta.create(tmp_path / "base.safetensors", new, tmp_path / "d.safetensors", sync=False)
     fused = torch.from_numpy(np.concatenate(list(parts.values())))
-    with pytest.raises(FormatError, match=r"not among the tensors.*of a tensor that is fused with others, the view"):
+    with refuses(FormatError, "delta.tensor"):
         delta.apply_into({"attention.qkv.weight": fused}, tmp_path / "d.safetensors")
     views = dict(zip(parts, fused.split([64, 16, 16]), strict=True))
     delta.apply_into(views, tmp_path / "d.safetensors")
@@ -370,7 +371,7 @@ def test_a_tensor_that_is_another_one_is_refused_before_anything_is_changed(chai
     tensors = memory(chain.versions[0])
     tensors["a.weight"].reshape(-1).view(np.uint16)[place] ^= 1
     before = memory(tensors)
-    with pytest.raises(FormatError, match=r"delta.base.*") as error:
+    with refuses(FormatError, "delta.base") as error:
         delta.apply_into(tensors, chain.delta(1))
     first_of_block = place // 65_536 * 65_536
     assert "tensor 'a.weight': it has other values" in str(error.value)
@@ -455,7 +456,7 @@ def test_a_delta_is_compared_with_its_base(chain: Chain, tmp_path: Path) -> None
     expected = max_weights.diff(chain.version(0), chain.version(1), metadata=False)
     assert said.findings
     assert said.findings == expected.findings
-    with pytest.raises(FormatError, match=r"delta\.alone"):
+    with refuses(FormatError, "delta.alone"):
         max_weights.diff(load_weights(chain.version(0)), chain.delta(1))
     assert command_line(["max-weights", "diff", str(chain.version(0)), str(chain.delta(1))]) == 1
     folder = tmp_path / "weight_v000001"
@@ -497,7 +498,7 @@ def test_versions_are_followed_as_they_appear(chain: Chain, tmp_path: Path) -> N
     assert (version.identity, len(version.deltas)) == (delta.read(chain.delta(3)).target, 3)
     assert list(delta.follow(chain.version(0), tmp_path, every=0.01, timeout=0))[-1] == version
     delta.create(chain.version(1), step(chain.versions[1], 0.01, 98), tmp_path / "fork.safetensors", sync=False)
-    with pytest.raises(ArgumentError, match=r"'.*' and '.*' change the same version"):
+    with refuses(ArgumentError, "delta.order"):
         next(versions)
 
 

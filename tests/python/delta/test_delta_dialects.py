@@ -22,6 +22,7 @@ from delta_dialects import INDEX, Tensors, publish, write_prime_rl, write_trl
 from fault_server import FaultServer
 from max_weights import delta, load_weights, save_sharded
 from max_weights.errors import ArgumentError, FormatError
+from refusals import refuses
 
 
 def first() -> Tensors:
@@ -169,7 +170,7 @@ def test_sparse_files_are_read_however_places_are_written(tmp_path: Path) -> Non
     for _ in range(2):
         delta.apply_into(tensors, *files)
         assert_same(tensors, versions[3])
-    with pytest.raises(FormatError, match=r"delta\.alone"):
+    with refuses(FormatError, "delta.alone"):
         load_weights(files[0])
 
 
@@ -187,12 +188,12 @@ def test_sparse_updates_of_prime_rl_are_read_and_their_sums_compared(tmp_path: P
     said = json.loads(manifest.read_text())
     said["tensors"][0]["checksum"] ^= 1
     manifest.write_text(json.dumps(said))
-    with pytest.raises(FormatError, match=r"tensor 'a.weight': the sum of its places and values is .*delta.changes"):
+    with refuses(FormatError, "delta.changes"):
         np.asarray(load_weights([tmp_path / "base.safetensors", folder]).a.weight)
 
 
 def test_a_delta_of_another_library_alone_is_no_checkpoint(chain: Chain) -> None:
-    with pytest.raises(FormatError, match=r"index\.delta.*load_weights\(\[base, folder\]\)"):
+    with refuses(FormatError, "index.delta"):
         load_weights(chain.delta(1))
     report = max_weights.validate(chain.delta(1))
     assert "index.delta" in [finding.rule for finding in report.findings]
@@ -221,12 +222,12 @@ def test_tensors_of_neither_version_are_named_before_anything_is_changed(chain: 
     tensors["c.bytes"][0] ^= 1
     before = copied(tensors)
     for number in (1, 2):
-        with pytest.raises(FormatError, match=r"tensor '.*': it has other values than .* checksum .*delta.base"):
+        with refuses(FormatError, "delta.base"):
             delta.apply_into(tensors, chain.delta(number) if number == 1 else chain.delta(3))
         assert_same(tensors, before)
     half = copied(chain.versions[0])
     half["a.weight"][:100] = chain.versions[1]["a.weight"][:100]
-    with pytest.raises(FormatError, match=r"tensor 'a.weight'.*delta.base"):
+    with refuses(FormatError, "delta.base"):
         delta.apply_into(half, chain.delta(1))
 
 
@@ -256,7 +257,7 @@ def test_files_that_another_program_changed_in_part_become_whole(chain: Chain, t
     broken = {**chain.versions[0], "b.weight": chain.versions[0]["b.weight"] + np.float32(1)}
     save_file(broken, target)
     before = target.read_bytes()
-    with pytest.raises(FormatError, match=r"tensor 'b.weight'.*delta.base"):
+    with refuses(FormatError, "delta.base"):
         delta.apply(target, chain.delta(1), sync=False)
     assert target.read_bytes() == before
 
@@ -360,5 +361,5 @@ def test_sparse_files_that_say_no_base_are_followed_by_their_numbers(tmp_path: P
     assert (version.identity, len(version.deltas)) == ("000012", 3)
     assert_same(version.weights().load(framework="numpy"), versions[3])
     write_trl(folder / "d.safetensors", *versions[2:4], 11)
-    with pytest.raises(ArgumentError, match=r"d\.safetensors' leads to 000011, but 000012 was there before"):
+    with refuses(ArgumentError, "delta.order"):
         next(found)

@@ -16,6 +16,7 @@ import delta_dialects as dialects
 from delta_dialects import INDEX, Tensors, publish
 from max_weights import delta, load_weights, save_sharded
 from max_weights.errors import FormatError, UnsupportedError
+from refusals import refuses
 from test_delta_dialects import Chain, assert_same, chain, copied, numbers
 
 __all__ = ["chain"]
@@ -52,7 +53,7 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
     other["a.weight"].view(np.uint16)[3, 4] ^= 1
     save_file(other, tmp_path / "other.safetensors")
     weights = load_weights([tmp_path / "other.safetensors", *chain.deltas()])
-    with pytest.raises(FormatError, match=r"weight_v000001.*tensor 'a.weight': it has other values .*delta\.base"):
+    with refuses(FormatError, "delta.base"):
         weights.a.weight[0:1].to_numpy()
     assert np.array_equal(np.asarray(weights.b.weight), chain.versions[3]["b.weight"])
 

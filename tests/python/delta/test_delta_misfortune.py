@@ -21,6 +21,7 @@ import max_weights
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
+from refusals import refuses
 from test_delta import BLOCKS, CHANGES, Chain, Tensors, assert_same, chain, first, memory, rewritten, step
 
 __all__ = ["chain", "saver"]
@@ -54,12 +55,12 @@ def test_a_file_that_is_no_version_of_the_chain_stays_as_it_is(chain: Chain, tmp
     other["d.same"][3] += 1  # what the delta does not touch
     save_file(other, file)
     before = file.read_bytes()
-    with pytest.raises(FormatError, match=r"this is the version [0-9a-f]{32}, but the first delta.*delta.base"):
+    with refuses(FormatError, "delta.base"):
         delta.apply(file, chain.delta(1))
     assert file.read_bytes() == before
     path = tmp_path / "model.pt"
     torch.save({name: torch.from_numpy(tensor) for name, tensor in chain.versions[0].items()}, path)
-    with pytest.raises(ValueError, match="safetensors files"):
+    with refuses(ValueError):
         delta.apply(path, chain.delta(1))
 
 
@@ -159,7 +160,7 @@ def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
 def test_folders_whose_deltas_lead_back_are_named(chain: Chain, tmp_path: Path) -> None:
     shutil.copy(chain.delta(1), tmp_path / "there.safetensors")
     delta.create(chain.version(1), chain.version(0), tmp_path / "back.safetensors", sync=False)
-    with pytest.raises(FormatError, match=r"lead back to the version that they begin with.*delta\.chain"):
+    with refuses(FormatError, "delta.chain"):
         load_weights([chain.version(0), tmp_path])
     paths = [chain.version(0), tmp_path / "there.safetensors", tmp_path / "back.safetensors"]
     assert_same(load_weights(paths).load(framework="numpy"), chain.versions[0])
@@ -214,7 +215,7 @@ def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: A
 
 
 def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"the base is the version .* but the first delta was made from.*delta\.base"):
+    with refuses(FormatError, "delta.base"):
         load_weights([chain.version(1), chain.delta(1)])
     # Of a large base, blocks are compared when they are read.
     old = {"a.weight": np.zeros(9 << 20, np.uint16), "b.weight": np.ones(9, np.float32)}
@@ -225,11 +226,9 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
     old["a.weight"][100] = 1
     save_file(old, tmp_path / "old.safetensors")
     weights = load_weights([tmp_path / "old.safetensors", tmp_path / "d.safetensors"])
-    with pytest.raises(
-        FormatError, match=r"tensor 'a.weight': the base has other values .* elements 0 to 65535.*delta.base"
-    ):
+    with refuses(FormatError, "delta.base"):
         weights.a.weight[0:1].to_numpy()
-    with pytest.raises(FormatError, match=r"delta\.base"):
+    with refuses(FormatError, "delta.base"):
         weights.load(framework="numpy")
 
 
@@ -311,12 +310,12 @@ def test_tensors_in_memory_are_what_they_were_if_a_delta_cannot_be_applied(tmp_p
     before = memory(tensors)
     for number, at in [(3, -1), (3, 0), (2, -1), (1, 70)]:
         damaged = rewritten(deltas[number - 1], tmp_path / "damaged.safetensors", damage(at))
-        with pytest.raises(FormatError, match=r"\[delta\.changes\]"):
+        with refuses(FormatError, "delta.changes"):
             delta.apply_into(tensors, *deltas[: number - 1], damaged, *deltas[number:])
         assert_same(tensors, before)
     other = tensors["a.weight"].reshape(-1)[-1:].view(np.uint16)
     other ^= 1
-    with pytest.raises(FormatError, match=r"\[delta\.base\]"):
+    with refuses(FormatError, "delta.base"):
         delta.apply_into(tensors, *deltas)
     other ^= 1
     assert_same(tensors, before)
@@ -325,12 +324,12 @@ def test_tensors_in_memory_are_what_they_were_if_a_delta_cannot_be_applied(tmp_p
 
 
 def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="is a part of a tree"):
+    with refuses(ArgumentError, "argument.part"):
         delta.create(load_weights(chain.version(0)).a, chain.version(0), tmp_path / "d.safetensors")
-    with pytest.raises(FormatError, match="it is no delta"):
+    with refuses(FormatError, "delta.header"):
         delta.read(chain.version(0))
-    with pytest.raises(ValueError, match="no deltas"):
+    with refuses(ValueError):
         delta.apply(chain.version(0))
     save_gguf({"a.weight": np.zeros((2, 32), np.float32)}, tmp_path / "a.gguf", quantize="q8_0")
-    with pytest.raises(UnsupportedError, match="no deltas"):
+    with refuses(UnsupportedError, "cast.pair"):
         max_weights.fingerprint(tmp_path / "a.gguf", identity=True)

@@ -21,6 +21,7 @@ from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
 from max_weights.graph.weights import WeightData, Weights, load_weights
+from refusals import refuses
 
 # Every name that the documents give, and the modules they stand in, with `max.` as `max_weights.`; a member after "::".
 PATHS = (
@@ -266,7 +267,7 @@ def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
     assert [weight.name for weight in model.raw_state_dict().values()] == ["up.weight", "gate.weight", "down.weight"]
 
     types = [TensorType(DType.float32, ("batch", 5), DeviceRef.CPU())]
-    with Graph("mlp", input_types=types) as graph, pytest.raises(ValueError, match=r"matmul: .* \[10, 5\] do not"):
+    with Graph("mlp", input_types=types) as graph, refuses(ValueError, "graph.invalid"):
         model(*graph.inputs)
 
     class Corrected(Linear):

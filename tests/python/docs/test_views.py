@@ -16,6 +16,7 @@ from max_weights._weight_data import WeightData
 from max_weights.driver import Buffer
 from max_weights.graph import DeviceRef
 from max_weights.graph.quantization import QuantizationEncoding
+from refusals import refuses
 from test_html import Page
 
 
@@ -178,9 +179,9 @@ def test_histograms_count_what_numpy_counts(make_file: Callable[..., Path]) -> N
     assert np.abs(close - rows["single"]).sum() < 0.1 * values.size  # those of wider types are close
 
 
-@pytest.mark.parametrize(("bins", "message"), [(-1, "not -1"), (True, "not True"), (1 << 17, "at most 65536 bins")])
-def test_bins_are_a_number_that_can_be(path: Path, bins: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("bins", [-1, True, 1 << 17])
+def test_bins_are_a_number_that_can_be(path: Path, bins: int) -> None:
+    with refuses(ValueError):
         max_weights.stats(load_weights(path), bins=bins)
 
 

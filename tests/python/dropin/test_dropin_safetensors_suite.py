@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refuses
 from safetensors_tests import SdistError, compared, main, unpacked
 
 SDIST = Path(sys.prefix) / "sdists" / "safetensors-0.8.0.tar.gz"
@@ -25,7 +26,7 @@ def test_an_archive_without_tests_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     empty = tmp_path / "empty.tar.gz"
     with tarfile.open(empty, "w:gz"):
         pass
-    with pytest.raises(SdistError, match="has no bindings/python/tests"):
+    with refuses(SdistError):
         unpacked(empty, tmp_path)
     monkeypatch.setattr("sys.argv", ["safetensors_tests.py", "--sdist", str(empty)])
     assert main() == 2

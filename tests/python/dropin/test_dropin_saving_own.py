@@ -22,6 +22,7 @@ from max_weights.safetensors import _in_memory as serializing
 from max_weights.safetensors.numpy import load as load_arrays
 from max_weights.safetensors.numpy import save as save_arrays
 from max_weights.safetensors.torch import load, load_file, load_model, save, save_file, save_model
+from refusals import refuses
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.float8_e4m3fn, torch.complex64]
 
@@ -115,7 +116,7 @@ def test_a_model_leaves_the_metadata_that_it_gets(tmp_path: Path) -> None:
 
 def test_a_tensor_that_no_reader_would_find_is_refused(tmp_path: Path) -> None:
     for save_one in (lambda: save({"__metadata__": torch.ones(3)}), lambda: save_file(NAMED, tmp_path / "a")):
-        with pytest.raises(SafetensorError, match="Error while serializing: a tensor cannot be called __metadata__"):
+        with refuses(SafetensorError):
             save_one()
     assert os.listdir(tmp_path) == []
 

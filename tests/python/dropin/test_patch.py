@@ -21,6 +21,7 @@ import torch
 
 import max_weights
 from max_weights._dropin import Calls
+from refusals import refuses
 from torch_same import assert_same
 
 # Held where no sweep finds them: not as a value of a module.
@@ -482,7 +483,7 @@ def test_a_gguf_file_that_claims_more_than_it_has_is_not_given_to_the_original(
     made = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gguf.GGUFReader.__mro__[1], "_get_field_parts", lambda *_: made.append(1))
-        with pytest.raises(max_weights.FormatError, match=r"hostile\.gguf: key"):
+        with refuses(max_weights.FormatError):
             gguf.GGUFReader(path)
     assert len(made) <= 1  # not one for each element
     assert calls("gguf.GGUFReader").fallback == before.fallback

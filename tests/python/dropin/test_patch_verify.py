@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import max_weights
 from max_weights.errors import VerificationError
+from refusals import refuses
 from test_conversion import _CONFIGS, _SMALL, _model
 from warm import Parent
 
@@ -135,7 +136,7 @@ def test_what_views_of_the_file_were_written_to_is_found(
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert "0 differ" not in lines()[0]
     _load_wrongly(monkeypatch, _one_bit)
-    with pytest.raises(VerificationError, match="1 parameters differ"):
+    with refuses(VerificationError, "model.differs"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
     assert (model.state_dict()["lm_head.weight"] == load_file(tmp_path / "model.safetensors")["lm_head.weight"]).all()
 
@@ -180,7 +181,7 @@ def test_a_head_that_is_tied_by_mistake_is_an_error(
         model.lm_head.weight = model.model.embed_tokens.weight
 
     _load_wrongly(monkeypatch, tie)
-    with pytest.raises(VerificationError, match=r"'lm_head\.weight': it holds 'model\.embed_tokens\.weight'"):
+    with refuses(VerificationError, "model.differs"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
     assert lines() == []
 

@@ -18,6 +18,7 @@ from max_weights.errors import UnsupportedError
 from max_weights.graph import Dim, Graph, TensorType, ops
 from max_weights.nn import MHAMaskVariant, scaled_dot_product_attention
 from max_weights.nn.attention import num_heads_for_device
+from refusals import refuses
 
 LLAMA3 = nn.Llama3RopeScalingParams(8.0, 1.0, 4.0, 8192)
 
@@ -222,23 +223,20 @@ def test_the_causal_mask_is_torchs(heads: int, kv_heads: int, columns: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("shapes", "message"),
+    "shapes",
     [
-        (([2, 3, 5, 8], [2, 2, 5, 8], [2, 2, 5, 8]), "3 query heads cannot share 2 key heads equally"),
-        (([5, 8], [5, 8], [5, 8]), r"\[\.\.\., heads, positions, size\], found \[5, 8\], \[5, 8\], \[5, 8\]"),
-        ((["h", 5, 8], [2, 5, 8], [2, 5, 8]), r"the number of heads must be known, found h in \[h, 5, 8\]"),
-        (([2, 5, "d"], [2, 5, "d"], [2, 5, 8]), r"the size of a head must be known, found d in \[2, 5, d\]"),
-        (([2, 5, 8], [2, 6, 7], [2, 6, 7]), "do not multiply"),
-        (([2, 5, 8], [2, 5, 8], [2, 5, 8], [5]), r"a mask must be \[\.\.\., positions, kv_positions\], found \[5\]"),
-        (
-            ((4, "t", 8), (2, "t", 8), (2, "t", 8), ("h", "t", "t")),
-            r"number of heads must be known, found h in \[h, t",
-        ),
+        ([2, 3, 5, 8], [2, 2, 5, 8], [2, 2, 5, 8]),
+        ([5, 8], [5, 8], [5, 8]),
+        (["h", 5, 8], [2, 5, 8], [2, 5, 8]),
+        ([2, 5, "d"], [2, 5, "d"], [2, 5, 8]),
+        ([2, 5, 8], [2, 6, 7], [2, 6, 7]),
+        ([2, 5, 8], [2, 5, 8], [2, 5, 8], [5]),
+        ((4, "t", 8), (2, "t", 8), (2, "t", 8), ("h", "t", "t")),
     ],
 )
-def test_operands_that_do_not_fit_say_so(shapes: Any, message: str) -> None:
+def test_operands_that_do_not_fit_say_so(shapes: Any) -> None:
     graph = Graph("g", input_types=[TensorType("float32", shape, CPU) for shape in shapes])
-    with graph, pytest.raises(ValueError, match=message):
+    with graph, refuses(ValueError, "graph.invalid"):
         scaled_dot_product_attention(*graph.inputs)
 
 
@@ -336,20 +334,20 @@ def test_multihead_attention_is_torchs(stacked: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"num_attention_heads": 5, "num_key_value_heads": 2}, "5 query heads cannot share 2 key heads equally"),
-        ({"num_attention_heads": 5, "num_key_value_heads": 0}, "5 query heads cannot share 0 key heads equally"),
-        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "32 is not divisible by 3 heads; give the head_dim"),
+        {"num_attention_heads": 5, "num_key_value_heads": 2},
+        {"num_attention_heads": 5, "num_key_value_heads": 0},
+        {"num_attention_heads": 3, "num_key_value_heads": 3},
     ],
 )
-def test_heads_that_do_not_fit_say_so(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_heads_that_do_not_fit_say_so(options: dict[str, int]) -> None:
+    with refuses(ValueError, "argument.layer"):
         nn.Attention(hidden_size=32, **options)
 
 
 def test_multihead_attention_on_several_devices_says_what_to_do() -> None:
-    with pytest.raises(UnsupportedError, match=r"tensor_parallel\(n\), and add the outputs of its shards"):
+    with refuses(UnsupportedError, "unsupported.kernel"):
         nn.MultiheadAttention(4, 32, ["gpu:0", "gpu:1"])
 
 
@@ -359,5 +357,5 @@ def test_the_heads_of_all_devices_are_all_heads() -> None:
         assert sum(each) == heads
         assert each == sorted(each, reverse=True)
         assert max(each) - min(each) <= 1
-        with pytest.raises(ValueError, match=f"no device {devices} of {devices}"):
+        with refuses(ValueError, "argument.devices"):
             num_heads_for_device(num_heads=heads, device_idx=devices, num_devices=devices)

@@ -11,6 +11,7 @@ from max_weights import DeviceRef
 from max_weights.engine import InferenceSession
 from max_weights.graph import Graph, TensorType, ops
 from max_weights.graph.type import ConvInputLayout, FilterLayout
+from refusals import refuses
 
 CPU = DeviceRef.CPU()
 
@@ -40,33 +41,33 @@ def test_the_size_of_the_result_is_worked_out(image: Any, window: Any, options: 
 
 
 @pytest.mark.parametrize(
-    ("image", "window", "options", "message"),
+    ("image", "window", "options"),
     [
-        ([5, 6, 3], [3, 3, 3, 8], {}, r"4 axes each, found \[5, 6, 3\] and \[3, 3, 3, 8\]"),
-        ([1, 5, 6, 3], [3, 3, 4, 8], {}, "3 is not 4 channels"),
-        ([1, 5, 6, 4], [3, 3, 4, 8], {"groups": 2}, "4 is not 8 channels"),
-        ([1, 5, 6, "c"], [3, 3, 4, 8], {}, "c and 4 may differ"),
-        ([1, 5, 6, 4], [3, 3, 2, 7], {"groups": 2}, "the 7 channels of the output are not split into 2 groups"),
-        ([1, 5, 6, 3], [6, 3, 3, 8], {}, "a window of 6 is larger than 5, padding included"),
-        ([1, 5, 6, 3], [3, 3, 3, 8], {"dilation": (3, 1)}, "a window of 7 is larger than 5"),
-        ([1, 5, 6, 3], [3, 3, 3, 8], {"stride": (0, 1)}, r"stride is 2 numbers of at least 1, found \[0, 1\]"),
-        ([1, 5, 6, 3], [3, 3, 3, 8], {"padding": (1, 1)}, r"padding is 4 numbers of at least 0, found \[1, 1\]"),
-        ([1, 5, 6, 3], [0, 3, 3, 8], {}, r"the filter \[0, 3, 3, 8\] has no elements"),
-        ([1, 5, 6, 3], [3, 3, 3, 8], {"groups": 0}, "groups is 1 number of at least 1"),
-        ([1, 5, 6, 3], [3, 3, 3, 8], {"filter_layout": FilterLayout.QRSCF}, "must be RSCF or FCRS, not QRSCF"),
+        ([5, 6, 3], [3, 3, 3, 8], {}),
+        ([1, 5, 6, 3], [3, 3, 4, 8], {}),
+        ([1, 5, 6, 4], [3, 3, 4, 8], {"groups": 2}),
+        ([1, 5, 6, "c"], [3, 3, 4, 8], {}),
+        ([1, 5, 6, 4], [3, 3, 2, 7], {"groups": 2}),
+        ([1, 5, 6, 3], [6, 3, 3, 8], {}),
+        ([1, 5, 6, 3], [3, 3, 3, 8], {"dilation": (3, 1)}),
+        ([1, 5, 6, 3], [3, 3, 3, 8], {"stride": (0, 1)}),
+        ([1, 5, 6, 3], [3, 3, 3, 8], {"padding": (1, 1)}),
+        ([1, 5, 6, 3], [0, 3, 3, 8], {}),
+        ([1, 5, 6, 3], [3, 3, 3, 8], {"groups": 0}),
+        ([1, 5, 6, 3], [3, 3, 3, 8], {"filter_layout": FilterLayout.QRSCF}),
     ],
 )
-def test_what_does_not_fit_is_refused(image: Any, window: Any, options: Any, message: str) -> None:
-    with given(image, window) as graph, pytest.raises(ValueError, match=f"conv2d: .*{message}"):
+def test_what_does_not_fit_is_refused(image: Any, window: Any, options: Any) -> None:
+    with given(image, window) as graph, refuses(ValueError, "graph.invalid"):
         ops.conv2d(*graph.inputs, **options)
 
 
 def test_integers_and_a_bias_of_another_size_are_refused() -> None:
-    with given([1, 5, 6, 3], [3, 3, 3, 8], dtype="int32") as graph, pytest.raises(ValueError, match="needs a float"):
+    with given([1, 5, 6, 3], [3, 3, 3, 8], dtype="int32") as graph, refuses(ValueError, "graph.invalid"):
         ops.conv2d(*graph.inputs)
     with given([1, 5, 6, 3], [3, 3, 3, 8], [7]) as graph:
         x, window, bias = graph.inputs
-        with pytest.raises(ValueError, match=r"the bias must be \[8\], found \[7\]"):
+        with refuses(ValueError, "graph.invalid"):
             ops.conv2d(x, window, bias=bias)
 
 
@@ -82,5 +83,5 @@ def test_an_image_that_is_smaller_than_a_window_is_refused_when_it_is_run() -> N
         graph.output(ops.conv2d(graph.inputs[0], np.ones((3, 1, 1, 1), np.float32), padding=(1, 0, 0, 0)))
     model = InferenceSession().load(graph)
     assert model.execute(np.ones((1, 2, 4, 1), np.float32))[0].shape == (1, 1, 4, 1)
-    with pytest.raises(ValueError, match=r"conv2d .* h \+ 1 must be at least 3, and h \+ 1 is 2"):
+    with refuses(ValueError, "graph.invalid"):
         model.execute(np.ones((1, 1, 4, 1), np.float32))

@@ -21,6 +21,7 @@ from max_weights.engine import InferenceSession, Model, TensorSpec
 from max_weights.errors import ClosedError, UnsupportedError
 from max_weights.graph import DeviceRef, Graph, GraphError, TensorType, TensorValue, Weight, ops
 from max_weights.nn import LayerList, Module
+from refusals import refuses
 
 HOST = DeviceRef.CPU()
 LAYERS = 4
@@ -126,7 +127,7 @@ def test_weights_come_from_a_checkpoint_that_may_be_closed_then(tmp_path: Path) 
     model = InferenceSession().load(trace(), weights_registry=weights.model)
     weights.close()
     assert np.allclose(model(x)[0].to_numpy(), expected(state, x), atol=1e-5)
-    with pytest.raises(ClosedError, match="closed"):
+    with refuses(ClosedError, "checkpoint.closed"):
         InferenceSession().load(trace(), weights_registry=weights.model)
 
 
@@ -279,7 +280,7 @@ def test_an_input_of_another_dtype_shape_or_number_is_refused() -> None:
     assert refused(model, given(2, 7)) == "input0 of graph 'Stack' has the shape [n, 8], not [2, 7]"
     assert refused(model, given(8)) == "input0 of graph 'Stack' has the shape [n, 8], not [8]"
     assert refused(model) == "graph 'Stack' takes 1 inputs, not 0"
-    with pytest.raises(TypeError, match="input0 of graph 'Stack': dict is not a tensor"):
+    with refuses(TypeError):
         model({})
 
 
@@ -336,7 +337,7 @@ def test_symbols_that_a_subgraph_makes_are_others_in_each_call() -> None:
         places = graph.add_subgraph("places", lambda x: ops.nonzero(x, "m"), [floats("a")])
         calls = [ops.call(places, x)[0] for x in graph.inputs]
         assert [str(found.shape[0]) for found in calls] == ["m", "m_2"]
-        with pytest.raises(GraphError, match="m and m_2 may differ"):
+        with refuses(GraphError, "graph.invalid"):
             ops.add(*calls)
         graph.output(*calls, *(ops.range(0, found.shape[0]) for found in calls))
     results = InferenceSession().load(graph)(np.array([0, 1, 1], "float32"), given(5) * 0 + 1)
@@ -404,17 +405,17 @@ def test_what_cannot_be_run_says_so() -> None:
     for options in ({"devices": [Device("gpu", 0)]}, {"custom_extensions": ["x.mojopkg"]}):
         with pytest.raises(UnsupportedError):
             InferenceSession(**options)  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="custom extensions"):
+    with refuses(UnsupportedError, "unsupported.kernel"):
         InferenceSession().load(graph, custom_extensions=["x"])
-    with pytest.raises(ValueError, match="memory must be 'shared' or 'fast'"):
+    with refuses(ValueError, "argument.choice"):
         InferenceSession().load(graph, memory="huge")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="num_threads"):
+    with refuses(ValueError, "argument.number"):
         InferenceSession(num_threads=0)
-    with pytest.raises(TypeError, match="takes a Graph"):
+    with refuses(TypeError):
         InferenceSession().load("model.onnx")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="has no outputs yet"):
+    with refuses(ValueError, "graph.invalid"):
         InferenceSession().load(Graph("h"))
-    with pytest.raises(UnsupportedError, match="float4_e2m1fn"):
+    with refuses(UnsupportedError, "unsupported.dtype"):
         InferenceSession().load(Graph("f", lambda x: x, [TensorType("float4_e2m1fn", [2], HOST)]))
 
 

@@ -18,6 +18,7 @@ from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError, WeightNotFoundError
 from max_weights.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, Weight, ops
 from max_weights.graph.weights import Weights
+from refusals import refuses
 
 F32 = DType.float32
 CPU = DeviceRef.CPU()
@@ -49,7 +50,7 @@ def test_a_function_makes_the_graph() -> None:
 
 
 def test_the_innermost_graph_is_the_current_one() -> None:
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         _ = Graph.current
     outer, inner = Graph("outer"), Graph("inner")
     with outer:
@@ -59,20 +60,20 @@ def test_the_innermost_graph_is_the_current_one() -> None:
             with outer:
                 assert Graph.current is outer
         assert Graph.current is outer
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         _ = Graph.current
 
 
 def test_an_error_inside_leaves_the_graph() -> None:
     with pytest.raises(KeyError), Graph("broken"):
         raise KeyError
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         _ = Graph.current
 
 
 def test_leaving_in_the_wrong_order_is_an_error() -> None:
     first, second = Graph("first"), Graph("second")
-    with first, pytest.raises(RuntimeError, match="'second'"):
+    with first, refuses(RuntimeError):
         second.__exit__(None, None, None)
 
 
@@ -139,9 +140,9 @@ def test_one_weight_joins_once_from_many_threads() -> None:
 def test_a_value_of_another_graph_is_refused() -> None:
     outer = Graph("outer", input_types=[vector(3)])
     with Graph("inner", input_types=[vector(3)]) as inner:
-        with pytest.raises(ValueError, match=r"add: a value .* of graph 'outer' is used in graph 'inner'"):
+        with refuses(ValueError, "graph.invalid"):
             _ = inner.inputs[0] + outer.inputs[0]
-        with pytest.raises(ValueError, match="of graph 'outer'"):
+        with refuses(ValueError, "graph.invalid"):
             inner.output(outer.inputs[0])
 
 
@@ -149,22 +150,22 @@ def test_computing_outside_of_a_graph_is_refused() -> None:
     graph = Graph("closed", input_types=[vector(3)])
     weight = Weight("w", F32, [3], CPU)
     for kind in (ValueError, LookupError):
-        with pytest.raises(kind, match="add: there is no parent graph"):
+        with refuses(kind, "graph.absent"):
             _ = graph.inputs[0] + 1.0
-        with pytest.raises(kind, match=r"Graph\.current: there is no parent graph"):
+        with refuses(kind, "graph.absent"):
             _ = Graph.current
-        with pytest.raises(kind, match="there is no parent graph: weight 'w'"):
+        with refuses(kind, "graph.absent"):
             _ = weight + 1.0
 
 
 def test_outputs_come_last_and_once() -> None:
     with Graph("finished", input_types=[vector(3)]) as graph:
-        with pytest.raises(ValueError, match="no outputs yet"):
+        with refuses(ValueError, "graph.invalid"):
             _ = graph.output_types
         graph.output(graph.inputs[0])
-        with pytest.raises(ValueError, match="has its outputs already"):
+        with refuses(ValueError, "graph.invalid"):
             graph.output(graph.inputs[0])
-        with pytest.raises(ValueError, match="neg: graph 'finished' has its outputs already"):
+        with refuses(ValueError, "graph.invalid"):
             _ = -graph.inputs[0]
 
 
@@ -183,7 +184,7 @@ def test_wrong_arguments_are_type_errors(arguments: tuple[object, ...]) -> None:
 
 
 def test_output_takes_values_alone() -> None:
-    with Graph("g") as graph, pytest.raises(TypeError, match="float is not a value"):
+    with Graph("g") as graph, refuses(TypeError):
         graph.output(1.0)  # type: ignore[arg-type]
 
 
@@ -192,7 +193,7 @@ def test_subgraphs_have_names_of_their_own() -> None:
     block = graph.add_subgraph("block", lambda x: x * 2.0, [vector("n")])
     assert graph.subgraphs == {"block": block}
     assert block.output_types == [vector("n")]
-    with pytest.raises(ValueError, match="has a subgraph 'block' already"):
+    with refuses(ValueError, "graph.invalid"):
         graph.add_subgraph("block")
 
 
@@ -295,14 +296,14 @@ class TestWeightsOfAGraph:
         weights = Graph("g").weights()
         weights.w.allocate(F32, [2])
         for node in (weights.w, weights.other):
-            with pytest.raises(KeyError, match=r"has no data: it is declared, not loaded") as caught:
+            with refuses(KeyError, "weight.no-data") as caught:
                 node.data()
             assert isinstance(caught.value, WeightNotFoundError)
 
     def test_a_name_is_allocated_once(self) -> None:
         weights = Graph("g").weights()
         first = weights.w.allocate(F32, [2])
-        with pytest.raises(ValueError, match=r"weight 'w' already exists in graph 'g'"):
+        with refuses(ValueError, "graph.invalid"):
             weights.w.allocate(F32, [2])
         assert weights.allocated_weights == {"w": first}
 
@@ -310,7 +311,7 @@ class TestWeightsOfAGraph:
         weights = Graph("g").weights()
         weight = weights.w.allocate(F32, [2])
         assert isinstance(weights.allocated_weights["w"], DLPackArray)
-        with pytest.raises(ValueError, match="weight 'w' has no value yet"):
+        with refuses(ValueError):
             np.from_dlpack(weights.allocated_weights["w"])
         for value in (np.ones(2, np.float32), Buffer.from_numpy(np.ones(2, np.float32))):
             weight.load(value)
@@ -318,11 +319,11 @@ class TestWeightsOfAGraph:
 
     def test_dtype_and_shape_are_needed_and_nothing_is_kept_without(self) -> None:
         weights = Graph("g").weights()
-        with pytest.raises(ValueError, match="needs a dtype and shape"):
+        with refuses(ValueError, "graph.invalid"):
             weights.w.allocate()
-        with pytest.raises(ValueError, match="needs a shape"):
+        with refuses(ValueError, "graph.invalid"):
             weights.w.allocate(F32)
-        with pytest.raises(ValueError, match="must not be negative"):
+        with refuses(ValueError):
             weights.w.allocate(F32, [-1])
         assert not weights.w.exists()
 
@@ -331,7 +332,7 @@ class TestWeightsOfAGraph:
         for probe in ("__array_interface__", "_repr_html_", "_ipython_canary_method_should_not_exist_"):
             assert not hasattr(weights, probe)
         for key in (1.5, None, True):
-            with pytest.raises(TypeError, match="key of a child"):
+            with refuses(TypeError):
                 weights[key]  # type: ignore[index]
         weights["_hidden"].weight.allocate(F32, [2])
         assert weights._hidden.weight.exists(), "a child whose name begins with an underscore"
@@ -356,10 +357,10 @@ def test_a_declared_weight_is_no_array_and_has_no_last_child() -> None:
     with Graph("g") as graph:
         declared: Any = graph.weights().layers
     for take in (np.asarray, np.from_dlpack):
-        with pytest.raises(WeightNotFoundError, match=r"'layers.weight' of graph 'g' has no data"):
+        with refuses(WeightNotFoundError, "weight.no-data"):
             take(declared.weight)
     assert not hasattr(declared, "__array_interface__")
-    with pytest.raises(IndexError, match=r"no child \[-1\]"):
+    with refuses(IndexError):
         declared[-1]
 
 
@@ -388,15 +389,15 @@ def test_a_name_of_max_that_cannot_work_says_what_to_do_instead() -> None:
     sentence = r"Module of MAX is not in max_weights: .* Graph\.add_subgraph\. .* nn\.Module"
     with pytest.raises(ImportError, match=sentence):
         from max_weights.graph import Module  # noqa: F401
-    with pytest.raises(ImportError, match=r"move it with ops\.transfer_to"):
+    with refuses(ImportError):
         from max_weights.graph import DevicePlacementPolicy  # noqa: F401
-    with pytest.raises(AttributeError, match="no_such_name"):
+    with refuses(AttributeError):
         graph_package.no_such_name  # noqa: B018
 
 
 def test_the_fourth_argument_is_a_path_and_none_is_read_yet() -> None:
     for make in (Graph, Graph("outer").add_subgraph):
-        with pytest.raises(UnsupportedError, match=r"'main' cannot be read from 'model\.mlir'.* come after it"):
+        with refuses(UnsupportedError, "unsupported.operation"):
             make("main", None, (), "model.mlir")
         with pytest.raises(TypeError):
             make("main", lambda x, scale: x * scale, [vector("n")], 2.0)

@@ -9,6 +9,7 @@ from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.graph import BufferType, BufferValue, Graph, GraphError, TensorType, TensorValue, Weight, ops
 from max_weights.nn import Module
+from refusals import refuses
 
 CACHE = BufferType("float32", [4, 3], "cpu")
 ROW = TensorType("float32", [3], "cpu")
@@ -129,35 +130,35 @@ def test_symbolic_sizes_of_buffers_are_bound() -> None:
 def test_what_does_not_fit_a_buffer_is_refused() -> None:
     with Graph("g", input_types=[CACHE, ROW, BufferType("int32", [3], "cpu")]) as graph:
         cache, row, numbers = graph.inputs[0].buffer, graph.inputs[1], graph.inputs[2].buffer
-        with pytest.raises(GraphError, match=r"the buffer holds float32 \[4, 3\] on cpu:0, not .* \[3\]"):
+        with refuses(GraphError, "graph.invalid"):
             ops.buffer_store(cache, row)
-        with pytest.raises(GraphError, match=r"the buffer holds int32, not float32; convert it"):
+        with refuses(GraphError, "graph.invalid"):
             numbers[0:3] = row
-        with pytest.raises(TypeError, match="takes a BufferValue"):
+        with refuses(TypeError):
             ops.buffer_load(row)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="add: BufferValue is not a tensor"):
+        with refuses(TypeError):
             _ = ops.add(cache, row)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"`buffer\[...\]` loads"):
+        with refuses(TypeError):
             _ = cache.tensor
-        with pytest.raises(TypeError, match="is not a buffer: give the input a BufferType"):
+        with refuses(TypeError):
             _ = row.buffer
-        with pytest.raises(TypeError, match="cannot be iterated"):
+        with refuses(TypeError):
             list(cache)
 
         def swap(a: BufferValue, b: BufferValue) -> None:
             a[...], b[...] = b[...], a[...]
 
         both = graph.add_subgraph("swap", swap, [CACHE, CACHE])
-        with pytest.raises(GraphError, match="two of them are one here"):
+        with refuses(GraphError, "graph.invalid"):
             ops.call(both, cache, cache)
-        with pytest.raises(GraphError, match="found a BufferValue: load it"):
+        with refuses(GraphError, "graph.invalid"):
             ops.call(graph.add_subgraph("plain", lambda x: x, [ROW]), numbers)
-        with pytest.raises(GraphError, match="found a TensorValue: give it a BufferValue"):
+        with refuses(GraphError, "graph.invalid"):
             ops.call(both, cache, cache[...])
         graph.output()
-    with Graph("other"), pytest.raises(GraphError, match="is used in graph 'other'"):
+    with Graph("other"), refuses(GraphError, "graph.invalid"):
         _ = cache[...]
-    with graph, pytest.raises(GraphError, match="has its outputs already"):
+    with graph, refuses(GraphError, "graph.invalid"):
         cache[0] = 1.0
 
 
@@ -172,7 +173,7 @@ def test_memory_that_cannot_be_stored_in_is_refused_before_the_run(bad: str) -> 
         memory.flags.writeable = False
     elif bad == "strided":
         memory = np.zeros((4, 6), "f4")[:, ::2]
-    with pytest.raises((GraphError, TypeError), match="input0 of graph 'g'"):
+    with refuses((GraphError, TypeError)):
         model.execute(memory.tolist() if bad == "list" else memory)
     assert not memory.any()
 

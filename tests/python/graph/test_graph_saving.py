@@ -19,6 +19,7 @@ from max_weights.graph import Graph, GraphError, Weight
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph.onnx import save, to_model
 from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
+from refusals import refuses
 from test_engine import HOST, Stack, expected, floats, given, stack, trace, values
 
 __all__ = ["folder", "saver"]
@@ -72,7 +73,7 @@ def test_a_graph_is_not_saved_over_the_weights_that_it_refers_to(tmp_path: Path)
     state = {"w": weights["w"], "shift": given(8)}
     (tmp_path / "folder").symlink_to(tmp_path)
     for name in ("model.onnx", "folder/model.onnx", "folder/../" + tmp_path.name + "/model.onnx"):
-        with pytest.raises(ValueError, match=r"model\.onnx is the file that weight 'w' is in"):
+        with refuses(ValueError, "argument.path"):
             save(graph, tmp_path / name, state)
     assert path.read_bytes() == before
     assert not data_of(path)

@@ -11,6 +11,7 @@ import pytest
 
 from max_weights.nn import Layer, LayerList, LayerV2, MissingLayer, Sequential
 from module_trees import Holder, Linear
+from refusals import refuses
 
 
 def model(number: int = 4) -> Any:
@@ -205,7 +206,7 @@ class Times(Layer):
 def test_a_layer_list_calls_its_layers_one_after_the_other() -> None:
     """As MAX: the first with all arguments, each further one with what the one before returned."""
     assert LayerList([Times(1), Times(2)])(5, 6, k=7) == (2, ((1, (5, 6), {"k": 7}),), {})
-    with pytest.raises(ValueError, match="a LayerList without layers has nothing to call"):
+    with refuses(ValueError, "argument.layer"):
         LayerList()(1)
 
 
@@ -213,7 +214,7 @@ def test_a_missing_layer_keeps_the_names_of_those_around_it() -> None:
     layers = LayerList([Linear(1, 1), MissingLayer(1), Linear(3, 1)])
     assert list(layers.raw_state_dict()) == ["0.weight", "2.weight"]
     assert [prefix for prefix, _ in layers.named_modules()] == ["", "0.", "1.", "2."]
-    with pytest.raises(RuntimeError, match="layer 1 is not here: another stage of the pipeline has it"):
+    with refuses(RuntimeError):
         layers(1)
 
 

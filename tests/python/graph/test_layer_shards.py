@@ -14,6 +14,7 @@ from max_weights import nn
 from max_weights._weights import load_weights
 from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, ops
 from max_weights.sharding import Segment
+from refusals import refuses
 
 DEVICES = 2
 
@@ -105,7 +106,7 @@ def test_a_function_of_ones_own_cannot_say_what_becomes_of_the_bias() -> None:
         return weight[index * size : (index + 1) * size]
 
     layer = nn.Linear(8, 10, "float32", CPU, has_bias=True)
-    with pytest.raises(ValueError, match=r"this Linear cannot be split .* with a bias"):
+    with refuses(ValueError, "argument.strategy"):
         layer.sharding_strategy = ShardingStrategy(2, rows)
     require_the_same(nn.Linear(8, 10, "float32", CPU), ShardingStrategy(2, rows), joined, torch.randn(3, 8))
 
@@ -190,38 +191,36 @@ def test_shards_are_on_the_devices_that_they_are_made_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "strategy", "message"),
+    ("make", "strategy"),
     [
-        (lambda: nn.MLP("float32", None, 8, 20, [CPU]), ShardingStrategy.rowwise(2), "tensor_parallel and replicate"),
-        (lambda: nn.RMSNorm(8, "float32"), ShardingStrategy.rowwise(2), "this RMSNorm .* it takes replicate"),
-        (lambda: nn.LayerNorm(8, [CPU], "float32"), ShardingStrategy.rowwise(2), "this LayerNorm .* replicate"),
-        (lambda: nn.Conv2d(2, 8, 4, "float32"), ShardingStrategy.rowwise(2), "this Conv2d .* replicate"),
-        (lambda: nn.Embedding(8, 4, "float32", CPU), ShardingStrategy.rowwise(2), "columnwise and replicate"),
+        (lambda: nn.MLP("float32", None, 8, 20, [CPU]), ShardingStrategy.rowwise(2)),
+        (lambda: nn.RMSNorm(8, "float32"), ShardingStrategy.rowwise(2)),
+        (lambda: nn.LayerNorm(8, [CPU], "float32"), ShardingStrategy.rowwise(2)),
+        (lambda: nn.Conv2d(2, 8, 4, "float32"), ShardingStrategy.rowwise(2)),
+        (lambda: nn.Embedding(8, 4, "float32", CPU), ShardingStrategy.rowwise(2)),
         (
             lambda: nn.Attention(num_attention_heads=4, num_key_value_heads=2, hidden_size=8),
             ShardingStrategy.tensor_parallel(3),
-            "2 key heads cannot be split over 3 devices; replicate",
         ),
         (
             lambda: nn.Attention(num_attention_heads=4, num_key_value_heads=2, hidden_size=8),
             ShardingStrategy.columnwise(2),
-            "this Attention .* tensor_parallel and replicate",
         ),
     ],
 )
-def test_a_strategy_that_a_layer_does_not_take_is_refused(make: Any, strategy: ShardingStrategy, message: str) -> None:
+def test_a_strategy_that_a_layer_does_not_take_is_refused(make: Any, strategy: ShardingStrategy) -> None:
     layer = make()
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError):
         layer.sharding_strategy = strategy
     assert layer.sharding_strategy is None
 
 
 def test_a_layer_without_a_strategy_or_with_one_for_others_is_not_sharded() -> None:
     layer = nn.Linear(8, 6, "float32", CPU)
-    with pytest.raises(ValueError, match="this Linear has no sharding strategy: set sharding_strategy"):
+    with refuses(ValueError, "argument.strategy"):
         layer.shard([CPU, CPU])
     layer.sharding_strategy = ShardingStrategy.rowwise(2)
-    with pytest.raises(ValueError, match=r"sharded over 2 devices .* 3 were given"):
+    with refuses(ValueError):
         layer.shard([CPU] * 3)
 
 

@@ -16,6 +16,7 @@ from max_weights.graph import Graph
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LoadReport
 from module_trees import Holder, state, weight
+from refusals import refuses
 
 Q4_0 = QuantizationEncoding.Q4_0
 Q8_0 = QuantizationEncoding.Q8_0
@@ -50,7 +51,7 @@ def test_packed_bytes_of_an_array_say_not_how_they_are_packed() -> None:
     model.load_state_dict({"w": np.zeros((4, 36), np.uint8)})
     assert (model.w.dtype, model.w.shape) == (DType.uint8, [4, 36])
     for bad in (np.zeros((4, 35), np.uint8), np.zeros((5, 36), np.uint8), array((4, 64))):
-        with pytest.raises(ValueError, match=r"the shape|the quantization encoding is none"):
+        with refuses(ValueError, "argument.mismatch"):
             model.load_state_dict({"w": bad})
 
 
@@ -99,10 +100,10 @@ def test_gptq_into_an_int32_weight_without_an_encoding_needs_override() -> None:
 def test_gptq_that_does_not_fit_is_refused() -> None:
     model = Holder(w=weight("w", (8, 5), "int32", quantization_encoding=GPTQ))
     before = state(model)
-    with pytest.raises(ValueError, match=r"the shape is \[8, 4\], declared is \[8, 5\]"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict({"w": int32_data()})
     crooked = WeightData.from_numpy(np.ones((8, 10), np.int32)[:, ::2], "w")
-    with pytest.raises(ValueError, match="not contiguous"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict({"w": crooked})
     assert state(model) == before
 
@@ -121,7 +122,7 @@ def test_bytes_without_an_encoding_are_taken_by_a_quantized_weight() -> None:
             model = Holder(w=weight("w", shape, dtype, quantization_encoding=Q4_K))
             model.load_state_dict({"w": value})
             assert (model.w.dtype, model.w.shape, model.w.quantization_encoding) == (DType.uint8, [2, 144], Q4_K)
-    with pytest.raises(ValueError, match=r"the shape is \[2, 77\], but a block of Q4_K is 144 bytes"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict({"w": packed((2, 77), None)})
 
 
@@ -131,7 +132,7 @@ def test_bytes_without_an_encoding_are_taken_by_a_quantized_weight() -> None:
 def test_mixed_encodings_are_taken_with_override(declared: Any) -> None:
     """Every Q4_K_M file mixes Q4_K and Q6_K."""
     model = Holder(w=weight("w", declared[1], declared[0], quantization_encoding=Q4_K))
-    with pytest.raises(ValueError, match="the quantization encoding is Q6_K, declared is Q4_K; override"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict({"w": packed((2, 210), Q6_K)})
     model.load_state_dict({"w": packed((2, 210), Q6_K)}, override_quantization_encoding=True)
     assert (model.w.dtype, model.w.shape, model.w.quantization_encoding) == (DType.uint8, [2, 210], Q6_K)
@@ -142,12 +143,12 @@ def test_load_takes_a_file_of_mixed_encodings_with_override(models: Path) -> Non
     encoding = load_weights(path).token_embd.weight.data().quantization_encoding
     assert encoding not in (None, Q4_K)
     model = Holder(token_embd=Holder(w=weight("weight", (1, 1), "uint8", quantization_encoding=Q4_K)))
-    with pytest.raises(ValueError, match="declared is Q4_K; override"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load(path, strict=False)
     model.load(path, strict=False, override_quantization_encoding=True)
     assert model.token_embd.w.quantization_encoding is encoding
     plain = Holder(token_embd=Holder(w=weight("weight", (49152, 576))))
-    with pytest.raises(ValueError, match=r"declared is none; .*, and Module.load\(path, dtype\) decodes it"):
+    with refuses(ValueError, "argument.mismatch"):
         plain.load(path, strict=False)
     plain.load(path, "float32", strict=False)
 
@@ -163,7 +164,7 @@ def test_bytes_with_an_encoding_are_taken_by_a_weight_that_was_declared_as_these
     model = Holder(w=weight("w", (2, 210), "uint8"))
     model.load_state_dict({"w": packed((2, 210), Q6_K)})
     assert model.w.quantization_encoding is None
-    with pytest.raises(ValueError, match="the quantization encoding is Q6_K, declared is none"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict({"w": packed((3, 210), Q6_K)})
 
 
@@ -179,7 +180,7 @@ def test_weights_that_a_graph_has_are_loaded_as_the_graph_has_them() -> None:
         graph.add_weight(model.q)
         graph.add_weight(model.a)
     before = state(model)
-    with pytest.raises(ValueError, match="the dtype of weight 'q' cannot change: graph 'g'"):
+    with refuses(ValueError):
         model.load_state_dict({"a": array(), "q": packed((4, 36), Q4_0)})
     assert state(model) == before
     report = model.load_state_dict({"a": array()}, strict=False)
@@ -190,23 +191,23 @@ def test_weights_that_a_graph_has_are_loaded_as_the_graph_has_them() -> None:
 def test_packed_weights_of_another_size_are_refused() -> None:
     model = Holder(w=weight("w", [4, 64], quantization_encoding=Q4_0))
     before = state(model)
-    with pytest.raises(ValueError, match=r"the shape is \[4, 96\] \(\[4, 54\] in bytes\), declared is \[4, 64\]"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict({"w": packed((4, 54), Q4_0)})
     assert state(model) == before
 
 
 def test_a_differing_encoding_needs_override() -> None:
-    for wanted, found, names in ((Q4_0, Q8_0, "Q8_0, declared is Q4_0"), (None, Q8_0, "Q8_0, declared is none")):
+    for wanted, found in ((Q4_0, Q8_0), (None, Q8_0)):
         model = Holder(w=weight("w", [4, 64], quantization_encoding=wanted))
         given = {"w": packed((4, 68), found)}
-        with pytest.raises(ValueError, match=f"the quantization encoding is {names}; override"):
+        with refuses(ValueError, "argument.mismatch"):
             model.load_state_dict(given)
         model.load_state_dict(given, override_quantization_encoding=True)
         assert (model.w.quantization_encoding, model.w.shape, model.w.dtype) == (Q8_0, [4, 68], DType.uint8)
         assert model.w.original_dtype_and_shape == (DType.float32, [4, 64])
         model.load_state_dict(given)
     plain = {"w": WeightData.from_numpy(array((4, 64)), "w")}
-    with pytest.raises(ValueError, match="is none, declared is Q8_0"):
+    with refuses(ValueError, "argument.mismatch"):
         model.load_state_dict(plain)
     model.load_state_dict(plain, override_quantization_encoding=True)
     assert (model.w.quantization_encoding, model.w.shape, model.w.dtype) == (None, [4, 64], DType.float32)

@@ -9,6 +9,7 @@ from graphs import CPU, recorded
 from max_weights.engine import InferenceSession
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, GraphError, TensorType, TensorValue, Weight, ops
+from refusals import refuses
 
 X = TensorType("float32", ["n", 4], CPU)
 PLACES = TensorType("int64", ["k"], CPU)
@@ -62,14 +63,14 @@ def test_an_operation_that_nothing_lowers() -> None:
     with Graph("g", input_types=[X]) as graph:
         node = graph.record("mystery", graph.inputs, [X], {})  # unknown
         graph.output(node.outputs[0])
-    with pytest.raises(UnsupportedError, match="mystery cannot be run") as caught:
+    with refuses(UnsupportedError, "unsupported.operation") as caught:
         InferenceSession().load(graph)
     assert line("unknown") in str(caught.value)
 
 
 def test_a_dtype_that_onnx_has_not() -> None:
     graph = recorded(lambda x: x.cast("float8_e8m0fnu"), np.ones(2, np.float32))
-    with pytest.raises(UnsupportedError, match="float8_e8m0fnu, which ONNX Runtime does not support"):
+    with refuses(UnsupportedError, "unsupported.dtype"):
         InferenceSession().load(graph)
 
 
@@ -102,7 +103,7 @@ def test_a_subgraph_may_have_any_name() -> None:
 
 def test_a_graph_without_outputs_is_refused() -> None:
     graph = Graph("g", lambda _x: None, [X])
-    with pytest.raises(GraphError, match=r"^graph 'g' has no outputs, so there is nothing to run"):
+    with refuses(GraphError, "graph.invalid"):
         InferenceSession().load(graph)
 
 

@@ -17,6 +17,7 @@ from max_weights._quantization import QuantizationEncoding
 from max_weights.engine import InferenceSession
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, TensorType, TensorValue, Weight, onnx, ops
+from refusals import refuses
 
 ENCODINGS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 # The sums are of another order than NumPy's; nothing is rounded to fewer bits than those of float32.
@@ -159,13 +160,13 @@ def test_rows_of_a_weight_are_rows_of_its_elements(encoding: str) -> None:
 
 
 def test_blocks_that_an_operation_computes_are_refused() -> None:
-    for compute, source in (
-        (lambda b: ops.dequantize("Q8_0", ops.concat([b, b])), "concat"),
-        (lambda b: ops.dequantize("Q8_0", b[:, :34]), "slice_tensor"),
-        (lambda b: ops.dequantize("Q8_0", ops.gather(b, np.arange(34), 1)), "gather"),
+    for compute in (
+        lambda b: ops.dequantize("Q8_0", ops.concat([b, b])),
+        lambda b: ops.dequantize("Q8_0", b[:, :34]),
+        lambda b: ops.dequantize("Q8_0", ops.gather(b, np.arange(34), 1)),
     ):
         graph = Graph("g", compute, [TensorType("uint8", [4, 68], CPU)])
-        with pytest.raises(UnsupportedError, match=rf"^dequantize of Q8_0 cannot be run .* computed by {source} \(at "):
+        with refuses(UnsupportedError, "unsupported.operation"):
             InferenceSession().load(graph)
 
 
@@ -193,7 +194,7 @@ def test_saved_models_compute_what_sessions_do(encoding: str, tmp_path: Path) ->
 
 def test_a_model_whose_input_is_blocks_is_not_saved(tmp_path: Path) -> None:
     graph = recorded(lambda b: ops.dequantize("Q8_0", b), blocks_of("Q8_0", 2, 64))
-    with pytest.raises(UnsupportedError, match="graph 'g' decodes input0 of Q8_0, and ONNX has no operation for that"):
+    with refuses(UnsupportedError, "unsupported.operation"):
         onnx.save(graph, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
     assert InferenceSession().load(graph).cost_notes == ["input0 of Q8_0 is decoded to float32 in each run"]

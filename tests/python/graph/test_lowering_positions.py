@@ -12,6 +12,7 @@ import torch
 from graphs import EVERY, FLOATS, INTEGERS, STEP, Array, close, counted, run
 from max_weights.dtype import DType
 from max_weights.graph import GraphError, ops
+from refusals import refuses
 
 NUMBERS = (*INTEGERS, *FLOATS)
 
@@ -139,7 +140,7 @@ def test_argsort() -> None:
 
 
 def test_top_k_of_more_than_there_are() -> None:
-    with pytest.raises(GraphError, match=r"top_k .*3.* and .* 2"):
+    with refuses(GraphError, "graph.invalid"):
         run(lambda x: ops.top_k(x, 3), counted(2), shapes=[("n",)])
 
 
@@ -167,7 +168,7 @@ def test_pad(dtype: DType) -> None:
 @pytest.mark.parametrize(("mode", "least"), [("reflect", 3), ("edge", 1)])
 def test_what_pads_from_the_tensor_itself_needs_elements(mode: str, least: int) -> None:
     close(run(lambda x: ops.pad(x, [2, 1], mode), counted(least), shapes=["n"]), np.pad(counted(least), (2, 1), mode))
-    with pytest.raises(GraphError, match=f"n must be at least {least}, and n is {least - 1}"):
+    with refuses(GraphError, "graph.invalid"):
         run(lambda x: ops.pad(x, [2, 1], mode), counted(least - 1), shapes=["n"])
 
 

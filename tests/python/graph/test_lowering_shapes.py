@@ -16,6 +16,7 @@ from max_weights._dim import Dim
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.graph import Graph, GraphError, TensorType, TensorValue, onnx, ops
+from refusals import refuses
 
 SYMBOLS = [("n", "m")]
 
@@ -170,17 +171,17 @@ def test_reductions_of_no_elements() -> None:
         close(run(lambda x, ours=ours: ours(x, -1), x.T, shapes=SYMBOLS)[:0], run(lambda x, o=ours: o(x, -1), x.T))
         if op not in ("sum", "mean"):
             for dtype in (DType.float32, DType.int32, DType.uint8):
-                with pytest.raises(GraphError, match=f"^{op} of graph 'g' .* must be at least 1, and .* is 0$"):
+                with refuses(GraphError, "graph.invalid"):
                     run(lambda x, ours=ours: ours(x, -1), counted(3, 0, dtype=dtype), shapes=SYMBOLS)
 
 
 def test_norms_of_no_elements_are_refused_before_the_run() -> None:
     x, row = counted(3, 0), counted(0)
-    for op, norm in (
-        ("layer_norm", lambda x, row: ops.layer_norm(x, row, row, 1e-5)),
-        ("rms_norm", lambda x, row: ops.rms_norm(x, row, 1e-5)),
+    for norm in (
+        lambda x, row: ops.layer_norm(x, row, row, 1e-5),
+        lambda x, row: ops.rms_norm(x, row, 1e-5),
     ):
-        with pytest.raises(GraphError, match=f"^{op} of graph 'g' .* d must be at least 1, and d is 0$"):
+        with refuses(GraphError, "graph.invalid"):
             run(norm, x, row, shapes=[("n", "d"), ("d",)])
         assert run(norm, counted(0, 3), counted(3), shapes=[("n", "d"), ("d",)]).shape == (0, 3)
 

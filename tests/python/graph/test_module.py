@@ -19,6 +19,7 @@ from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, We
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LayerList, Module, Shardable, recursive_named_layers
 from module_trees import MLP, Holder, Linear, values, weight
+from refusals import refuses
 
 
 def test_full_names_are_attribute_path_and_weight_name() -> None:
@@ -98,10 +99,10 @@ def test_two_different_weights_of_one_full_name_are_refused() -> None:
         lambda: model.load_state_dict({}),
         lambda: model.layer_weights,
     ):
-        with pytest.raises(ValueError, match="two weights of Holder have the name 'w'"):
+        with refuses(ValueError, "argument.name-twice"):
             attempt()
     dots = Holder(x={"a.b": Linear(1, 1), "a": Holder(b=Linear(1, 1))})
-    with pytest.raises(ValueError, match=r"x\.a\.b\.weight"):
+    with refuses(ValueError, "argument.name-twice"):
         dots.raw_state_dict()
     assert "w'" in str(model)  # but it can be printed
 
@@ -156,12 +157,12 @@ def test_state_dict_gives_zeros_and_remembers_them() -> None:
 
 def test_state_dict_without_values_says_which_and_changes_nothing() -> None:
     model = MLP()
-    with pytest.raises(ValueError, match=r"'up\.weight' has no value"):
+    with refuses(ValueError, "weight.no-value"):
         model.state_dict(auto_initialize=False)
     symbolic = Holder(a=weight("a"), b=weight("b", ["n", 2]))
-    with pytest.raises(ValueError, match=r"'b' has the symbolic shape \[n, 2\]"):
+    with refuses(ValueError, "weight.no-value"):
         symbolic.state_dict()
-    with pytest.raises(ValueError, match="'a' has no value"):
+    with refuses(ValueError, "weight.no-value"):
         symbolic.state_dict(auto_initialize=False)
 
 
@@ -186,7 +187,7 @@ def test_a_shared_weight_never_displaces_an_own_one_of_its_name() -> None:
     assert head.layer_weights == {"weight": own}
     head.tied = weight("mine")  # reassigned: an own one
     assert "head.mine" in model.raw_state_dict()
-    with pytest.raises(TypeError, match="not a Linear"):
+    with refuses(TypeError):
         head.set_shared_weight("x", embed)  # type: ignore[arg-type]
 
 
@@ -231,12 +232,12 @@ def test_replace_module_takes_the_prefixes_of_named_modules() -> None:
 
 def test_replace_module_says_what_is_near() -> None:
     model = MLP()
-    with pytest.raises(KeyError, match=r"no module 'gat' to replace \(did you mean 'gate'\?\)"):
+    with refuses(KeyError, "layer.not-found"):
         model.replace_module("gat", Linear(1, 1))
     for name in ("", "up.weight", "up..", "."):
         with pytest.raises(KeyError):
             model.replace_module(name, Linear(1, 1))
-    with pytest.raises(TypeError, match="not by a int"):
+    with refuses(TypeError):
         model.replace_module("up", 3)  # type: ignore[arg-type]
 
 
@@ -263,17 +264,17 @@ def test_to_sets_device_and_strategy_of_every_weight_below() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "strategy", "message"),
+    ("devices", "strategy"),
     [
-        ((), None, "needs a device"),
-        (("gpu:0", "gpu:1"), None, "2 devices were given, but no strategy"),
-        (("gpu:0",), Strategy(), "for 2 devices, but 1 were given"),
-        (("tpu",), None, "tpu"),
+        ((), None),
+        (("gpu:0", "gpu:1"), None),
+        (("gpu:0",), Strategy()),
+        (("tpu",), None),
     ],
 )
-def test_to_refuses_what_makes_no_sense_and_changes_nothing(devices: Any, strategy: Any, message: str) -> None:
+def test_to_refuses_what_makes_no_sense_and_changes_nothing(devices: Any, strategy: Any) -> None:
     model = MLP()
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError):
         model.to(*devices, sharding_strategy=strategy)
     assert {str(found.device) for found in model.raw_state_dict().values()} == {"cpu:0"}
 
@@ -298,7 +299,7 @@ def test_to_changes_nothing_once_one_weight_is_in_a_graph() -> None:
     with Graph("g") as graph:
         graph.add_weight(model.down.weight)
     strategy = ShardingStrategy.rowwise(2)
-    with pytest.raises(ValueError, match="the device of weight 'weight' cannot change: graph 'g'"):
+    with refuses(ValueError):
         model.to("gpu:0", "gpu:1", sharding_strategy=strategy)
     found = model.raw_state_dict().values()
     assert {(str(one.device), one.sharding_strategy) for one in found} == {("cpu:0", None)}
@@ -356,7 +357,7 @@ def test_a_child_that_cannot_follow_is_not_attached() -> None:
     model.to("gpu:0")
     with Graph("g") as graph:
         graph.add_weight(child.weight)
-    with pytest.raises(ValueError, match="the device of weight 'weight' cannot change: graph 'g'"):
+    with refuses(ValueError):
         model.own = child  # type: ignore[attr-defined]
     assert "own" not in vars(model)
 
@@ -425,24 +426,24 @@ def test_a_subgraph_may_have_shared_weights_alone() -> None:
     model.state_dict()
     graph = model.trace(TensorType(DType.float32, ["n", 3], DeviceRef.CPU()))
     assert list(graph.parameters) == ["embed.weight"]
-    with Graph("g", input_types=graph.input_types) as around, pytest.raises(ValueError, match=r"no weight of 'x' is"):
+    with Graph("g", input_types=graph.input_types) as around, refuses(ValueError, "graph.invalid"):
         model.embed.build_subgraph("x", list(around.inputs), weight_prefix="other.")
 
 
 def test_arguments_of_a_subgraph_are_looked_at_first() -> None:
     model = MLP()
-    with pytest.raises(TypeError, match="input_types"):
+    with refuses(TypeError):
         model.build_subgraph("block", 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"a TensorType or a BufferType, or a value of such a type, not \(2, 3\)|not 2"):
+    with refuses(TypeError):
         model.build_subgraph("block", [[(2, 3)]])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="strings"):
+    with refuses(TypeError):
         model.build_subgraph(3, [])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         model.build_subgraph("block", [])
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         model.build_subgraph("block", inputs=[])
     for arguments in ({}, {"input_types": [], "inputs": []}):
-        with pytest.raises(TypeError, match="`inputs`, which is another name for it"):
+        with refuses(TypeError):
             model.build_subgraph("block", **arguments)  # type: ignore[arg-type]
 
 
@@ -473,7 +474,7 @@ def test_summary_is_a_table() -> None:
     out.truncate(0)
     model.summary(depth=0, file=out)
     assert "gate" not in out.getvalue()
-    with pytest.raises(ValueError, match="depth"):
+    with refuses(ValueError):
         model.summary(depth=-1)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from max_weights.dtype import DType
 from max_weights.graph import DeviceRef, Dim, Graph, GraphError, Shape, TensorType, TensorValue, ops
+from refusals import refuses
 
 CPU = DeviceRef.CPU()
 N = Dim("n")
@@ -78,7 +79,7 @@ def test_functions_of_floats_keep_the_type(name: str) -> None:
     with given(("float16", ["n", 3]), ("int32", [3])) as graph:
         half, whole = graph.inputs
         assert getattr(ops, name)(half).type == half.type
-        with pytest.raises(ValueError, match=rf"{name}: needs a float"):
+        with refuses(ValueError, "graph.invalid"):
             getattr(ops, name)(whole)
 
 
@@ -124,7 +125,7 @@ def test_masked_scatter_writes_where_the_mask_is_true() -> None:
         x, mask, updates = graph.inputs
         assert ops.masked_scatter(x, mask, updates, "m").type == x.type
         assert ops.masked_scatter(x, mask, updates, "other").type == x.type
-        with pytest.raises(ValueError, match="the mask must be bool, found"):
+        with refuses(ValueError, "graph.invalid"):
             ops.masked_scatter(x, x, updates, "m")
 
 
@@ -134,7 +135,7 @@ def test_repeats_may_be_a_tensor_whose_result_has_a_stated_size() -> None:
         x, each, scalar, single = graph.inputs
         for repeats in (each, scalar, single):
             assert ops.repeat_interleave(x, repeats, 1, out_dim="m").shape == ["n", "m", 4]
-        with pytest.raises(ValueError, match="give it as out_dim"):
+        with refuses(ValueError, "graph.invalid"):
             ops.repeat_interleave(x, each, 1)
 
 
@@ -323,25 +324,25 @@ def test_a_refusal_says_why_and_where(case: str) -> None:
 )
 def test_an_axis_that_is_not_there_is_an_index_error_and_a_value_error(compute: Callable[[Any], Any]) -> None:
     for kind in (IndexError, ValueError):
-        with pytest.raises(kind, match=r"the shape \[n, 6, 4\] has no axis (3|-4) \(axes: -3 to 2\)"):
+        with refuses(kind, "graph.index"):
             one(compute, FLOATS)
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    "name",
     [
-        ("allgather", "graphs here run on one device"),
-        ("allreduce", "Weight.shard"),
-        ("buffer_create", "give a BufferType as an input type"),
-        ("custom", "compose it from other ops"),
-        ("while_loop", "repeat the operations in Python"),
-        ("random", "give them to the graph as an input"),
+        "allgather",
+        "allreduce",
+        "buffer_create",
+        "custom",
+        "while_loop",
+        "random",
     ],
 )
-def test_an_operation_of_max_that_is_not_here_says_what_to_do_instead(name: str, sentence: str) -> None:
-    with pytest.raises(AttributeError, match=rf"ops\.{name} of MAX is not in max_weights: .*{sentence}"):
+def test_an_operation_of_max_that_is_not_here_says_what_to_do_instead(name: str) -> None:
+    with refuses(AttributeError):
         getattr(ops, name)
-    with pytest.raises(AttributeError, match="no_such_operation"):
+    with refuses(AttributeError):
         ops.no_such_operation  # noqa: B018
 
 

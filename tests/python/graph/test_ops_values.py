@@ -13,6 +13,7 @@ import torch
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.graph import DeviceRef, Graph, GraphError, TensorType, ops
+from refusals import refuses
 
 CPU = DeviceRef.CPU()
 RANDOM = np.random.default_rng(0)
@@ -252,7 +253,7 @@ def test_a_window_that_is_larger_than_the_image_is_refused_when_the_size_is_know
     graph = Graph("g", lambda x: pool(x, (3, 2)), [TensorType("float32", [1, "h", "w", 1], CPU)])
     model = InferenceSession().load(graph)
     assert model(np.ones((1, 3, 2, 1), np.float32))[0].shape == (1, 1, 1, 1)
-    with pytest.raises(GraphError, match=r"_pool2d of graph 'g' .* h must be at least 3, and h is 2"):
+    with refuses(GraphError, "graph.invalid"):
         model(np.ones((1, 2, 2, 1), np.float32))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from max_weights.graph import DeviceRef, Graph, Segment, ShardingStrategy, TensorType, TensorValue, Weight, ops
 from max_weights.sharding._pieces import Pieces
+from refusals import refuses
 
 S = ShardingStrategy
 CPU = DeviceRef.CPU()
@@ -80,7 +81,7 @@ def test_what_is_not_split_may_be_symbolic() -> None:
         x = graph.inputs[0]
         assert S.columnwise(2)(x, 1).shape == ["n", 3]
         assert S.replicate(2)(x, 1) is x
-        with pytest.raises(ValueError, match="the dimension n"):
+        with refuses(ValueError):
             S.rowwise(2)(x, 1)
 
 
@@ -88,7 +89,7 @@ def test_shards_of_packed_weights_are_their_bytes() -> None:
     weight = Weight("q", "uint8", [4, 36], CPU, quantization_encoding="q4_0")
     with Graph("g"):
         assert S.columnwise(2)(weight, 1).type == TensorType("uint8", [4, 18], CPU)
-        with pytest.raises(ValueError, match="inside a block"):
+        with refuses(ValueError):
             S.columnwise(3)(weight, 1)
 
 
@@ -108,5 +109,5 @@ def test_slices_of_a_stand_in_do_not_mix_with_tensors() -> None:
     def mixed(weight: Any, *_: int) -> Any:
         return ops.concat([weight[:1], np.zeros((1, 6), np.float32)])
 
-    with Graph("g"), pytest.raises(TypeError, match="joins slices of the weight"):
+    with Graph("g"), refuses(TypeError):
         S(2, mixed)(Weight("w", "float32", [12, 6], CPU), 0)

@@ -29,6 +29,7 @@ from max_weights.graph import (
     Value,
     ops,
 )
+from refusals import refuses
 
 CPU = DeviceRef.CPU()
 
@@ -55,7 +56,7 @@ class TestTensorType:
         kind.shape.append(3)
         assert (kind.shape, kind.rank) == ([2, "n"], 2)
         for change in (lambda: setattr(kind, "dtype", DType.int8), lambda: delattr(kind, "device")):
-            with pytest.raises(AttributeError, match=r"cannot (assign to|delete) field"):
+            with refuses(AttributeError):
                 change()
 
     def test_repr_and_copies(self) -> None:
@@ -74,7 +75,7 @@ class TestTensorType:
     def test_it_counts_its_elements_and_casts(self) -> None:
         assert tensor(2, 3).num_elements() == 6
         assert tensor().num_elements() == 1
-        with pytest.raises(ValueError, match=r"\[2, n\] is symbolic"):
+        with refuses(ValueError):
             tensor(2, "n").num_elements()
         assert tensor(2).cast("int8") == TensorType("int8", [2], CPU)
         assert tensor(2, "n").parameters == ["n"]
@@ -90,12 +91,12 @@ class TestTensorType:
         assert (buffer.cast("int8").dtype, buffer.rank) == (DType.int8, 2)
         assert repr(buffer) == "BufferType(dtype=float32, shape=[Dim(2), Dim('n')], device=cpu:0)"
         assert Graph("g", input_types=[buffer]).input_types == [buffer]
-        with pytest.raises(TypeError, match="an input type must be a TensorType or a BufferType, not 3"):
+        with refuses(TypeError):
             Graph("g", input_types=[3])  # type: ignore[list-item]
 
     @pytest.mark.parametrize("arguments", [("flaot32", [2], CPU), ("int8", [-1], CPU), ("int8", [2], "tpu")])
     def test_bad_parts_are_value_errors(self, arguments: Any) -> None:
-        with pytest.raises(ValueError, match=r"float32|negative|tpu"):
+        with refuses(ValueError):
             TensorType(*arguments)
 
 
@@ -121,9 +122,9 @@ def test_a_value_is_made_from_values_dims_and_shapes() -> None:
         assert TensorValue(Dim("n") + 1).node.attributes["dim"] == Dim("n") + 1
         assert TensorValue(x.shape).type == TensorValue(Shape([2, 3])).type == tensor(2, dtype="int64")
         assert TensorValue(x.shape).node.attributes["dims"] == ("n", 4)
-        with pytest.raises(TypeError, match=r"not ndarray; use ops.constant"):
+        with refuses(TypeError):
             TensorValue(np.zeros(3))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         TensorValue(Dim(3))
 
 
@@ -198,9 +199,9 @@ def test_dims_are_numbers_in_arithmetic(dtype: str) -> None:
         assert (x + Dim(3)).node.inputs[1].node.attributes["value"] == 3
         assert ops.mul(Dim("n"), 2).type == ops.add(Dim("n"), Dim(1)).type == tensor(dtype="int64")
     with Graph("g", input_types=[tensor("n", dtype="bool"), tensor("n", dtype="int8")]) as graph:
-        with pytest.raises(ValueError, match="the dimension n is combined with a tensor of bool"):
+        with refuses(ValueError, "graph.invalid"):
             ops.equal(graph.inputs[0], Dim("n"))
-        with pytest.raises(ValueError, match="300 is outside the range of int8"):
+        with refuses(ValueError, "graph.invalid"):
             _ = graph.inputs[1] + Dim(300)
 
 
@@ -210,7 +211,7 @@ def test_dims_are_numbers_in_arithmetic(dtype: str) -> None:
     ids=["bool", "iter", "len", "list", "in", "if"],
 )
 def test_what_needs_elements_is_a_type_error_that_explains(use: Callable[[Any], object]) -> None:
-    with Graph("g", input_types=[tensor(3)]) as graph, pytest.raises(TypeError, match="while the graph is built"):
+    with Graph("g", input_types=[tensor(3)]) as graph, refuses(TypeError):
         use(graph.inputs[0])
 
 
@@ -277,7 +278,7 @@ class TestIndexing:
             assert x[..., 1:3, positions].shape == ["n", 2, "k", 2]
             assert x[:, np.array([0, 2, 4])].shape == ["n", 3, 4]
             for index in ((positions, positions), (0, positions), (positions, Ellipsis, 0)):
-                with pytest.raises(ValueError, match="index in two steps"):
+                with refuses(ValueError, "graph.invalid"):
                     _ = x[index]
 
     def test_a_tensor_without_an_axis_is_an_index_like_an_int(self) -> None:
@@ -295,7 +296,7 @@ class TestIndexing:
                 assert result.shape == shape
             gathers = [node for node in graph.nodes if node.op == "gather"]
             assert [node.attributes["axis"] for node in gathers[-2:]] == [0, 0]
-            with pytest.raises(ValueError, match="a tensor of indices must hold integers"):
+            with refuses(ValueError, "graph.invalid"):
                 _ = x[fraction]
 
     def test_tensors_bound_slices_whose_size_is_stated(self) -> None:
@@ -313,17 +314,17 @@ class TestIndexing:
             assert backward.node.inputs[1].node.attributes["value"] == 2**63 - 1
             assert [value.type for value in backward.node.inputs[1:]] == [tensor(dtype="int64")] * 2
             assert x[(slice(Dim("k"), start), "m"), (slice(1, stop), 2)].shape == ["m", 2]
-            with pytest.raises(ValueError, match=r"slice between tensors is not known; give it: `x\[\(slice"):
+            with refuses(ValueError, "graph.invalid"):
                 _ = x[start:]
             for bound in (fraction, several):
-                with pytest.raises(ValueError, match="must be one integer on the CPU, found TensorType"):
+                with refuses(ValueError, "graph.invalid"):
                     _ = x[(slice(bound, None), 3), ...]
 
     @pytest.mark.parametrize("bounds", [(0, 7), (7, None), (-7, None), (None, -7), (None, 1024), (7, 0, -1)])
     def test_a_slice_out_of_range_is_an_index_error_as_in_max(self, bounds: Any) -> None:
         with Graph("g", input_types=[tensor("n", 6)]) as graph:
             x = graph.inputs[0]
-            with pytest.raises(IndexError, match=r"is out of range for the size 6 in the shape \[n, 6\]") as caught:
+            with refuses(IndexError, "graph.index") as caught:
                 _ = x[:, slice(*bounds)]
             assert isinstance(caught.value, GraphError)
             assert x[:, (slice(*bounds), "m")].shape == ["n", "m"], "a stated size takes it as Python does"
@@ -333,10 +334,10 @@ class TestIndexing:
     def test_a_slice_that_ends_before_it_begins_is_refused_as_in_max(self, bounds: Any, axis: int) -> None:
         with Graph("g", input_types=[tensor("n", 4)]) as graph:
             x = graph.inputs[0]
-            with pytest.raises(ValueError, match="the slice ends before it begins") as caught:
+            with refuses(ValueError, "graph.invalid") as caught:
                 _ = x[(slice(None),) * axis + (slice(*bounds),)]
             assert isinstance(caught.value, GraphError)
-            with pytest.raises(ValueError, match="the slice ends before it begins"):
+            with refuses(ValueError, "graph.invalid"):
                 _ = x[:, slice(*bounds[::-1], -1)]
 
     @pytest.mark.parametrize("index", [(0, 6), (0, -7), (0, 0, 0, 0), (..., ...), (slice(None),) * 4])
@@ -346,25 +347,25 @@ class TestIndexing:
 
     def test_a_list_of_ints_is_not_guessed_at(self) -> None:
         with Graph("g", input_types=[tensor("n", 6)]) as graph:
-            with pytest.raises(TypeError, match="one element, as in MAX, or several rows, as in NumPy"):
+            with refuses(TypeError):
                 _ = graph.inputs[0][[0, 1]]
             assert ops.slice_tensor(graph.inputs[0], [0, 1]).shape == []
 
     @pytest.mark.parametrize("index", [1.5, True, [0, 1], slice(0.5, None), (slice(None), (1, 2, 3)), "x"])
     def test_what_is_no_index_is_a_type_error(self, index: Any) -> None:
-        with Graph("g", input_types=[tensor("n", 6, 4)]) as graph, pytest.raises(TypeError, match="slice_tensor"):
+        with Graph("g", input_types=[tensor("n", 6, 4)]) as graph, refuses(TypeError):
             _ = graph.inputs[0][index]
 
     def test_sizes_that_cannot_be_known_ask_to_be_stated(self) -> None:
         with Graph("g", input_types=[tensor("n", 6)]) as graph:
             x = graph.inputs[0]
             for index in (slice(-3, 5), slice(5, None, -1)):
-                with pytest.raises(ValueError, match=r"give it: `x\[\(slice\(...\), size\), ...\]`"):
+                with refuses(ValueError, "graph.invalid"):
                     _ = x[index]
                 assert x[(index, 2), ...].shape == [2, 6]
-            with pytest.raises(ValueError, match="has 3 elements, not 4"):
+            with refuses(ValueError, "graph.invalid"):
                 _ = x[:, (slice(0, 3), 4)]
-            with pytest.raises(ValueError, match="step of a slice must not be 0"):
+            with refuses(ValueError, "graph.invalid"):
                 _ = x[::0]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from max_weights.dtype import DType
 from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, TensorValue, Weight, ops
+from refusals import refuses
 
 F32, CPU = DType.float32, DeviceRef.CPU()
 
@@ -65,16 +66,16 @@ def test_it_joins_at_the_first_use_and_only_once(weight: Weight, use: str) -> No
 
 @pytest.mark.parametrize("use", sorted(set(USES) - {"elements compared", "elements differ", "output"}))
 def test_outside_of_a_graph_every_use_is_refused(weight: Weight, use: str) -> None:
-    with pytest.raises(ValueError, match="no parent graph: weight 'w'"):
+    with refuses(ValueError, "graph.absent"):
         USES[use](weight)
     weight.shape = [7]  # nothing was joined
 
 
 @pytest.mark.parametrize("use", [bool, iter, len])
 def test_the_refusal_of_what_needs_elements_holds_for_weights(weight: Weight, use: Callable[[Any], Any]) -> None:
-    with pytest.raises(ValueError, match="no parent graph"):
+    with refuses(ValueError, "graph.absent"):
         use(weight)
-    with Graph("g"), pytest.raises(TypeError, match="while the graph is built"):
+    with Graph("g"), refuses(TypeError):
         use(weight)
 
 
@@ -92,9 +93,9 @@ def test_another_weight_of_the_name_is_refused(weight: Weight) -> None:
     with Graph("g") as graph:
         graph.add_weight(weight)
         other = Weight("w", F32, [6, 4], CPU)
-        with pytest.raises(ValueError, match=r"add_weight: weight 'w' already exists in graph 'g'"):
+        with refuses(ValueError, "graph.invalid"):
             graph.add_weight(other)
-        with pytest.raises(ValueError, match="already exists"):
+        with refuses(ValueError, "graph.invalid"):
             _ = weight + other
         other.shape = [1]  # it did not join
         other.name = "v"
@@ -110,7 +111,7 @@ def test_names_are_those_that_the_weights_have_now(weight: Weight) -> None:
         graph.add_weight(other)
     assert graph.parameters == {"layer.w": weight, "w": other}
     other.name = "layer.w"
-    with pytest.raises(ValueError, match=r"two weights of graph 'g' are named 'layer\.w'"):
+    with refuses(ValueError, "graph.invalid"):
         _ = graph.parameters
 
 
@@ -120,7 +121,7 @@ def test_what_the_graph_relies_on_is_fixed_from_then_on(weight: Weight, attribut
     with Graph("g") as graph:
         graph.add_weight(weight)
     kept = weight.type
-    with pytest.raises(ValueError, match=rf"the {attribute} of weight 'w' cannot change: graph 'g' uses"):
+    with refuses(ValueError):
         setattr(weight, attribute, value)
     assert weight.type == kept
     weight.name, weight.align, weight.shard_idx = "v", 64, 1
@@ -133,7 +134,7 @@ def test_a_copy_has_joined_nothing(weight: Weight) -> None:
             other = again(weight)
             other.shape = [2]
             assert weight.shape == [6, 4]
-            with pytest.raises(ValueError, match="already exists"):
+            with refuses(ValueError, "graph.invalid"):
                 graph.add_weight(other)
 
 
@@ -179,7 +180,7 @@ def test_a_shape_that_a_graph_relies_on_cannot_be_changed(change: str, weight: W
     assert weight.type.shape == [8, 4]
     with Graph("g") as graph:
         graph.add_weight(weight)
-    with pytest.raises(ValueError, match="the shape of weight 'w' cannot change: graph 'g' uses"):
+    with refuses(ValueError):
         CHANGES[change](weight.shape)
     assert weight.shape == [8, 4]
     again = weight.shape.copy()
@@ -193,7 +194,7 @@ def test_a_shape_that_a_graph_relies_on_cannot_be_changed(change: str, weight: W
 def test_the_shape_of_a_shard_is_changed_by_that_of_the_whole_weight() -> None:
     whole = Weight("w", F32, [6, 4], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
     shard = whole.shard([CPU, CPU])[1]
-    with pytest.raises(ValueError, match=r"the shape of shard 'w\[1\]' comes from its part of 'w'; change the whole"):
+    with refuses(ValueError):
         shard.shape[0] = 2
     whole.shape[0] = 8
     assert shard.shape == [4, 4]
@@ -202,17 +203,17 @@ def test_the_shape_of_a_shard_is_changed_by_that_of_the_whole_weight() -> None:
 def test_a_shard_joins_as_itself_and_fixes_the_whole_weight() -> None:
     whole = Weight("w", F32, [6, 4], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
     shards = whole.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])
-    with pytest.raises(ValueError, match=r"no parent graph: weight 'w\[1\]'"):
+    with refuses(ValueError, "graph.absent"):
         _ = shards[1].T
     with Graph("g", input_types=[TensorType(F32, ["n", 4], "gpu:1")]) as graph:
         assert (graph.inputs[0] @ shards[1].T).type == TensorType(F32, ["n", 3], "gpu:1")
     assert graph.parameters == {"w[1]": shards[1]}
-    with pytest.raises(ValueError, match="the shape of weight 'w' cannot change: graph 'g'"):
+    with refuses(ValueError):
         whole.shape = [8, 4]
 
 
 def test_add_weight_takes_weights_alone() -> None:
-    with Graph("g", input_types=[vector(3)]) as graph, pytest.raises(TypeError, match="takes a Weight"):
+    with Graph("g", input_types=[vector(3)]) as graph, refuses(TypeError):
         graph.add_weight(graph.inputs[0])  # type: ignore[arg-type]
 
 

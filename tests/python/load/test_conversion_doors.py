@@ -30,6 +30,7 @@ from max_weights.conversion import (
 )
 from max_weights.errors import UnsupportedError
 from max_weights.sharding import Shard, ShardingStrategy
+from refusals import refuses
 
 Tensors = dict[str, torch.Tensor]
 
@@ -196,81 +197,67 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
     )
     assert max_weights.diff(view, tmp_path / "packed.safetensors", metadata=False)
     assert not max_weights.diff(path, tmp_path / "packed.safetensors")
-    with pytest.raises(ValueError, match="load without digests"):
+    with refuses(ValueError):
         view.load(digests=max_weights.fingerprint(view, digests=True).digests)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "cause"),
+    "spoil",
     [
-        (lambda t: t.pop("model.layers.1.mlp.experts.4.up_proj.weight"), "experts.4.up_proj.weight', which belongs"),
-        (lambda t: t.pop("model.layers.0.mlp.experts.0.gate_proj.weight"), "experts.0.gate_proj.weight', which belong"),
-        (
-            lambda t: t.update({"model.layers.1.mlp.experts.2.gate_proj.weight": torch.zeros(9, 16).bfloat16()}),
-            r"experts.2.gate_proj.weight': its shape is \[9, 16\], but that of '.*experts.0.gate_proj.weight' is \[8",
-        ),
-        (
-            lambda t: t.update({"model.layers.1.mlp.experts.2.up_proj.weight": torch.zeros(8, 16)}),
-            "experts.0.up_proj.weight': it is bfloat16, but '.*experts.2.up_proj.weight' is float32",
-        ),
-        (
-            lambda t: t.update({"model.layers.0.mlp.experts.gate_up_proj": torch.zeros(2)}),
-            "model.layers.0.mlp.experts.gate_up_proj': .*it is there already",
-        ),
-        (
-            lambda t: t.update({"model.layers.0.mlp.experts.01.gate_proj.weight": torch.zeros(2)}) or t.clear()
+        lambda t: t.pop("model.layers.1.mlp.experts.4.up_proj.weight"),
+        lambda t: t.pop("model.layers.0.mlp.experts.0.gate_proj.weight"),
+        lambda t: t.update({"model.layers.1.mlp.experts.2.gate_proj.weight": torch.zeros(9, 16).bfloat16()}),
+        lambda t: t.update({"model.layers.1.mlp.experts.2.up_proj.weight": torch.zeros(8, 16)}),
+        lambda t: t.update({"model.layers.0.mlp.experts.gate_up_proj": torch.zeros(2)}),
+        lambda t: t.update({"model.layers.0.mlp.experts.01.gate_proj.weight": torch.zeros(2)}) or t.clear()
             or t.update({"model.layers.0.mlp.experts.1.gate_proj.weight": torch.zeros(2, 2)}),
-            "experts.0.gate_proj.weight', which belongs",
-        ),
     ],
 )  # fmt: skip
-def test_what_a_rule_cannot_take_is_refused_with_the_tensor_and_the_rule(
-    tmp_path: Path, spoil: Any, cause: str
-) -> None:
+def test_what_a_rule_cannot_take_is_refused_with_the_tensor_and_the_rule(tmp_path: Path, spoil: Any) -> None:
     tensors = apart()
     spoil(tensors)
     path = write(tmp_path, tensors)
-    with pytest.raises(UnsupportedError, match=cause) as refused:
+    with refuses(UnsupportedError) as refused:
         renamed(load_weights(path), [PACK])
     assert "experts.#.gate_proj.weight, *.experts.#.up_proj.weight -> *.experts.gate_up_proj'" in str(refused.value)
     assert str(path) in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("rule", "cause"),
+    "rule",
     [
-        (ConversionRule("*.a", "b"), "another number of"),
-        (ConversionRule("a.#", "b"), "the targets have no #"),
-        (ConversionRule(["a", "b"], "c"), "lead to 2 tensors"),
-        (ConversionRule("*#", "*#", Stack(0)), r"between \* and #"),
-        (ConversionRule("a", ["b", "c"], Split(0, ("no_such_number", 1))), "no number 'no_such_number'"),
+        ConversionRule("*.a", "b"),
+        ConversionRule("a.#", "b"),
+        ConversionRule(["a", "b"], "c"),
+        ConversionRule("*#", "*#", Stack(0)),
+        ConversionRule("a", ["b", "c"], Split(0, ("no_such_number", 1))),
     ],
 )
-def test_a_rule_that_is_none_says_why(path: Path, rule: ConversionRule, cause: str) -> None:
-    with pytest.raises((ValueError, UnsupportedError), match=cause):
+def test_a_rule_that_is_none_says_why(path: Path, rule: ConversionRule) -> None:
+    with refuses((ValueError, UnsupportedError)):
         renamed(load_weights(path), [rule])
 
 
 def test_a_configuration_is_needed_and_not_trusted(tmp_path: Path) -> None:
     path = write(tmp_path, apart())
     weights, config = load_weights(path), tmp_path / "config.json"
-    for content, cause in (
-        ("[]", "is an object, not list"),
-        ("{", "not JSON"),
-        ("{}", "no model_type"),
-        ('{"model_type": "no_such_model"}', "no table for the model type 'no_such_model'"),
-        ("[" * 100_000, "not JSON"),
+    for content in (
+        "[]",
+        "{",
+        "{}",
+        '{"model_type": "no_such_model"}',
+        "[" * 100_000,
     ):
         config.write_text(content)
-        with pytest.raises(UnsupportedError, match=cause):
+        with refuses(UnsupportedError):
             renamed(weights, "transformers5")
     config.unlink()
-    with pytest.raises(ValueError, match=r"config\.json: not found"):
+    with refuses(ValueError, "argument.config"):
         renamed(weights, "transformers5")
     assert_equal(renamed(weights, "transformers5", config=CONFIG).load(framework="torch"), packed(apart()))
-    with pytest.raises(ValueError, match="no naming scheme 'vlm'"):
+    with refuses(ValueError, "argument.choice"):
         renamed(weights, "vlm")
-    with pytest.raises(ValueError, match="call it at the root"):
+    with refuses(ValueError, "argument.part"):
         renamed(weights.model, "vllm")
     assert renamed(weights, "hf", config=CONFIG) is weights
 
@@ -286,7 +273,7 @@ def test_a_hostile_shape_makes_few_names(tmp_path: Path) -> None:
     header = json.dumps({"w": {"dtype": "F32", "shape": [1 << 40, 0, 4], "data_offsets": [0, 0]}}).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(UnsupportedError, match="taken apart into 65536 at most"):
+    with refuses(UnsupportedError, "names.conversion"):
         renamed(load_weights(path), [ConversionRule("w", "w.#", Unstack(0))])
 
 

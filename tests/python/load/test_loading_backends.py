@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 import harness
 import max_weights
 from max_weights._core import get_threads
+from refusals import refuses
 
 FILES = ["minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth", "derived/sharded"]
 
@@ -88,11 +89,11 @@ def test_mmap_gives_views_and_the_others_memory_of_its_own(models: Path) -> None
 
 def test_a_backend_that_there_is_not_is_an_error_that_lists_them(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    with pytest.raises(ValueError, match="backend must be one of 'auto', 'mmap', 'read', 'direct', not 'fast'"):
+    with refuses(ValueError):
         weights.load(backend="fast")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="copy=False asks for views"):
+    with refuses(ValueError, "argument.conflict"):
         weights.load(copy=False, backend="direct")
-    with pytest.raises(ValueError, match="copy=False asks for views"):
+    with refuses(ValueError, "argument.conflict"):
         weights.load(copy=False, drop_cache=True)
 
 
@@ -111,7 +112,7 @@ def test_the_log_says_what_was_chosen_and_why(
     assert second.startswith("load: read, ")
     assert third.startswith("load: mmap, ")
     monkeypatch.setenv("MAX_WEIGHTS_BACKEND", "nonsense")
-    with pytest.raises(ValueError, match="not 'nonsense'"):
+    with refuses(ValueError):
         weights.load("pooler")
 
 
@@ -140,7 +141,7 @@ def test_the_number_of_threads_is_set_for_everything_or_by_the_environment(model
 def test_more_memory_than_is_allowed_is_refused_before_anything_is_read(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     size = (models / "minilm.safetensors").stat().st_size
-    with pytest.raises(ValueError, match=rf"bytes of memory, and max_memory is {size}: select fewer"):
+    with refuses(ValueError):
         weights.load(dtype="float64", max_memory=size)
     views = weights.load(max_memory=1000)
     assert all(tensor.is_mapped for tensor in views.values())
@@ -209,11 +210,11 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
     path.write_bytes(content)
     weights = max_weights.load_weights(path)
     out = np.zeros((384, 384), np.float32)
-    with pytest.raises(max_weights.FormatError, match=r"'pooler\.dense\.weight'.*its digest is sha256:") as failed:
+    with refuses(max_weights.FormatError, "tensor.digest") as failed:
         weights.load("pooler", digests=digests, out={"pooler.dense.weight": out})
     assert "[tensor.digest]" in str(failed.value)
     assert not out.any()
-    with pytest.raises(ValueError, match=r"digests has none of 'pooler\.dense\.weight'"):
+    with refuses(ValueError, "argument.digests"):
         weights.load("pooler", digests={"pooler.dense.bias": digests["pooler.dense.bias"]})
 
 

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 import max_weights
 from max_weights import FileChangedError
+from refusals import refuses
 
 BACKENDS = ["mmap", "read", "direct"]
 
@@ -81,7 +82,7 @@ def test_a_file_that_is_truncated_during_a_load_is_an_error_and_kills_nobody(pat
                 if done == 0:
                     os.truncate(path, size)
 
-            with pytest.raises(FileChangedError, match=r"model\.safetensors.*truncated"):
+            with refuses(FileChangedError, "file.truncated"):
                 weights.load(backend=backend, copy=backend != "mmap", progress=progress)
         assert left_behind(path) == 0
         path.write_bytes(content)
@@ -92,7 +93,7 @@ def test_a_file_that_is_truncated_during_a_load_is_an_error_and_kills_nobody(pat
 def test_memory_that_is_too_small_is_refused_before_a_byte_is_written(path: Path, backend: Any) -> None:
     with max_weights.load_weights(path) as weights:
         good, small = np.zeros(1 << 20, np.float32), np.zeros((1 << 20) - 1, np.float32)
-        with pytest.raises(ValueError, match=r"shape"):
+        with refuses(ValueError):
             weights.load(backend=backend, out={"t03": good, "t04": small})
         assert not good.any()
         assert not small.any()

@@ -13,6 +13,7 @@ import max_weights
 import plan_picture
 from max_weights._planning import LoadPlan
 from max_weights.dtype import DType
+from refusals import refuses
 from test_loading import FILES
 
 Make = Callable[..., Path]
@@ -112,23 +113,23 @@ def test_what_is_compressed_stands_in_the_plan(models: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "error"),
     [
-        ({"framework": "tf"}, ValueError, "framework must be 'numpy'"),
-        ({"select": "poolr"}, KeyError, "poolr"),
-        ({"out": {"nothing": 1}}, KeyError, "out names 'nothing'"),
-        ({"rename": lambda _: "x"}, ValueError, "the same name, 'x'"),
-        ({"backend": "fast"}, ValueError, "backend must be one of"),
-        ({"copy": False, "drop_cache": True}, ValueError, "copy=False"),
-        ({"copy": True, "max_memory": 1000}, ValueError, "max_memory is 1000"),
-        ({"nothing": 1}, TypeError, "nothing"),
+        ({"framework": "tf"}, ValueError),
+        ({"select": "poolr"}, KeyError),
+        ({"out": {"nothing": 1}}, KeyError),
+        ({"rename": lambda _: "x"}, ValueError),
+        ({"backend": "fast"}, ValueError),
+        ({"copy": False, "drop_cache": True}, ValueError),
+        ({"copy": True, "max_memory": 1000}, ValueError),
+        ({"nothing": 1}, TypeError),
     ],
 )
-def test_a_bad_option_is_refused_as_by_load(models: Path, options: Any, error: Any, message: str) -> None:
+def test_a_bad_option_is_refused_as_by_load(models: Path, options: Any, error: Any) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    with pytest.raises(error, match=message):
+    with refuses(error):
         max_weights.plan(weights, **options)
-    with pytest.raises(error, match=message):
+    with refuses(error):
         weights.load(**options)
 
 
@@ -160,5 +161,5 @@ def test_the_picture_in_the_documentation_is_that_of_the_plan(models: Path) -> N
 def test_a_copy_that_there_is_not_is_refused_by_plans_and_loads(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     for ask in (max_weights.plan, max_weights.WeightsNode.load):
-        with pytest.raises(ValueError, match="copy must be True, False, None or 'per-tensor', not 'heap'"):
+        with refuses(ValueError, "argument.choice"):
             ask(weights, "pooler", copy="heap")  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ import max_weights
 from max_weights import DType
 from max_weights._streaming import WeightStream
 from max_weights.graph.weights import GGUFWeights
+from refusals import refuses
 from test_loading import FILES, raw
 
 Make = Callable[..., Path]
@@ -125,21 +126,21 @@ def test_names_are_selected_renamed_and_made_tensors_of_a_framework(models: Path
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"framework": "tf"}, "framework must be 'numpy'"),
-        ({"max_memory": 0}, "max_memory must be a number of bytes above 0, not 0"),
-        ({"max_memory": "much"}, "max_memory='much': give a number of bytes, or a string such as \"5GB\""),
-        ({"rename": lambda _: "x"}, "the same name, 'x'"),
-        ({"backend": "fast"}, "backend must be one of"),
-        ({"select": "poolr"}, "'poolr'"),
+        {"framework": "tf"},
+        {"max_memory": 0},
+        {"max_memory": "much"},
+        {"rename": lambda _: "x"},
+        {"backend": "fast"},
+        {"select": "poolr"},
     ],
 )
-def test_a_bad_option_is_refused_before_anything_is_read(models: Path, options: Any, message: str) -> None:
+def test_a_bad_option_is_refused_before_anything_is_read(models: Path, options: Any) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    with pytest.raises((ValueError, KeyError), match=message):
+    with refuses((ValueError, KeyError)):
         weights.stream(**options)
-    with pytest.raises(TypeError, match="out"):
+    with refuses(TypeError):
         weights.stream(out={})
 
 
@@ -149,7 +150,7 @@ def test_a_tensor_that_is_too_large_for_the_budget_is_named_with_the_least_that_
 ) -> None:
     weights = max_weights.load_weights(large(tmp_path, 3, 6 * MIB))
     needed = (6 if reuse else 12) * MIB
-    with pytest.raises(ValueError, match=rf"'w\d' takes {6 * MIB} bytes.* must be at least {needed}, not {5 * MIB}"):
+    with refuses(ValueError):
         weights.stream(max_memory=5 * MIB, reuse=reuse)
     assert len(list(weights.stream(max_memory=needed, reuse=reuse))) == 3
     assert weights.stream().max_memory >= needed
@@ -181,7 +182,7 @@ def test_memory_of_many_threads_counts(tmp_path: Path) -> None:
 
 
 def least(weights: Any, **options: Any) -> int:
-    with pytest.raises(ValueError, match="max_memory must be at least") as caught:
+    with refuses(ValueError) as caught:
         weights.stream(max_memory=1, **options)
     return int(str(caught.value).split("at least ")[1].split(",")[0])
 
@@ -311,7 +312,7 @@ def test_a_file_that_was_truncated_is_told_at_the_next_step_with_the_tensor(tmp_
     stream = weights.stream(max_memory=32 * MIB)
     next(stream)
     os.truncate(path, 100 * MIB)
-    with pytest.raises(max_weights.FileChangedError, match="truncated") as caught:
+    with refuses(max_weights.FileChangedError, "file.truncated") as caught:
         for _ in stream:
             pass
     assert caught.value.path == str(path)
@@ -335,7 +336,7 @@ def test_progress_counts_what_was_given_and_its_exception_ends_the_stream(models
         raise RuntimeError("no more")
 
     stream = weights.stream(progress=fails)
-    with pytest.raises(RuntimeError, match="no more"):
+    with refuses(RuntimeError):
         next(stream)
     assert list(stream) == []
     assert not reading_after(0.1)
@@ -489,8 +490,8 @@ def test_what_is_verified_is_compared_before_it_is_given(models: Path, options: 
     def take_all() -> None:
         given.extend(name for name, _ in stream)
 
-    with pytest.raises(max_weights.FormatError, match=f"tensor '{last}': its digest is"):
+    with refuses(max_weights.FormatError, "tensor.digest"):
         take_all()
     assert last not in given
-    with pytest.raises(ValueError, match=f"digests has none of '{last}'"):
+    with refuses(ValueError, "argument.digests"):
         weights.stream(digests={name: digests[name] for name in good})

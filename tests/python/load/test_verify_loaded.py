@@ -14,6 +14,7 @@ import max_weights
 from max_weights import load_weights
 from max_weights.torch import _verification, load_into, verify_loaded
 from max_weights.types import Fingerprint
+from refusals import refuses
 from test_conversion import _CONFIGS, _model
 
 Parameters = dict[str, torch.Tensor]
@@ -171,7 +172,7 @@ def test_a_fingerprint_is_enough_where_the_files_are_not_at_hand(tmp_path: Path)
     with torch.no_grad():
         module["q"].weight.copy_(module["k"].weight)
     assert "it holds 'k.weight'" in str(verify_loaded(module, own))
-    with pytest.raises(ValueError, match="take it of"):
+    with refuses(ValueError, "argument.packed"):
         verify_loaded(module, own, rename="vllm")
 
 
@@ -225,7 +226,7 @@ def test_parameters_that_are_pages_of_the_file_are_equal_until_they_are_written_
     report = verify_loaded(module, load_weights(tmp_path / "a.safetensors"))
     assert [finding.rows for finding in report.findings] == [(range(7, 8),)]
     # The weights have what was written there, too: they cannot say what the file holds.
-    with pytest.raises(ValueError, match="'weight' was written to in this process"):
+    with refuses(ValueError):
         verify_loaded(module, weights)
 
 
@@ -293,11 +294,11 @@ def test_a_module_that_is_changed_while_it_is_verified_is_a_finding(
 def test_bad_arguments_are_errors(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, tmp_path / "a.safetensors")
     weights = load_weights(tmp_path / "a.safetensors")
-    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+    with refuses(TypeError):
         verify_loaded({}, weights)  # type: ignore[arg-type]
     with torch.device("meta"):
         module = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="meta device"):
+    with refuses(ValueError, "argument.meta"):
         verify_loaded(module, weights)
     (tmp_path / "a.safetensors").write_bytes(b"")
     with pytest.raises(max_weights.FileChangedError):

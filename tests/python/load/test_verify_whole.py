@@ -17,6 +17,7 @@ from max_weights import DType, WeightNotFoundError, load_weights
 from max_weights.errors import ArgumentError
 from max_weights.torch import VerificationReport, load_into, verify_loaded
 from max_weights.types import Finding
+from refusals import refuses
 
 pytest_plugins = ("pytester",)
 
@@ -187,15 +188,15 @@ def test_what_ignore_names_is_excused(source: Source, tmp_path: Path) -> None:
 def test_a_pattern_of_ignore_that_excuses_nothing_is_an_error(source: Source, tmp_path: Path) -> None:
     module = torch.nn.Linear(4, 3)
     path = _saved({**module.state_dict(), "pooler.weight": torch.ones(2)}, tmp_path)
-    with pytest.raises(ArgumentError, match="ignore is empty, so that it changes nothing"):
+    with refuses(ArgumentError, "argument.no-effect"):
         verify_loaded(module, source(path), ignore=[])
-    with pytest.raises(WeightNotFoundError, match=r"ignore names 'poler\.weight'.*did you mean 'pooler\.weight'"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         verify_loaded(module, source(path), ignore=["pooler", "poler.weight"])
     with torch.no_grad():
         module.weight[0] = 0  # a difference is never excused
-    with pytest.raises(ArgumentError, match="ignore names 'weight', which changes nothing: 'weight' was compared"):
+    with refuses(ArgumentError, "argument.no-effect"):
         verify_loaded(module, source(path), ignore=["pooler", "weight"])
-    with pytest.raises(TypeError, match="string or a regular expression"):
+    with refuses(TypeError):
         verify_loaded(module, source(path), ignore=[3])  # type: ignore[list-item]
 
 
@@ -230,9 +231,9 @@ def test_what_is_no_checkpoint_is_an_error_that_says_what_is(tmp_path: Path) -> 
         assert verify_loaded(module, tensors)
         assert len(verify_loaded(other, tensors).by_kind("differs")) == 2
     for wrong in (3, None, b"a.safetensors", [], [3]):
-        with pytest.raises(ArgumentError, match=r"verify_loaded takes a checkpoint, .*, not "):
+        with refuses(ArgumentError, "argument.type"):
             verify_loaded(module, wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"compares a torch\.nn\.Module, not a "):
+    with refuses(TypeError):
         verify_loaded(path, path)  # type: ignore[arg-type]
 
 

@@ -27,6 +27,7 @@ from max_weights import infos, lazy_state_dict, load_weights
 from max_weights.errors import ArgumentError, FormatError, MissingFileError
 from max_weights.integrations import WeightsReader
 from max_weights.sharding import Shard, ShardingStrategy
+from refusals import refuses
 from torch_same import assert_same
 
 RANKS = 4
@@ -104,7 +105,7 @@ def test_a_folder_of_safetensors_files_of_ranks_is_one_checkpoint(saved: Path, t
     part = tmp_path / "part"
     shutil.copytree(folder, part)
     (part / names[1]).unlink()
-    with pytest.raises(FormatError, match=r"distributed\.hole"):
+    with refuses(FormatError, "distributed.hole"):
         load_weights(part)
 
 
@@ -220,14 +221,14 @@ def test_a_missing_file_of_a_rank_is_named_and_the_rest_is_opened_where_that_is_
     folder = tmp_path / "part"
     shutil.copytree(saved / "pipeline", folder)
     (folder / "__2_0.distcp").unlink()
-    with pytest.raises(FormatError, match=r"__2_0\.distcp: the file is missing.*distributed\.missing-file"):
+    with refuses(FormatError, "distributed.missing-file"):
         load_weights(folder)
     weights = load_weights(folder, strict=False)
     assert "distributed.missing-file" in str(max_weights.infos(weights).warnings)
     assert torch.equal(
         weights.load("layers.1.weight", framework="torch")["layers.1.weight"], dcp_program.numbers(5, 4) + 1
     )
-    with pytest.raises(MissingFileError, match=r"__2_0\.distcp"):
+    with refuses(MissingFileError, "file.missing"):
         weights["layers.2.weight"].data()
     validated = run("validate", str(folder))
     assert "MW-PT-505" in validated.stdout, validated.stdout
@@ -240,5 +241,5 @@ def test_a_file_of_another_save_is_found_by_validation_and_when_it_is_read(saved
     validated = run("validate", str(folder))
     assert validated.status == 3
     assert "MW-PT-502" in validated.stdout, validated.stdout
-    with pytest.raises(FormatError, match=r"__1_0\.distcp: tensor 'model.*distributed\.item"):
+    with refuses(FormatError, "distributed.item"):
         load_weights(folder, strict=False).load()

@@ -18,6 +18,7 @@ from command_line import run
 from max_weights import load_weights
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.sharding import Shard, ShardingStrategy
+from refusals import refuses
 from torch_same import assert_same
 
 pytestmark = [
@@ -137,9 +138,9 @@ def test_a_stream_that_is_damaged_or_belongs_to_another_save_is_named(tmp_path: 
     content = bytearray(file.read_bytes())
     content[len(content) // 4] ^= 0xFF
     file.write_bytes(content)
-    with pytest.raises(FormatError, match=r"__0_0\.distcp.*'[ab]'.*compressed"):
+    with refuses(FormatError, "distributed.item"):
         load_weights(folder).load()
     assert run("validate", folder).status != 0
     other = save(tmp_path / "other", {"a": torch.randn(10)}, Program(descriptor="stream.zstd/2"))
-    with pytest.raises(UnsupportedError, match=r"put through 'stream\.zstd/2'"):
+    with refuses(UnsupportedError, "distributed.transform"):
         load_weights(other).load()

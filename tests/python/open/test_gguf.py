@@ -13,6 +13,7 @@ from max_weights import DType, FormatError, UnsupportedError
 from max_weights.graph import Shape
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights import GGUFWeights, Weights, load_weights
+from refusals import refuses
 
 FILES = ["smollm2-135m.Q4_1.gguf", "derived/minilm-ffn-allquants.gguf"]
 PLAIN = {"F32": DType.float32, "F16": DType.float16, "BF16": DType.bfloat16, "F64": DType.float64}
@@ -76,7 +77,7 @@ def test_metadata_equals_gguf_pys(pair: tuple[Any, gguf.GGUFReader]) -> None:
         assert np.array_equal(found, value) if isinstance(found, np.ndarray) else found == value, key
     assert metadata.get("nothing") is None
     assert metadata.get("nothing", 3) == 3
-    with pytest.raises(KeyError, match="nothing"):
+    with refuses(KeyError):
         metadata["nothing"]
     assert dict(metadata.items()).keys() == expected.keys()
 
@@ -100,9 +101,9 @@ def test_allocate_compares_the_logical_shape_and_the_encoding(models: Path) -> N
     assert weight.shape == Shape([576, 1536 // 32 * 20])
     assert weight.align is not None
     assert weight.align >= 32
-    with pytest.raises(ValueError, match="576"):
+    with refuses(ValueError):
         node.allocate(shape=(1536, 576))
-    with pytest.raises(ValueError, match="stored as Q4_1"):
+    with refuses(ValueError):
         node.allocate(quantization_encoding=QuantizationEncoding.GPTQ)
     decoded = node.allocate(dtype=DType.bfloat16)
     assert (decoded.dtype, decoded.shape, decoded.quantization_encoding) == (DType.bfloat16, [576, 1536], None)
@@ -123,7 +124,7 @@ def test_out_and_a_wrong_out(models: Path) -> None:
     out = np.zeros((576, 1536), np.float32)
     value.astype("float32", out=out)
     assert np.array_equal(out, np.asarray(value.astype("float32")))
-    with pytest.raises(ValueError, match="out must be"):
+    with refuses(ValueError):
         value.astype("float32", out=np.zeros((1536, 576), np.float32))
 
 
@@ -169,12 +170,12 @@ def test_an_incomplete_or_mixed_split_set_is_refused(split_set: list[Path]) -> N
     with pytest.raises(FormatError):
         load_weights(split_set[:2])
     split_set[1].unlink()
-    with pytest.raises(FileNotFoundError, match="m-00002-of-00003"):
+    with refuses(FileNotFoundError, "file.missing"):
         load_weights(split_set[0])
-    with pytest.raises(FormatError, match="m-00002-of-00003"):
+    with refuses(FormatError, "directory.missing-shards"):
         load_weights(split_set[0].parent)
     write(split_set[1], {"t1.0": np.zeros(8, np.float32)}, (2, 3, 4))
-    with pytest.raises(FormatError, match=r"split\.no|number"):
+    with refuses(FormatError, "gguf.split-no"):
         load_weights(split_set[0])
 
 
@@ -216,5 +217,5 @@ def test_a_header_that_declares_2_to_the_60_elements_answers_at_once(tmp_path: P
     header = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (1).to_bytes(8, "little")
     header += (1).to_bytes(8, "little") + b"k" + (9).to_bytes(4, "little") + (8).to_bytes(4, "little")
     path.write_bytes(header + (1 << 60).to_bytes(8, "little") + bytes(16))
-    with pytest.raises((FormatError, UnsupportedError), match=r"huge\.gguf"):
+    with refuses((FormatError, UnsupportedError), "gguf.array-length"):
         load_weights(path)

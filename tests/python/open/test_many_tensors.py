@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import max_weights
+from refusals import refuses
 
 # Opens and lists a file in a process of its own; prints how many tensors, and the growth of its peak memory in bytes.
 SCRIPT = """
@@ -66,11 +65,11 @@ def test_the_cap_on_headers_can_be_set(tmp_path: Path) -> None:
     path = tmp_path / "small.safetensors"
     length = write(path, 3, '"t%d":{"dtype":"F32","shape":[2],"data_offsets":[%d,%d]}', 8)
     assert len(max_weights.load_weights(path, max_header_bytes=length)) == 3
-    with pytest.raises(max_weights.FormatError, match=f"claims {length} bytes; at most {length - 1} are read"):
+    with refuses(max_weights.FormatError, "safetensors.header-too-long"):
         max_weights.load_weights(path, max_header_bytes=length - 1)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {f"t{i}": "small.safetensors" for i in range(3)}}))
-    with pytest.raises(max_weights.FormatError, match="at most 50 are read"):
+    with refuses(max_weights.FormatError, "index.too-long"):
         max_weights.load_weights(index, max_header_bytes=50)
 
 

@@ -10,6 +10,7 @@ import pytest
 import max_weights
 from max_weights import DType, WeightNotFoundError, load_weights
 from max_weights._weights import RESERVED, WeightsNode
+from refusals import refuses
 
 ARRAY = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -93,9 +94,9 @@ def test_an_integer_is_a_child_and_a_slice_is_rows(weights: WeightsNode) -> None
     for child in (weight[0], weight[np.int64(0)]):
         assert isinstance(child, WeightsNode)
         assert (child.name, child.exists()) == ("head.weight.0", False)
-    with pytest.raises(WeightNotFoundError, match=r"'head\.weight' is a weight, whose rows are slices such as \[0:1\]"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weight[0].data()
-    with pytest.raises(IndexError, match=r"no child \[-1\]; rows of a weight are slices such as \[-1:\]"):
+    with refuses(IndexError):
         weight[-1]
     np.testing.assert_array_equal(weight[1:2].to_numpy(), ARRAY[1:2])
     np.testing.assert_array_equal(weight.data()[1].to_numpy(), ARRAY[1])
@@ -125,9 +126,9 @@ def test_a_node_has_sixteen_public_members(weights: WeightsNode, models: Path) -
 
 @pytest.mark.parametrize("name", ["shape", "dtype"])
 def test_a_name_that_is_no_weight_has_no_shape_but_near_names(weights: WeightsNode, name: str) -> None:
-    with pytest.raises(WeightNotFoundError, match=r"'head\.wieght'.*head\.weight"):
+    with refuses(WeightNotFoundError, "weight.attribute"):
         getattr(weights.head.wieght, name)
-    with pytest.raises(WeightNotFoundError, match=r"'encoder\.layer'.*12 weights"):
+    with refuses(WeightNotFoundError, "weight.attribute"):
         getattr(weights.encoder.layer, name)
     assert not hasattr(weights.encoder, name)  # so that looking whether there is one is harmless
     assert hasattr(weights.head.weight, name)
@@ -135,9 +136,9 @@ def test_a_name_that_is_no_weight_has_no_shape_but_near_names(weights: WeightsNo
 
 @pytest.mark.parametrize("key", [slice(0, 2), (0, 1), ..., None], ids=str)
 def test_a_part_of_a_name_that_is_no_weight_is_an_error_with_near_names(weights: WeightsNode, key: Any) -> None:
-    with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weights.head.wieght[key]
-    with pytest.raises(WeightNotFoundError, match="12 weights"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weights.encoder[key]
 
 
@@ -150,9 +151,9 @@ def test_the_doors_of_a_name_that_is_no_weight_raise_with_near_names(weights: We
         lambda node: node.data(),
     ]
     for door in doors:
-        with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
+        with refuses(WeightNotFoundError, "weight.not-found"):
             door(weights.head.wieght)
-        with pytest.raises(WeightNotFoundError, match="12 weights"):
+        with refuses(WeightNotFoundError, "weight.not-found"):
             door(weights.encoder)
 
 
@@ -161,7 +162,7 @@ def test_torch_and_jax_say_too_that_a_name_is_no_weight(weights: WeightsNode) ->
     import torch
 
     for door in (torch.from_dlpack, jax.dlpack.from_dlpack):
-        with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
+        with refuses(WeightNotFoundError, "weight.not-found"):
             door(weights.head.wieght)
 
 
@@ -177,9 +178,9 @@ def test_children_are_one_level_and_numbers_count(weights: WeightsNode) -> None:
 
 
 def test_a_tree_is_no_mapping_and_says_what_to_call(weights: WeightsNode) -> None:
-    with pytest.raises(AttributeError, match=r"no 'keys'.*\.items\(\).*\.children\(\)"):
+    with refuses(AttributeError):
         _ = weights.keys
-    with pytest.raises(TypeError, match=r"\.items\(\)"):
+    with refuses(TypeError):
         dict(weights)  # type: ignore[call-overload]
     assert dict(weights.items())["head.bias"] == weights.head.bias
 
@@ -204,9 +205,9 @@ def test_a_child_of_a_reserved_name_is_reached_by_an_index(make_file: Callable[.
 
 
 def test_iterating_a_node_says_what_to_call(weights: WeightsNode) -> None:
-    with pytest.raises(TypeError, match=r"\.items\(\).*\.children\(\).*max_weights\.infos"):
+    with refuses(TypeError):
         iter(weights)
-    with pytest.raises(TypeError, match="an int or a str"):
+    with refuses(TypeError):
         weights[1.5]  # type: ignore[index]
 
 

@@ -18,6 +18,7 @@ from max_weights.dtype import DType
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.graph.weights import PytorchWeights
 from max_weights.torch import load_file
+from refusals import refuses
 
 
 class Config:
@@ -217,7 +218,7 @@ def test_what_is_no_array_is_listed_and_its_parts_are_weights(saved: Any) -> Non
     assert listed["q"] == ("quantized quint8", (2, 2))
     assert listed["m"] == ("meta float32", (2, 3))
     for name in ("s", "q", "m", "c"):
-        with pytest.raises(UnsupportedError, match=f"tensor '{name}'.*no single array"):
+        with refuses(UnsupportedError, "torch.no-array"):
             weights[name].data()
     np.testing.assert_array_equal(weights["s.indices"].data().to_buffer().to_numpy(), [[0, 1], [1, 0]])
     np.testing.assert_array_equal(weights["s.values"].data().to_buffer().to_numpy(), [1, 2])
@@ -257,10 +258,10 @@ def test_a_sharded_index_of_bin_files(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin.index.json").unlink()
     assert len(max_weights.load_weights(tmp_path)) == 3
     (tmp_path / names[1]).unlink()
-    with pytest.raises(FormatError, match=r"missing: pytorch_model-00002-of-00002\.bin"):
+    with refuses(FormatError, "directory.missing-shards"):
         max_weights.load_weights(tmp_path)
     weights = max_weights.load_weights(tmp_path / names[0])
-    with pytest.raises(KeyError, match="shard 1 of 2, opened alone"):
+    with refuses(KeyError, "weight.not-found"):
         weights["c.d"].data()
 
 
@@ -277,22 +278,22 @@ def test_tied_weights_count_once_in_the_total_size_of_an_index(tmp_path: Path) -
         '{"metadata": {"total_size": 17}, "weight_map": '
         '{"a": "pytorch_model-00001-of-00001.bin", "b": "pytorch_model-00001-of-00001.bin"}}'
     )
-    with pytest.raises(FormatError, match="17 bytes in total"):
+    with refuses(FormatError, "index.total-size"):
         max_weights.load_weights(tmp_path)
 
 
 def test_torchscript_tar_and_bare_pickles_are_told_by_name(models: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="TorchScript"):
+    with refuses(UnsupportedError, "torch-zip.torchscript"):
         max_weights.load_weights(models / "silero_vad.jit")
     import io
     import tarfile
 
     with tarfile.open(tmp_path / "a.pt", "w") as archive:
         archive.addfile(tarfile.TarInfo("storages"), io.BytesIO(b""))
-    with pytest.raises(UnsupportedError, match="CVE-2025-32434"):
+    with refuses(UnsupportedError, "torch.tar"):
         max_weights.load_weights(tmp_path / "a.pt")
     (tmp_path / "b.pt").write_bytes(pickle.dumps({"a": 1}))
-    with pytest.raises(FormatError, match="bare pickle"):
+    with refuses(FormatError, "format.pickle"):
         max_weights.load_weights(tmp_path / "b.pt")
 
 

@@ -18,6 +18,7 @@ from max_weights import numpy as max_weights_numpy
 from max_weights.dtype import DType
 from max_weights.errors import FormatError, UnsupportedError, WeightsError
 from max_weights.torch import load, load_file
+from refusals import refuses
 
 DISTRIBUTED = """
 import sys, torch
@@ -47,10 +48,10 @@ def test_the_local_shard_of_a_distributed_tensor_is_a_weight(tmp_path: Path) -> 
     expected = np.arange(6.0, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(np.asarray(weights["a.w._local_tensor"].data()), expected)
     assert max_weights.infos(weights).aliases == [["a.w._local_tensor", "p._local_tensor"]]
-    with pytest.raises(UnsupportedError, match="names below its own") as caught:
+    with refuses(UnsupportedError, "torch.no-array") as caught:
         weights["a.w"].data()
     assert "torch.load" not in str(caught.value)
-    with pytest.raises(UnsupportedError, match=r"torch\.distributed\.tensor\.DTensor"):
+    with refuses(UnsupportedError, "torch.global"):
         load(path)
 
 
@@ -105,7 +106,7 @@ def test_a_view_that_begins_within_an_element_is_read_and_not_built(tmp_path: Pa
     assert tensor.endswith(b")RtR")
     path = legacy(tmp_path / "a.pt", [("7", bytes(8), 8)], {"t": tensor[:-2] + b"ctorch\nfloat32\ntR"})
     assert np.asarray(max_weights.load_weights(path)["t"].data()) == [0]
-    with pytest.raises(FormatError, match="begins at byte 1 of its storage") as caught:
+    with refuses(FormatError, "torch.view-place") as caught:
         load(path)
     assert caught.value.rule == "torch.view-place"
 
@@ -137,7 +138,7 @@ def test_load_file_refuses_what_is_no_array_by_name(tmp_path: Path, kind: str) -
     }[kind]()
     torch.save({"dense": torch.ones(2), "odd": made}, tmp_path / "a.pt")
     for opened in (load_file, max_weights_numpy.load_file):
-        with pytest.raises(UnsupportedError, match=r"tensor 'odd'.*max_weights\.torch\.load returns it") as caught:
+        with refuses(UnsupportedError, "torch.no-array") as caught:
             opened(tmp_path / "a.pt")
         assert (caught.value.rule, caught.value.tensor) == ("torch.no-array", "odd")
 
@@ -161,7 +162,7 @@ def test_a_dtype_that_only_torch_has(tmp_path: Path, dtype: torch.dtype, method:
     assert arrays["a"].dtype == np.uint8
     assert arrays["a"].shape == (2, 3, dtype.itemsize)
     assert arrays["turned"].tobytes() == tensors["turned"].contiguous().view(torch.uint8).numpy().tobytes()
-    with pytest.raises(UnsupportedError, match="complex") as caught:
+    with refuses(UnsupportedError, "tensor.unknown-type") as caught:
         max_weights.load_weights(path)["a"].allocate(dtype=DType.float32)
     assert (caught.value.rule, caught.value.tensor) == ("tensor.unknown-type", "a")
 
@@ -173,5 +174,5 @@ def test_dates_of_numpy_are_placeholders_as_their_unit_is_not_kept(tmp_path: Pat
     assert "not built" in repr(objects["date"])
     assert "not built" in repr(objects["dates"])
     np.testing.assert_array_equal(objects["n"], [0, 1])
-    with pytest.raises(WeightsError, match="scalar"):
+    with refuses(WeightsError, "torch.global"):
         load(tmp_path / "a.pt")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from safetensors import safe_open
 import max_weights
 from conftest import safetensors_bytes
 from max_weights import FormatError, MissingFileError, load_weights
+from refusals import refuses
 
 Make = Callable[..., Path]
 
@@ -71,7 +71,7 @@ def test_a_directory_an_index_and_a_list_of_shards_are_the_same_checkpoint(shard
 def test_one_shard_opened_alone_says_so(sharded: Path) -> None:
     weights = load_weights(sharded / "model-00002-of-00002.safetensors")
     assert "shard 2 of 2, opened alone" in max_weights.infos(weights).warnings[0]
-    with pytest.raises(KeyError, match="shard 2 of 2"):
+    with refuses(KeyError, "weight.not-found"):
         weights.a.data()
 
 
@@ -111,7 +111,7 @@ def test_an_index_that_disagrees_is_refused_and_with_strict_false_listed(
 ) -> None:
     change, rule, remaining = FINDINGS[case]
     change(sharded, make_file)
-    with pytest.raises(FormatError, match="strict=False") as caught:
+    with refuses(FormatError) as caught:
         load_weights(sharded)
     assert caught.value.rule == rule
     assert caught.value.path is not None
@@ -187,18 +187,18 @@ def test_an_index_size_written_as_a_float_is_understood(sharded: Path) -> None:
 
 
 def test_directories_that_cannot_be_opened_say_what_they_hold(tmp_path: Path, make_file: Make) -> None:
-    with pytest.raises(FormatError, match="empty"):
+    with refuses(FormatError, "directory.empty"):
         load_weights(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"x")
-    with pytest.raises(NotImplementedError, match=re.escape("model.onnx")):
+    with refuses(NotImplementedError, "directory.other-format"):
         load_weights(tmp_path)
     make_file({"a": np.zeros(1, np.float32)}, "x.safetensors")
     assert len(load_weights(tmp_path)) == 1
     make_file({"a": np.zeros(1, np.float32)}, "y.safetensors")
-    with pytest.raises(FormatError, match=r"2 checkpoints: x\.safetensors, y\.safetensors"):
+    with refuses(FormatError, "directory.ambiguous"):
         load_weights(tmp_path)
     make_file({"a": np.zeros(1, np.float32)}, "model-00001-of-00003.safetensors")
-    with pytest.raises(FormatError, match="1 of 3 shards are there; missing: model-00002-of-00003"):
+    with refuses(FormatError, "directory.missing-shards"):
         load_weights(tmp_path)
 
 
@@ -230,17 +230,17 @@ def test_the_cache_is_where_the_environment_says(cache: Path, monkeypatch: pytes
     assert len(load_weights("org/tiny")) == 4
     monkeypatch.delenv("HF_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent / "xdg"))
-    with pytest.raises(FileNotFoundError, match="xdg/huggingface/hub"):
+    with refuses(FileNotFoundError, "file.missing"):
         load_weights("org/tiny")
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_miss_names_the_command_that_downloads_it() -> None:
-    with pytest.raises(MissingFileError, match="hf download org/other") as caught:
+    with refuses(MissingFileError, "file.missing") as caught:
         load_weights("org/other")
     assert isinstance(caught.value, FileNotFoundError)
     assert isinstance(caught.value, ValueError)
-    with pytest.raises(FileNotFoundError, match=r"main, v1.*hf download org/tiny --revision v2"):
+    with refuses(FileNotFoundError, "file.missing"):
         load_weights("org/tiny@v2")
 
 
@@ -249,13 +249,13 @@ def test_a_miss_names_the_command_that_downloads_it() -> None:
     "name", ["missing.safetensors", "a/b/c", "../x", "org/../tiny", "org/tiny@../../x", "/org/tiny"]
 )
 def test_what_cannot_be_a_models_name_is_a_missing_file(name: str) -> None:
-    with pytest.raises(MissingFileError, match="No such file"):
+    with refuses(MissingFileError, "file.missing"):
         load_weights(name)
     assert not os.path.lexists(name)
 
 
 def test_no_paths_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a list of these, not an empty list"):
+    with refuses(ValueError, "argument.type"):
         load_weights([])
     with pytest.raises(max_weights.MissingFileError):
         load_weights(["/nonexistent/a.safetensors", "/nonexistent/b.safetensors"])
@@ -282,9 +282,9 @@ def test_folders_and_sets_whose_names_are_not_utf8_open(tmp_path: Path) -> None:
     assert max_weights.load_weights(os.fsdecode(alone)).w.exists()
     with open(alone + b"/n\xfe.safetensors", "wb") as other:
         other.write(content[:-1])
-    with pytest.raises(max_weights.FormatError, match=r"m\\xfe.safetensors, n\\xfe.safetensors"):
+    with refuses(max_weights.FormatError, "directory.ambiguous"):
         max_weights.load_weights(os.fsdecode(alone))
-    with pytest.raises(max_weights.FormatError, match=r"n\\xfe") as caught:
+    with refuses(max_weights.FormatError, "safetensors.truncated") as caught:
         max_weights.load_weights(os.fsdecode(alone + b"/n\xfe.safetensors"))
     assert caught.value.path is not None
     assert os.path.exists(caught.value.path)

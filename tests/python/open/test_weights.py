@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from max_weights import DType, WeightNotFoundError, Weights
 from max_weights._quantization import QuantizationEncoding
 from max_weights.graph import DeviceRef, Shape
 from max_weights.graph.weights import RESERVED, SafetensorWeights
+from refusals import refuses
 
 Make = Callable[..., Path]
 
@@ -55,7 +55,7 @@ def test_a_prefix_matches_whole_components(weights: Any) -> None:
     names = [name for name, _ in weights.model.layers[1].items()]
     assert sorted(names) == ["model.layers.1", "model.layers.1.attn.weight", "model.layers.1.mlp.weight"]
     assert len(weights.model.layers[1]) == 3
-    with pytest.raises(WeightNotFoundError, match="no weight named 'nothing'"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weights.nothing.items()
 
 
@@ -68,11 +68,11 @@ def test_containment_looks_below_the_node(weights: Any) -> None:
 
 
 def test_a_missing_name_gives_near_names(weights: Any) -> None:
-    with pytest.raises(WeightNotFoundError, match=re.escape("model.layers.0.attn.weight")) as caught:
+    with refuses(WeightNotFoundError, "weight.not-found") as caught:
         weights.model.layers[0].atn.weight.data()
     assert isinstance(caught.value, KeyError)
     assert not str(caught.value).startswith("'"), "KeyError would quote the message"
-    with pytest.raises(WeightNotFoundError, match=re.escape("'lm_head' ; it is a prefix".replace(" ;", ";"))):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         weights.lm_head.data()
 
 
@@ -91,7 +91,7 @@ def test_a_tensor_outlives_its_weights_its_file_and_close(make_file: Make) -> No
     array = np.asarray(weights.a.data())
     weights.close()
     path.unlink()
-    with pytest.raises(max_weights.ClosedError, match="closed"):
+    with refuses(max_weights.ClosedError, "checkpoint.closed"):
         weights.a.data()
     del weights
     assert array.tolist() == [0, 1, 2, 3, 4, 5]
@@ -155,9 +155,9 @@ def test_tools_that_probe_objects_are_not_answered_with_children(weights: Any) -
     "take", [np.asarray, np.array, torch.from_dlpack, np.from_dlpack, max_weights.driver.Buffer.from_dlpack]
 )
 def test_a_slip_in_a_name_is_an_error_with_near_names(weights: Any, take: Callable[[Any], Any]) -> None:
-    with pytest.raises(WeightNotFoundError, match=r"'lm_head.wieght'; did you mean 'lm_head.weight'"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         take(weights.lm_head.wieght)
-    with pytest.raises(WeightNotFoundError, match=r"'model.layers.0'; it is a prefix: there are 2 weights below it"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         take(weights.model.layers[0])
     assert take(weights.lm_head.weight).shape == (2, 3)
 
@@ -172,7 +172,7 @@ def test_a_slip_in_a_name_is_printed_with_near_names(weights: Any) -> None:
 
 def test_what_an_array_has_is_not_the_name_of_a_child_of_a_weight(make_file: Make, weights: Any) -> None:
     for name in ("T", "astype", "to", "size"):
-        with pytest.raises(AttributeError, match=rf"'lm_head.weight' is a weight.*\.data\(\)\.{name}"):
+        with refuses(AttributeError):
             getattr(weights.lm_head.weight, name)
         assert not hasattr(weights.lm_head.weight, name)
         assert getattr(weights.lm_head, name).name == f"lm_head.{name}"
@@ -183,9 +183,9 @@ def test_what_an_array_has_is_not_the_name_of_a_child_of_a_weight(make_file: Mak
 def test_an_index_below_zero_counts_numbered_children_from_the_end(make_file: Make, weights: Any) -> None:
     assert [weights.model.layers[i].name for i in (-1, -2, -3)] == [f"model.layers.{i}" for i in (10, 1, 0)]
     assert weights.model.layers[np.int64(-1)].attn.weight.exists()
-    with pytest.raises(IndexError, match=r"'model.layers' has 3 numbered children, and no child \[-4\]"):
+    with refuses(IndexError):
         weights.model.layers[-4]
-    with pytest.raises(IndexError, match=r"'lm_head' has 0 numbered children"):
+    with refuses(IndexError):
         weights.lm_head[-1]
     with pytest.raises(IndexError):
         weights[-(10**30)]
@@ -213,9 +213,9 @@ def test_probing_a_name_that_is_none_is_harmless(weights: Any) -> None:
 
 
 def test_iterating_raises_and_does_not_run_forever(weights: Any) -> None:
-    with pytest.raises(TypeError, match="items"):
+    with refuses(TypeError):
         iter(weights)
-    with pytest.raises(TypeError, match="int or a str"):
+    with refuses(TypeError):
         weights[1.5]
 
 
@@ -246,7 +246,7 @@ def test_several_files_are_one_tree_and_a_name_may_stand_in_one_only(make_file: 
     weights = max_weights.load_weights([first, second])
     assert [float(np.asarray(weight.data())[0]) for _, weight in weights.items()] == [0, 1, 2]
     third = make_file({"b": np.zeros(1, np.float32)}, "3.safetensors")
-    with pytest.raises(max_weights.FormatError, match=r"1\.safetensors.* and in .*3\.safetensors") as caught:
+    with refuses(max_weights.FormatError, "checkpoint.duplicate") as caught:
         max_weights.load_weights([first, third])
     assert caught.value.tensor == "b"
 
@@ -262,9 +262,9 @@ def test_allocate_records_the_value(weights: Any) -> None:
 
 
 def test_allocate_refuses_a_wrong_shape_and_records_nothing(weights: Any) -> None:
-    with pytest.raises(ValueError, match=r"\[2, 3\].*\[3, 2\]"):
+    with refuses(ValueError):
         weights.lm_head.weight.allocate(shape=(3, 2))
-    with pytest.raises(ValueError, match="not quantized"):
+    with refuses(ValueError):
         weights.lm_head.weight.allocate(quantization_encoding=QuantizationEncoding.Q4_K)
     with pytest.raises(KeyError):
         weights.lm_head.allocate()
@@ -276,7 +276,7 @@ def test_allocate_as_bytes_scales_the_last_dimension(make_file: Make) -> None:
     assert weights.m.allocate_as_bytes().shape == Shape([2, 12])
     assert weights.s.allocate_as_bytes().shape == Shape([8])
     assert weights.m.allocate_as_bytes().dtype == DType.uint8
-    with pytest.raises(ValueError, match="float32"):
+    with refuses(ValueError):
         weights.m.allocate_as_bytes(DType.int32)
 
 

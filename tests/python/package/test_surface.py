@@ -24,6 +24,7 @@ from max_weights._garbage import gc_paused
 from max_weights._switches import is_on
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.integrations import WeightsReader, WeightsWriter
+from refusals import refuses
 
 Make = Callable[..., Path]
 TENSORS = {"a.weight": np.arange(8, dtype="f4").reshape(2, 4), "b": np.ones(3, "f4")}
@@ -54,7 +55,7 @@ def test_a_checkpoint_is_a_tree_or_a_path_where_a_result_keeps_nothing_of_it(pat
             filled = module()
             max_weights.torch.load_into(filled, given)
             assert filled.a.weight.tolist() == TENSORS["a.weight"].tolist()
-        with pytest.raises(ArgumentError, match="does not fit"):
+        with refuses(ArgumentError, "argument.mismatch"):
             max_weights.torch.load_into(torch.nn.Linear(2, 2), weights)
         assert weights.b.numpy().tolist() == [1, 1, 1]
 
@@ -62,15 +63,13 @@ def test_a_checkpoint_is_a_tree_or_a_path_where_a_result_keeps_nothing_of_it(pat
 @pytest.mark.parametrize("given", [3, None, b"x", [], [3], {3}])
 @pytest.mark.parametrize("verb", ["infos", "lazy_state_dict", "stats", "plan", "quantized"])
 def test_what_is_no_checkpoint_is_named(verb: str, given: Any) -> None:
-    with pytest.raises(
-        ArgumentError, match=rf"{verb} takes a checkpoint, which is a tree .* a path, a URL or a source"
-    ):
+    with refuses(ArgumentError, "argument.type"):
         getattr(max_weights, verb)(given)
 
 
 def test_a_tree_where_a_path_is_needed_says_so(path: Path) -> None:
     weights = max_weights.load_weights(path)
-    with pytest.raises(ArgumentError, match=r"these weights are open already: weights\.load"):
+    with refuses(ArgumentError, "argument.type"):
         max_weights.load_weights(weights)  # type: ignore[arg-type]
 
 
@@ -78,9 +77,9 @@ def test_a_tree_where_a_path_is_needed_says_so(path: Path) -> None:
     "load_file", [max_weights.torch.load_file, max_weights.numpy.load_file, max_weights.jax.load_file]
 )
 def test_an_option_that_there_is_not_is_named_with_the_function_that_was_called(path: Path, load_file: Any) -> None:
-    with pytest.raises(TypeError, match=r"^load_file\(\) got an unexpected keyword argument 'remote': .*load_weights"):
+    with refuses(TypeError):
         load_file(path, remote=None)
-    with pytest.raises(TypeError, match=r"^load_file\(\) got an unexpected keyword argument 'thread'$"):
+    with refuses(TypeError):
         load_file(path, thread=3)
 
 
@@ -92,7 +91,7 @@ def test_a_configuration_is_also_that_of_a_model(make_file: Make) -> None:
     for given in (values, config):
         names = [info.name for info in max_weights.infos(max_weights.renamed(weights, "vllm", config=given))]
         assert names == ["model.layers.0.self_attn.qkv_proj.weight"]
-    with pytest.raises(ArgumentError, match=r"config is the content of a config\.json, .*, not a int"):
+    with refuses(ArgumentError, "argument.config"):
         max_weights.renamed(weights, "vllm", config=3)  # type: ignore[arg-type]
 
 
@@ -103,11 +102,11 @@ def test_dcp_says_where_a_checkpoint_is(path: Path, tmp_path: Path) -> None:
     loaded = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     dcp.load(loaded, checkpoint_id=tmp_path / "saved", storage_reader=WeightsReader(), no_dist=True)
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
-    with pytest.raises(ArgumentError, match="WeightsWriter has no folder: give it one, or checkpoint_id="):
+    with refuses(ArgumentError, "argument.plan"):
         WeightsWriter().set_up_storage_writer(is_coordinator=True)
-    with pytest.raises(ArgumentError, match="WeightsReader has no checkpoint: give it one, or checkpoint_id="):
+    with refuses(ArgumentError, "argument.plan"):
         WeightsReader().read_metadata()
-    with pytest.raises(ArgumentError, match="rank_timeout= has no effect without ranks"):
+    with refuses(ArgumentError, "argument.no-effect"):
         WeightsReader(path, rank_timeout=3)
 
 
@@ -118,30 +117,21 @@ def test_modules_are_there_without_an_import_of_their_own(name: str) -> None:
     assert done.stdout.split() == [f"max_weights.{name}", "True"]
 
 
-@pytest.mark.parametrize(
-    ("name", "way"), [("safe_open", "safetensors.safe_open"), ("load", "load_weights"), ("Shard", "sharding.Shard")]
-)
-def test_a_name_that_is_elsewhere_says_where(name: str, way: str) -> None:
-    with pytest.raises(AttributeError, match=rf"has no attribute '{name}': .*{way}"):
+@pytest.mark.parametrize("name", ["safe_open", "load", "Shard"])
+def test_a_name_that_is_elsewhere_says_where(name: str) -> None:
+    with refuses(AttributeError):
         getattr(max_weights, name)
-    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+    with refuses(AttributeError):
         max_weights.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    ("name", "way"),
-    [
-        ("state_dict", r"\.load\(framework=\"torch\"\)"),
-        ("get", "name in weights"),
-        ("values", r"\.items\(\)"),
-        ("named_parameters", r"\.items\(\)"),
-        ("to_onnx", r"`onnx\.save` of the module `graph`"),
-        *((name, rf"max_weights\.{name}\(weights\)") for name in ("plan", "stats", "fingerprint", "quantized")),
-    ],
+    "name",
+    ["state_dict", "get", "values", "named_parameters", "to_onnx", "plan", "stats", "fingerprint", "quantized"],
 )
-def test_what_a_tree_does_not_have_says_what_does(make_file: Make, path: Path, name: str, way: str) -> None:
+def test_what_a_tree_does_not_have_says_what_does(make_file: Make, path: Path, name: str) -> None:
     weights = max_weights.load_weights(path)
-    with pytest.raises(AttributeError, match=f"a tree has no '{name}'.*{way}"):
+    with refuses(AttributeError):
         getattr(weights, name)
     assert not hasattr(weights, name)
     assert not weights[name].exists()
@@ -157,7 +147,7 @@ def test_classes_that_torch_was_told_to_allow_are_not_called_and_the_error_says_
     torch.save({"w": torch.ones(2), "thing": _Thing()}, tmp_path / "a.pt")
     torch.serialization.add_safe_globals([_Thing])
     try:
-        with pytest.raises(UnsupportedError, match=r"_Thing.*add_safe_globals has no effect here") as raised:
+        with refuses(UnsupportedError, "torch.global") as raised:
             max_weights.torch.load(tmp_path / "a.pt")
         assert raised.value.rule == "torch.global"
         assert max_weights.torch.load(tmp_path / "a.pt", unknown="placeholder")["w"].tolist() == [1, 1]
@@ -172,7 +162,7 @@ def test_a_switch_of_the_environment_is_on_or_off(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MAX_WEIGHTS_PATCH", value)
     assert is_on("MAX_WEIGHTS_PATCH") is is_it
     monkeypatch.setenv("MAX_WEIGHTS_VERIFY", "ja")
-    with pytest.raises(ArgumentError, match="MAX_WEIGHTS_VERIFY='ja' is no switch: use 1, true, yes or on"):
+    with refuses(ArgumentError, "argument.choice"):
         max_weights.patch()
     assert not max_weights.patched()
 
@@ -254,7 +244,7 @@ def test_a_tree_of_load_into_is_closed_after_an_error_too(path: Path, monkeypatc
         return opened[-1]
 
     monkeypatch.setattr("max_weights._checkpoints.open_weights", open_weights)
-    with pytest.raises(ArgumentError, match="does not fit"):
+    with refuses(ArgumentError, "argument.mismatch"):
         max_weights.torch.load_into(torch.nn.Linear(2, 2), path)
     with pytest.raises(max_weights.ClosedError):
         opened[0].load()

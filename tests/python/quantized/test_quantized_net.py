@@ -26,6 +26,7 @@ from max_weights.graph import DeviceRef
 from max_weights.remote import source
 from max_weights.sharding import Shard
 from quantized_schemes import EXPERTS, NORM, SCHEMES, UP, Checkpoint, fp8_of_rows, gptq_of
+from refusals import refuses
 
 Loaded = dict[str, torch.Tensor]
 BOTH = ("float32", "bfloat16")
@@ -261,7 +262,7 @@ def test_a_module_of_floats_gets_what_is_decoded_whatever_is_said(scheme: str, t
         for strict in (True, False):
             module = Module(made, torch.bfloat16, device)
             if scheme == "mxfp4-gpt-oss":
-                with pytest.raises(ArgumentError, match=r"gate_up_proj.*\[experts, out, in\]"):
+                with refuses(ArgumentError, "argument.mismatch"):
                     max_weights.torch.load_into(module, folder, strict=strict)
                 continue
             max_weights.torch.load_into(module, folder, strict=strict)
@@ -279,14 +280,14 @@ def test_a_module_that_is_quantized_itself_gets_the_tensors_as_they_are(tmp_path
     max_weights.torch.load_into(module, folder)
     state = module.state_dict()
     assert all(bits(state[name]) == bits(made.tensors[name]) for name in made.parts)
-    with pytest.raises(ArgumentError, match=r"up_proj.weight.*the module has codes"):
+    with refuses(ArgumentError, "argument.mismatch"):
         max_weights.torch.load_into(module, folder, dtype="bfloat16", strict=False)
 
 
 def test_a_configuration_that_cannot_be_read_is_an_error_beside_codes_alone(tmp_path: Path) -> None:
     folder = SCHEMES["fp8-block"]().written(tmp_path / "model")
     (folder / "config.json").write_text("{")
-    with pytest.raises(FormatError, match=r"config\.json: this is no configuration"):
+    with refuses(FormatError, "set.json"):
         load_weights(folder).load(dtype="bfloat16")
     plain = tmp_path / "plain"
     plain.mkdir()
@@ -330,12 +331,12 @@ def test_parts_of_quantized_weights_have_no_dtype_of_their_own(tmp_path: Path) -
     found = weights.load(dtype={f"{UP}.weight": "float32"}, framework="torch")
     assert same(found[f"{UP}.weight"], gptq_of(4).decoded[f"{UP}.weight"])
     assert found[NORM].dtype == torch.float32
-    with pytest.raises(ArgumentError, match=r"up_proj.scales' is a part of the quantized weight.*up_proj.weight"):
+    with refuses(ArgumentError, "argument.packed"):
         weights.load(dtype={f"{UP}.scales": "float32"})
     leaf = weights[f"{UP}.scales"]
-    with pytest.raises(ArgumentError, match="is a part of the quantized weight"):
+    with refuses(ArgumentError, "argument.packed"):
         leaf.load(dtype="float32")
-    with pytest.raises(ArgumentError, match=r"int8 would cut off the fractions"):
+    with refuses(ArgumentError, "argument.packed"):
         weights.load(dtype={f"{UP}.weight": "int8"})
 
 
@@ -352,16 +353,16 @@ def test_a_selection_decodes_what_it_names_alone(tmp_path: Path) -> None:
 def test_what_cannot_be_decoded_is_refused_by_name_and_others_are_not(tmp_path: Path) -> None:
     torchao = Path(__file__).parents[2] / "data/torchao/model.safetensors"
     weights = load_weights(torchao)
-    with pytest.raises(ArgumentError, match=r"'(int4|mx|nvfp4)\w*.weight' \(torchao-.*packed=\"keep\""):
+    with refuses(ArgumentError, "argument.value"):
         weights.load(dtype="bfloat16")
     assert set(weights.load(["float8_rows.weight"], dtype="bfloat16")) == {"float8_rows.weight"}
     save_file({"a.weight": torch.ones(4, 4).to(torch.float8_e4m3fn)}, tmp_path / "model.safetensors")
     found = load_weights(tmp_path).load(dtype="bfloat16", framework="torch")
     assert same(found["a.weight"], torch.ones(4, 4).bfloat16())
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "fp8"}}))
-    with pytest.raises(ArgumentError, match=r"'a\.weight' holds codes of a quantized weight"):
+    with refuses(ArgumentError, "argument.packed"):
         load_weights(tmp_path).load(dtype="bfloat16")
-    with pytest.raises(ArgumentError, match=r"'a\.weight' holds codes of a quantized weight"):
+    with refuses(ArgumentError, "argument.packed"):
         load_weights(tmp_path).load(packed="decode")
 
 
@@ -369,7 +370,7 @@ def test_what_cannot_be_decoded_is_refused_by_name_and_others_are_not(tmp_path: 
 def test_codes_beside_a_scale_that_is_not_known_are_refused(name: str, tmp_path: Path) -> None:
     tensors = {"x.w": torch.ones(4, 4).to(torch.float8_e4m3fn), f"x.{name}": torch.tensor(0.5)}
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(ArgumentError, match=r"'x.w' holds codes of a quantized weight"):
+    with refuses(ArgumentError, "argument.packed"):
         max_weights.torch.load_file(tmp_path, dtype="bfloat16")
     kept = max_weights.torch.load_file(tmp_path, dtype="float16", packed="keep")
     assert bits(kept["x.w"]) == bits(tensors["x.w"])
@@ -377,14 +378,14 @@ def test_codes_beside_a_scale_that_is_not_known_are_refused(name: str, tmp_path:
 
 def test_options_that_say_nothing_or_contradict_each_other_are_errors(tmp_path: Path) -> None:
     save_file({NORM: torch.ones(3)}, tmp_path / "plain.safetensors")
-    with pytest.raises(ArgumentError, match="nothing is quantized here"):
+    with refuses(ArgumentError, "argument.no-effect"):
         max_weights.torch.load_file(tmp_path / "plain.safetensors", packed="decode")
     folder = gptq_of(4).written(tmp_path / "model")
-    with pytest.raises(ArgumentError, match='packed must be "keep"'):
+    with refuses(ArgumentError, "argument.choice"):
         max_weights.torch.load_file(folder, packed="kept")
     weights = load_weights(folder)
     digests = max_weights.fingerprint(weights, digests=True).digests
-    with pytest.raises(ArgumentError, match="digests are of what the file has"):
+    with refuses(ArgumentError, "argument.packed"):
         weights.load(dtype="bfloat16", digests=digests)
 
 
@@ -453,10 +454,10 @@ def test_packed_blocks_are_no_values_to_other_libraries_and_bytes_by_another_nam
         lambda: max_weights.torch.load_file(tmp_path / "a.gguf"),
     ]
     for take in takers:
-        with pytest.raises(ValueError, match=r"(?i)'w' \(q8_0\) is packed in blocks"):
+        with refuses(ValueError):
             take()
     for take in takers[:6]:
-        with pytest.raises(ArgumentError, match="packed='decode'"):
+        with refuses(ArgumentError):
             take()
     assert np.array_equal(weights.w.data().to_buffer().to_numpy(), blocks)
     expected = torch.from_numpy(gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0))
@@ -471,7 +472,7 @@ def test_packed_blocks_are_no_values_to_other_libraries_and_bytes_by_another_nam
 def test_codes_become_no_values_of_a_graph_or_a_layer(tmp_path: Path) -> None:
     made = fp8_of_rows()
     weights = load_weights(made.written(tmp_path / "model"))
-    with pytest.raises(ArgumentError, match=r"holds codes of the quantized weight"):
+    with refuses(ArgumentError, "argument.packed"):
         weights[f"{UP}.weight"].allocate(DType.bfloat16)
     assert weights[f"{UP}.weight"].allocate().dtype is DType.float8_e4m3fn
     save_file({"bare": torch.ones(4, 4).to(torch.float8_e4m3fn)}, tmp_path / "bare.safetensors")

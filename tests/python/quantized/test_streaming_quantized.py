@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 import max_weights
 from max_weights import load_weights
+from refusals import refuses
 from test_streaming import MEASURE, MIB, least, reading, reading_after
 
 Tensors = dict[str, torch.Tensor]
@@ -131,7 +132,7 @@ def test_names_digests_and_progress_are_those_of_the_tensors_that_come(tmp_path:
     name = "model.layers.3.mlp.up_proj.weight_scale_inv"
     wrong[name] = wrong["model.layers.2.mlp.up_proj.weight_scale_inv"]
     seen = []
-    with pytest.raises(max_weights.FormatError, match=r"layers\.3\.mlp\.up_proj\.weight_scale_inv"):
+    with refuses(max_weights.FormatError, "tensor.digest"):
         seen.extend(name for name, _ in weights.stream(digests=wrong))
     assert name not in seen
 

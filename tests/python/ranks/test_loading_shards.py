@@ -14,6 +14,7 @@ from max_weights import Buffer
 from max_weights.errors import ArgumentError
 from max_weights.sharding import Segment, Shard, ShardingStrategy, Table, experts
 from max_weights.sharding._shares import Share
+from refusals import refuses
 from test_loading import FILES, raw
 
 S = ShardingStrategy
@@ -84,9 +85,9 @@ def test_the_ranks_of_a_gguf_model_have_the_whole_together(models: Path) -> None
     assert ranks[0]["model.layers.0.self_attn.k_proj.weight"].shape == (64, 576)  # one of three heads
     assert ranks[0]["model.layers.0.self_attn.o_proj.weight"].shape == (576, 192)
     assert ranks[0]["model.embed_tokens.weight"].shape == (16384, 576)
-    with pytest.raises(ArgumentError, match=r"'token_embd\.weight'.*rename='hf'"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load(shard=Shard(0, 3, "llama"))
-    with pytest.raises(ArgumentError, match="9 heads do not divide into 2 equal shares"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load("model.layers.0.self_attn.q_proj", rename="hf", shard=Shard(0, 2, "llama"))
 
 
@@ -196,7 +197,7 @@ def test_heads_of_keys_are_repeated_where_they_are_fewer_than_ranks(saved: Any) 
             loaded["model.layers.0.self_attn.k_proj.weight"].to_numpy(), keys[4 * head : 4 * head + 4]
         )
         assert loaded["model.layers.0.self_attn.q_proj.weight"].shape == (4, 32)
-    with pytest.raises(ArgumentError, match="8 heads do not divide into 16 equal shares"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load(shard=Shard(0, 16, "llama"))
 
 
@@ -238,11 +239,9 @@ def test_stacked_experts_are_split_inside_or_among_ranks(make_file: Any, transpo
         whole = Table("qwen", 4, num_heads=4, expert_parallel=True)
         loaded = weights.load(shard=Shard(rank, 4, whole), framework="numpy")
         np.testing.assert_array_equal(loaded[names[0]], np.array_split(gate_up, 4)[rank])
-    with pytest.raises(
-        ArgumentError, match=r"'model\.layers\.0\.mlp\.experts\.gate_up_proj'.*give the table hidden_size="
-    ):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load(shard=Shard(0, 4, Table("qwen", 4, num_heads=4)))
-    with pytest.raises(ArgumentError, match=r"gate_up_proj' holds all experts.*rowwise"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load(experts(0, 4))
 
 
@@ -274,13 +273,13 @@ def test_each_rank_has_its_experts_whole_and_no_others(make_file: Any) -> None:
 
 def test_experts_that_cannot_be_shared_out_are_an_error_by_name(make_file: Any) -> None:
     weights = with_experts(make_file, 3)
-    with pytest.raises(ArgumentError, match="no rank 3 of 3"):
+    with refuses(ArgumentError, "argument.number"):
         experts(3, 3)
-    with pytest.raises(ArgumentError, match="none of these weights belongs to an expert"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.model.embed_tokens.load(experts(0, 2))
     gap = {f"mlp.experts.{number}.w1.weight": np.zeros(1, np.float32) for number in (0, 1, 3)}
     weights = max_weights.load_weights(make_file(gap))
-    with pytest.raises(ArgumentError, match=r"'mlp\.experts' has 3 experts, and number 2 is not one of them"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load(experts(0, 2))
 
 
@@ -322,7 +321,7 @@ def test_scales_go_where_their_weights_go(make_file: Any) -> None:
 def test_layers_that_are_packed_otherwise_are_refused_by_name(make_file: Any, last: str) -> None:
     name = f"model.layers.0.mlp.up_proj.{last}"
     weights = max_weights.load_weights(make_file({name: np.zeros((8,), np.int32)}))
-    with pytest.raises(ArgumentError, match=f"'{re.escape(name)}'.* GPTQ, AWQ or bitsandbytes packed") as error:
+    with refuses(ArgumentError, "argument.strategy") as error:
         weights.load(shard=Shard(0, 2, Table("llama", 2, num_heads=2)))
     assert error.value.tensor == name
     own = {name: S.rowwise(2)} | Table("llama", 2, num_heads=2)
@@ -336,9 +335,7 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
     }
     weights = max_weights.load_weights(make_file(arrays))
     table = Table("llama", 2, num_heads=2)
-    with pytest.raises(
-        ArgumentError, match=r"'visual\.patch\.weight' .* not a name that the table 'llama' has"
-    ) as error:
+    with refuses(ArgumentError, "argument.strategy") as error:
         weights.load(shard=Shard(0, 2, table))
     assert error.value.tensor == "visual.patch.weight"
     own = {"visual": None, "*.up_proj.weight": S.columnwise(2)} | table
@@ -390,7 +387,7 @@ def test_a_shard_that_makes_no_sense_is_an_error_at_once(models: Path, shard: An
         assert weights.load(["pooler", "encoder.layer.0"], shard=shard)["pooler.dense.bias"].shape == (78,)
         return
     called: list[int] = []
-    with pytest.raises(ArgumentError, match=message):
+    with refuses(ArgumentError):
         weights.load(shard=shard, progress=lambda *_: called.append(1))
     assert not called
 
@@ -400,14 +397,14 @@ def test_an_edge_inside_a_packed_block_is_an_error_by_name(models: Path) -> None
     name = "blk.0.attn_output.weight"
     cases: tuple[Literal["keep"] | None, ...] = (None, "keep")
     for packed in cases:
-        with pytest.raises(ArgumentError, match=rf"'{re.escape(name)}' .* inside a block: Q4_1 packs 32") as error:
+        with refuses(ArgumentError, "argument.strategy") as error:
             weights.load(name, shard=Shard(0, 4, {name: S.columnwise(4)}), packed=packed)
         assert error.value.tensor == name
 
 
 def test_types_that_are_not_known_are_loaded_whole_alone(make_file: Any) -> None:
     weights = max_weights.load_weights(make_file({"w": ("F5_E2M2", [4, 4], bytes(10)), "b": np.array([True, False])}))
-    with pytest.raises(ArgumentError, match=r"'w' .* of the type 'F5_E2M2', which is unknown; use None for it"):
+    with refuses(ArgumentError, "argument.strategy"):
         weights.load(shard=Shard(0, 2, S.rowwise(2)))
     loaded = weights.load(shard=Shard(1, 2, {"b": S.rowwise(2), "w": None}))
     assert loaded["b"].to_numpy().tolist() == [False]
@@ -436,9 +433,7 @@ def test_bytes_of_a_rank_land_in_the_callers_memory(models: Path) -> None:
             loaded = weights.load(name, shard=shard, dtype=dtype, out={name: out})
             np.testing.assert_array_equal(out, expected.astype(out.dtype))
             assert loaded[name]._data_ptr() == out.ctypes.data
-        with pytest.raises(
-            ValueError, match=r"out must be contiguous .* of shape \[" + ", ".join(map(str, expected.shape))
-        ):
+        with refuses(ValueError):
             weights.load(name, shard=shard, out={name: np.zeros(whole.shape, np.float32)})
 
 
@@ -456,7 +451,7 @@ def test_a_configuration_that_does_not_say_enough_is_an_error_by_path(saved: Any
         config.write_text(text)
         with pytest.raises(ArgumentError, match=message):
             weights.load(shard=Shard(0, 2, "auto"))
-    with pytest.raises(ArgumentError, match="8 heads do not share 3 key and value heads"):
+    with refuses(ArgumentError, "argument.config"):
         Table("llama", 2, num_heads=8, num_kv_heads=3)
 
 
@@ -502,5 +497,5 @@ def test_elements_of_half_a_byte_are_split_between_bytes(make_file: Any) -> None
         for rank in range(count):
             loaded = weights.load(shard=Shard(rank, count, S.axiswise(axis, count)))["w"]
             assert raw(loaded) == np.split(values, count, axis)[rank].tobytes()
-    with pytest.raises(ValueError, match=r"'w': .* cannot be cut at 3 of axis 1: 2 elements are stored together"):
+    with refuses(ValueError):
         weights.load(shard=Shard(0, 3, S.columnwise(3)))

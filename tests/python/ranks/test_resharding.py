@@ -23,6 +23,7 @@ from max_weights import DType, load_weights
 from max_weights._resharding import reshard
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.sharding import Shard, ShardingStrategy, Table
+from refusals import refuses
 from test_loading import raw
 
 TINY = {
@@ -191,18 +192,18 @@ def test_a_part_of_several_axes_is_saved_as_it_is_loaded(tmp_path: Path, saved: 
 
 def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tmp_path: Path, saved: Any) -> None:
     out = tmp_path / "out"
-    with pytest.raises(ArgumentError, match="9 kinds of weights cannot be divided among 3 ranks") as error:
+    with refuses(ArgumentError, "argument.strategy") as error:
         reshard(saved("llama"), out, 3)
     layer = "model.layers.0.self_attn"
     assert f"8 heads do not divide into 3 equal shares ('{layer}.o_proj.weight', '{layer}.q_proj" in str(error.value)
     assert "axis 0 of size 80 does not divide into 3 equal shares ('lm_head.weight', 'mod" in str(error.value)
     assert len(str(error.value)) < 1000
-    with pytest.raises(ArgumentError, match="number of ranks, at least 1, not 0"):
+    with refuses(ArgumentError, "argument.number"):
         reshard(saved("llama"), out, 0)
-    with pytest.raises(ArgumentError, match="there is no table of strategies called 'none'"):
+    with refuses(ArgumentError, "argument.choice"):
         reshard(saved("llama"), out, 2, strategies="none")
     max_weights.save_file({"model.embed_tokens.weight": np.zeros((4, 4))}, tmp_path / "alone.safetensors")
-    with pytest.raises(ArgumentError, match="needs the number of heads"):
+    with refuses(ArgumentError, "argument.config"):
         reshard(tmp_path / "alone.safetensors", out, 2)
     weights = load_weights(saved("llama"))
 
@@ -210,13 +211,13 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
         return weight[i : i + 1, i : i + 1]
 
     strategies = {"model.embed_tokens": ShardingStrategy(2, corner)}
-    with pytest.raises(ArgumentError, match=r"'model\.embed_tokens\.weight' is cut along several axes"):
+    with refuses(ArgumentError, "argument.strategy"):
         reshard(saved("llama"), out, 2, strategies=strategies)
-    with pytest.raises(ArgumentError, match="no rank 2 of 2"):
+    with refuses(ArgumentError, "argument.number"):
         weights.save(out, shard=Shard(2, 2, Table("llama", 2, num_heads=8)))
     assert not out.exists()
     (out / "rank-2").mkdir(parents=True)
-    with pytest.raises(ArgumentError, match="rank-2 of a checkpoint for more ranks"):
+    with refuses(ArgumentError, "argument.path"):
         reshard(saved("llama"), out, 2)
 
 

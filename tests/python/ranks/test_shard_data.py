@@ -23,6 +23,7 @@ import max_weights
 from max_weights import Buffer, DeviceRef, DType, WeightData
 from max_weights.graph import Segment, ShardingStrategy, Weight
 from max_weights.graph.quantization import QuantizationEncoding
+from refusals import refuses
 
 S = ShardingStrategy
 Make = Callable[..., Path]
@@ -59,24 +60,24 @@ def test_shards_say_whose_they_are_and_where_they_go() -> None:
 
 
 def test_a_weight_without_a_strategy_cannot_be_sharded() -> None:
-    with pytest.raises(ValueError, match=r"'w' has no sharding strategy: .* ShardingStrategy\.rowwise\(2\)"):
+    with refuses(ValueError):
         declared([4]).shard(["cpu", "cpu"])
 
 
 def test_a_shard_cannot_be_sharded_again() -> None:
     shard = declared([4], S.rowwise(2)).shard(["cpu", "cpu"])[1]
-    with pytest.raises(ValueError, match=r"'w\[1\]' is already a shard .* shard 'w'"):
+    with refuses(ValueError):
         shard.shard(["cpu", "cpu"])
 
 
 @pytest.mark.parametrize("devices", [0, 1, 3])
 def test_another_number_of_devices_than_the_strategys_is_refused(devices: int) -> None:
-    with pytest.raises(ValueError, match=f"over 2 devices by .*; {devices} were given"):
+    with refuses(ValueError):
         declared([4], S.rowwise(2)).shard(["cpu"] * devices)
 
 
 def test_a_weight_that_does_not_fit_its_strategy_cannot_be_sharded() -> None:
-    with pytest.raises(ValueError, match=r"weight 'w' of shape \[4\] cannot be sharded"):
+    with refuses(ValueError):
         declared([4], S.columnwise(2)).shard(["cpu"] * 2)
     with pytest.raises(NotImplementedError):
         declared([4], S.tensor_parallel(2)).shard(["cpu"] * 2)
@@ -94,7 +95,7 @@ def test_shards_follow_the_weight_that_they_are_parts_of() -> None:
     assert (shard.name, weight.name) == ("mine", "model.w")
     shard.shape, shard.dtype, shard.quantization_encoding = (5, 34), DType.uint8, QuantizationEncoding.Q8_0
     for attribute, value in (("shape", (5, 35)), ("dtype", "int8"), ("quantization_encoding", None)):
-        with pytest.raises(ValueError, match=r"change the whole weight"):
+        with refuses(ValueError):
             setattr(shard, attribute, value)
 
 
@@ -264,7 +265,7 @@ def test_packed_dtypes_are_cut_between_bytes() -> None:
     assert bytes(rows[1].view("uint8")) == raw[2:].tobytes()
     columns = parts_of(S.columnwise(4), value, dtype="float4_e2m1fn")
     assert bytes(columns[3].view("uint8")) == raw[:, 6:].tobytes()
-    with pytest.raises(ValueError, match="element 3 of a row is inside a byte"):
+    with refuses(ValueError):
         parts_of(S.columnwise(6), value, dtype="float4_e2m1fn")
 
 
@@ -286,10 +287,10 @@ def test_a_value_that_is_not_the_whole_weights_is_refused() -> None:
     shard = declared([4, "n"], S.rowwise(2)).shard(["cpu"] * 2)[1]
     np.testing.assert_array_equal(shard.data_of(counted(4, 7)), counted(4, 7)[2:])
     for value in (counted(2, 7), counted(4), torch.zeros(5, 2), Buffer.zeros([4, 2, 1], "int8")):
-        with pytest.raises(ValueError, match=r"'w' has the shape \[.*\], but the weight has \[4, n\]"):
+        with refuses(ValueError):
             shard.data_of(value)
     packed = WeightData(np.zeros((4, 34), np.uint8), "w", "uint8", (4, 34), QuantizationEncoding.Q8_0)
-    with pytest.raises(ValueError, match=r"packed as QuantizationEncoding\.Q8_0, .* declared as None"):
+    with refuses(ValueError):
         shard.data_of(packed)
 
 
@@ -317,7 +318,7 @@ def test_a_gather_from_a_truncated_file_is_an_error(make_file: Make) -> None:
     with path.open("r+b") as file:
         file.truncate(8192)
     for strategy in (S.columnwise(2), S.gate_up(2, 0), S.gate_up(2, 1)):
-        with pytest.raises(max_weights.FileChangedError, match=r"model\.safetensors"):
+        with refuses(max_weights.FileChangedError, "file.truncated"):
             declared([4096, 64], strategy).shard(["cpu"] * 2)[1].data_of(data)
 
 
@@ -432,9 +433,9 @@ def test_a_strategy_takes_its_part_of_a_value() -> None:
     taken = rows.take(Buffer.from_numpy(array), 0)
     assert isinstance(taken, Buffer)
     assert taken.shape == (2, 8)
-    with pytest.raises(IndexError, match="no shard 3 of 3"):
+    with refuses(IndexError):
         rows.take(array, 3)
-    with pytest.raises(ValueError, match=r"weight 'w' of shape \[6\] cannot be sharded"):
+    with refuses(ValueError):
         columns.take(WeightData.from_numpy(array[:, 0].copy(), "w"), 0)
 
 

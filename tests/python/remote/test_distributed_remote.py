@@ -16,6 +16,7 @@ import max_weights
 from fault_server import FaultServer
 from max_weights import delta, fingerprint, load_weights
 from max_weights.errors import FormatError
+from refusals import refuses
 from test_distributed_checkpoints import save as save_by_ranks
 from test_distributed_compressed import Program
 from test_distributed_compressed import save as save_compressed
@@ -132,7 +133,7 @@ def test_a_digest_is_of_the_whole_weight_also_where_it_is_in_pieces(server: Faul
         half = opened.load(["columns"], dtype="float16", framework="torch", digests=digests)
         assert_same(half["columns"], expected["columns"].half())
         wrong = digests | {"columns": digests["rows"]}
-        with pytest.raises(FormatError, match=r"(?s)columns.*its digest is sha256:"):
+        with refuses(FormatError, "tensor.digest"):
             opened.load(framework="torch", digests=wrong)
 
 
@@ -171,7 +172,7 @@ def test_a_delta_is_not_applied_to_pieces_of_another_version(folder: Path, tmp_p
     base["rows"] = base["rows"] + 1
     max_weights.save(base, tmp_path / "new.safetensors")
     delta.create(tmp_path / "other.safetensors", tmp_path / "new.safetensors", tmp_path / "delta.safetensors")
-    with pytest.raises(FormatError, match="another checkpoint, or a delta between both is missing"):
+    with refuses(FormatError, "delta.base"):
         load_weights([folder / "placements", tmp_path / "delta.safetensors"])
 
 
@@ -210,5 +211,5 @@ def test_a_file_that_changes_is_noticed(folder: Path, tmp_path: Path) -> None:
         opened: Any = load_weights(server.file(".metadata"))
         for file in tmp_path.glob("*.distcp"):
             file.write_bytes(file.read_bytes() + b"more")
-        with pytest.raises(max_weights.errors.WeightsError, match=r"changed|bytes when it was opened"):
+        with refuses(max_weights.errors.WeightsError, "file.changed"):
             opened.load(framework="numpy")

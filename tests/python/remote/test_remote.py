@@ -20,6 +20,7 @@ from fault_server import FaultServer
 from max_weights.errors import ArgumentError, FileChangedError, MissingFileError
 from max_weights.remote import Remote, source
 from max_weights.sharding import Shard, ShardingStrategy
+from refusals import refuses
 
 KEYS = {"key_id": "AKIDEXAMPLE", "secret": "very-secret-key"}
 FIRST = 128 << 10
@@ -147,22 +148,22 @@ def test_what_is_not_there_is_named_without_what_is_secret(server: FaultServer) 
         assert "nope" in str(caught.value)
         assert "hidden" not in str(caught.value)
     assert "secret" not in repr(remote)
-    with pytest.raises(TypeError, match="not pickled"):
+    with refuses(TypeError):
         pickle.dumps(remote)
 
 
 @pytest.mark.parametrize(
-    ("url", "cause"),
+    "url",
     [
-        ("https://user:secret@host/x.gguf", "a user and a password is refused"),
-        ("http://example.org/x.gguf", "allow_http=True"),
-        ("s3://a b/x.gguf", "scheme://bucket/key"),
-        ("hf://model", "hf://org/model"),
-        ("s3://bucket/../x.gguf", "'..'"),
+        "https://user:secret@host/x.gguf",
+        "http://example.org/x.gguf",
+        "s3://a b/x.gguf",
+        "hf://model",
+        "s3://bucket/../x.gguf",
     ],
 )
-def test_urls_that_make_no_sense_are_refused(url: str, cause: str) -> None:
-    with pytest.raises((ArgumentError, ValueError, OSError), match=cause) as caught:
+def test_urls_that_make_no_sense_are_refused(url: str) -> None:
+    with refuses((ArgumentError, ValueError, OSError)) as caught:
         max_weights.load_weights(url, remote=Remote(retries=0, credentials=KEYS))
     assert "secret" not in str(caught.value)
 
@@ -183,7 +184,7 @@ def test_credentials_come_from_a_function_and_again_when_they_are_refused(server
     def fails() -> dict[str, str]:
         raise RuntimeError("no session")
 
-    with pytest.raises(OSError, match="no session"):
+    with refuses(OSError):
         max_weights.load_weights("s3://bucket/minilm.safetensors", remote=Remote(endpoint=server.s3, credentials=fails))
 
 
@@ -225,7 +226,7 @@ def test_files_of_azure_and_google_are_read_and_secrets_are_in_no_message(
     assert {request["authorization"] for request in server.log()} == {"sas" not in fields}
     for fault, name in (("denied", "minilm"), ("slow-down", "minilm"), ("", "nope")):
         server.set(fault)
-        with pytest.raises(OSError, match=name) as caught:
+        with refuses(OSError) as caught:
             load(f"{scheme}://bucket/{name}.safetensors", remote=remote)
         said = f"{caught.value} {caught.value!r} {remote!r}"
         assert not any(secret in said for secret in ("very-secret-key", fields.get("key", "-none-"), "sig=")), said
@@ -316,13 +317,13 @@ def test_faults_that_stay_are_one_right_error(server: FaultServer, fault: tuple[
 
 
 def test_redirects_go_no_further_than_they_may(server: FaultServer) -> None:
-    for target, cause in [
-        ("redirect-loop", r"too many redirects \(limit 10\)"),
-        ("redirect-to=ftp://host/x", "no URL of the web"),
-        ("redirect-to=http://127.0.0.1:1/x", "cannot connect"),
+    for target in [
+        "redirect-loop",
+        "redirect-to=ftp://host/x",
+        "redirect-to=http://127.0.0.1:1/x",
     ]:
         server.set(target)
-        with pytest.raises(OSError, match=cause):
+        with refuses(OSError):
             max_weights.load_weights(server.file("bucket/minilm.safetensors"), remote=Remote(retries=0))
 
 
@@ -401,10 +402,10 @@ def test_a_tree_of_a_url_is_pickled_by_its_url_and_opened_where_it_is_the_same(t
 def test_a_signature_is_in_no_pickle_and_in_no_message(server: FaultServer) -> None:
     weights = max_weights.load_weights(server.file("bucket/minilm.safetensors?signature=hidden"))
     assert "hidden" not in str(max_weights.infos(weights)[0].file)
-    with pytest.raises(ValueError, match="is not pickled") as caught:
+    with refuses(ValueError) as caught:
         pickle.dumps(weights)
     assert "hidden" not in str(caught.value)
-    with pytest.raises(ValueError, match="an index has no query"):
+    with refuses(ValueError):
         max_weights.load_weights(server.file("bucket/model/model.safetensors.index.json?signature=hidden"))
 
 
@@ -423,27 +424,27 @@ def test_a_function_reads_the_bytes_of_a_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "cause"),
+    "read",
     [
-        (lambda ranges: [b"" for _ in ranges], r"x\.gguf: cannot read ranges of it: .* it gave 0 bytes for a range of"),
-        (lambda _: [], "fewer buffers than ranges"),
-        (lambda _: 1 / 0, "division by zero"),
-        (lambda ranges: ["text" for _ in ranges], "bytes-like object is required|buffer"),
+        lambda ranges: [b"" for _ in ranges],
+        lambda _: [],
+        lambda _: 1 / 0,
+        lambda ranges: ["text" for _ in ranges],
     ],
 )
-def test_a_function_that_gives_something_else_is_named(read: Any, cause: str) -> None:
-    with pytest.raises(OSError, match=cause):
+def test_a_function_that_gives_something_else_is_named(read: Any) -> None:
+    with refuses(OSError):
         max_weights.load_weights(source(read, 100, name="x.gguf"))
 
 
 def test_what_is_no_source_is_refused() -> None:
-    with pytest.raises(TypeError, match="read_ranges must be a function"):
+    with refuses(TypeError):
         source(3, 100)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="size must be"):
+    with refuses(ArgumentError, "argument.number"):
         source(reader(b""), -1)
-    with pytest.raises(ValueError, match="not opened as one checkpoint"):
+    with refuses(ValueError):
         max_weights.load_weights([source(reader(b""), 1), "x.safetensors"])
-    with pytest.raises(ArgumentError, match="requests must be"):
+    with refuses(ArgumentError, "argument.number"):
         Remote(requests=0)
-    with pytest.raises(ValueError, match="stall must be"):
+    with refuses(ValueError):
         Remote(stall=-1)

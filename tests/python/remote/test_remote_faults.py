@@ -19,6 +19,7 @@ from fault_server import FaultServer
 from max_weights import save_file, save_sharded
 from max_weights.errors import FileChangedError
 from max_weights.remote import Remote
+from refusals import refuses
 
 TENSORS = {f"layers.{number}.weight": np.full((512, 512), number, np.float32) for number in range(8)}
 
@@ -89,14 +90,14 @@ def test_bytes_that_an_object_no_longer_has_are_those_of_another_one(server: Fau
     url = server.file("bucket/a.safetensors") if kind == "web" else "s3://bucket/a.safetensors"
     weights = max_weights.load_weights(url, remote=s3(server, request_bytes="1MB"))
     server.set("shrinks=0", "if-match-ignored")
-    with pytest.raises(FileChangedError, match=r"a\.safetensors.*when it was opened, and has fewer now \(416"):
+    with refuses(FileChangedError, "file.changed"):
         weights.load(["layers.7.weight"], framework="numpy")
 
 
 @pytest.mark.parametrize("fault", ["denied", "clock-skew"])
 def test_what_will_not_pass_is_asked_for_no_more_than_again_by_new_keys(server: FaultServer, fault: str) -> None:
     server.set(fault)
-    with pytest.raises(OSError, match="403"):
+    with refuses(OSError):
         load("s3://bucket/a.safetensors", s3(server))
     assert len(server.log()) <= 2
 

@@ -28,6 +28,7 @@ from max_weights import save_file
 from max_weights.errors import ArgumentError, FormatError, InternalError, MissingFileError, WeightsError
 from max_weights.remote import Remote
 from max_weights.safetensors.numpy import save as saved
+from refusals import refuses
 
 LARGEST = 18446744073709551615
 """No clock counts as far as so many seconds from now."""
@@ -108,7 +109,7 @@ def test_no_server_is_waited_for_longer_than_the_bound(
     server.set(f"{fault}={seconds} times=1")
     assert_right(max_weights.load_weights(url, remote=remote).load(framework="numpy"))
     server.set(f"{fault}={seconds}")
-    with pytest.raises(OSError, match=rf"asks to wait {seconds} s, and no longer than {LONGEST_WAIT} s .*2 tries"):
+    with refuses(OSError):
         max_weights.load_weights(url, remote=remote)
 
 
@@ -231,7 +232,7 @@ def listing(pages: Callable[[int], tuple[list[str], str]]) -> Callable[[str, str
 def test_a_list_that_goes_round_in_circles_is_an_error(names: list[str], tokens: int) -> None:
     with (
         answering(listing(lambda page: (names, f"token-{page % tokens}"))) as (url, asked),
-        pytest.raises(OSError, match=r"s3://bucket/model.*same continuation token twice"),
+        refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
     assert len(asked) == tokens + 1
@@ -240,7 +241,7 @@ def test_a_list_that_goes_round_in_circles_is_an_error(names: list[str], tokens:
 def test_a_list_of_empty_pages_has_an_end() -> None:
     with (
         answering(listing(lambda page: ([], f"token-{page}"))) as (url, asked),
-        pytest.raises(OSError, match=r"its list has more than 1000 pages"),
+        refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
     assert len(asked) == 1000
@@ -254,7 +255,7 @@ def test_a_list_of_a_million_names_is_left_where_the_bound_is() -> None:
 
     with (
         answering(listing(pages)) as (url, asked),
-        pytest.raises(OSError, match=r"more than 10000 files: this is no folder of a checkpoint"),
+        refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
     assert len(asked) == 11
@@ -264,7 +265,7 @@ def test_a_page_of_a_list_has_a_bound() -> None:
     names = [f"{number:07}-{'x' * 400}.txt" for number in range(40_000)]
     with (
         answering(listing(lambda page: (names, f"token-{page}"))) as (url, asked),
-        pytest.raises(OSError, match=r"the server's answer has more than 16777216 bytes"),
+        refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
     assert len(asked) == 1
@@ -276,7 +277,7 @@ def test_the_list_of_a_model_of_the_hub_has_a_bound() -> None:
     body = json.dumps({"sha": "0" * 40, "siblings": siblings}).encode()
     with (
         answering(lambda _path, _ranges: (200, {}, body)) as (url, _asked),
-        pytest.raises(OSError, match="more than 100000 files"),
+        refuses(OSError),
     ):
         max_weights.load_weights("hf://org/model", remote=Remote(endpoint=url, retries=0))
 
@@ -297,7 +298,7 @@ LINK_LOCAL = [
 def test_no_server_of_this_machine_leads_to_where_clouds_keep_secrets(target: str) -> None:
     with (
         answering(lambda _path, _ranges: (302, {"Location": target}, b"")) as (url, asked),
-        pytest.raises(OSError, match=r"leads to a link-local address.*which is not followed"),
+        refuses(OSError),
     ):
         max_weights.load_weights(f"{url}/a.safetensors", remote=Remote(retries=0, timeout=20))
     assert len(asked) == 1
@@ -315,7 +316,7 @@ def test_what_is_no_redirect_is_not_followed(server: FaultServer, status: int) -
     target = server.file("bucket/a.safetensors")
     with (
         answering(lambda _path, _ranges: (status, {"Location": target}, b"")) as (url, asked),
-        pytest.raises(OSError, match=rf"a\.safetensors.*{status}"),
+        refuses(OSError),
     ):
         max_weights.load_weights(f"{url}/a.safetensors", remote=Remote(retries=0))
     assert len(asked) == 1
@@ -356,7 +357,7 @@ def test_the_folder_of_a_server_is_known_by_what_it_serves(folder: Path) -> None
         assert_right(max_weights.load_weights(server.file("model")).load(framework="numpy"))
         (folder / "delta").mkdir()
         (folder / "delta/sparse_update_manifest.json").write_text("{}")
-        with pytest.raises(FormatError, match="this is a delta"):
+        with refuses(FormatError, "delta.alone"):
             max_weights.load_weights(server.file("delta"))
 
 
@@ -381,14 +382,14 @@ def test_a_server_that_refuses_names_with_a_point_is_one_without_such_files() ->
     def answer(path: str, _ranges: str) -> Answer:
         return (403 if "/." in path else 404), {}, b""
 
-    with answering(answer) as (url, _asked), pytest.raises(MissingFileError, match="does not list"):
+    with answering(answer) as (url, _asked), refuses(MissingFileError, "file.missing"):
         max_weights.load_weights(f"{url}/model", remote=Remote(retries=0))
 
 
 def test_a_panic_is_an_error_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
     """One without the GIL, on a thread of the pool: the farthest from where it is turned into an exception."""
     panic = getattr(max_weights._core, "_panic")  # noqa: B009 - it is in no stub
-    with pytest.raises(InternalError, match=r"^boom: this is a defect of max_weights, please report it"):
+    with refuses(InternalError, "internal.panic"):
         panic("boom")
     assert issubclass(InternalError, Exception)
     assert "panicked at" in capfd.readouterr().err
@@ -434,7 +435,7 @@ def test_a_token_that_never_expires_is_no_panic() -> None:
 @pytest.mark.parametrize("seconds", [1e308, float("inf"), float("nan"), -1.0, 0.0])
 @pytest.mark.parametrize("name", ["stall", "timeout"])
 def test_times_that_no_clock_has_are_refused(name: str, seconds: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a number of seconds"):
+    with refuses(ValueError):
         Remote(**{name: seconds})
 
 
@@ -456,13 +457,13 @@ def test_a_remote_with_any_credentials_has_a_hash() -> None:
     ["nonsense", "", "localhost:9000", "ftp://host", "https://", "http://[::1", "http://host:port", "s3://b"],
 )
 def test_an_endpoint_that_is_no_server_is_refused_when_it_is_given(endpoint: str) -> None:
-    with pytest.raises(ArgumentError, match="endpoint must be the URL of a server"):
+    with refuses(ArgumentError, "argument.remote"):
         Remote(endpoint=endpoint)
 
 
 @pytest.mark.parametrize("endpoint", ["https://user:pass@host", "https://host/?a=b", "https://host/#a"])
 def test_an_endpoint_has_no_secret(endpoint: str) -> None:
-    with pytest.raises(ArgumentError, match="credentials=") as caught:
+    with refuses(ArgumentError, "argument.remote") as caught:
         Remote(endpoint=endpoint)
     assert "pass" not in str(caught.value).removeprefix("endpoint has no user, password")
 

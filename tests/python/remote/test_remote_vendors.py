@@ -9,6 +9,7 @@ import pytest
 from fault_server import FaultServer
 from max_weights import load_weights, save_file, save_sharded
 from max_weights.remote import Remote
+from refusals import refuses
 from test_remote_saving import folder, kept, open_uploads, server, tensors
 
 
@@ -85,10 +86,10 @@ def test_what_an_older_save_left_is_removed_by_few_requests(
 def test_of_a_folder_of_azure_that_fails_what_has_its_name_is_removed(server: FaultServer, folder: Path) -> None:
     remote = of(server, "az")
     server.set("denied method=PUT path=index.json")
-    with pytest.raises(OSError, match="403 AccessDenied"):
+    with refuses(OSError):
         save_sharded(tensors(), "az://bucket/model", max_shard_size="12MB", remote=remote, if_exists="fail")
     assert kept(folder) == {}
     server.set("denied method=PUT path=index.json", "denied method=POST")
-    with pytest.raises(OSError, match=r"could not be removed: .*model-00001.*403 AccessDenied"):
+    with refuses(OSError):
         save_sharded(tensors(), "az://bucket/model", max_shard_size="12MB", remote=remote, if_exists="fail")
     assert kept(folder) != {}

@@ -10,6 +10,7 @@ import pytest
 
 import max_weights
 from max_weights import DType, FormatError, UnsupportedError, load_weights
+from refusals import refuses
 
 REMOVED = {
     4: "Q4_2",
@@ -61,7 +62,7 @@ def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_i
     assert value.astype("uint8") is value
     for convert in (lambda: value.astype("float32"), lambda: weights.odd.allocate(dtype=DType.float32)):
         for _ in range(2):  # each time anew
-            with pytest.raises(UnsupportedError, match=rf"'odd'.*ggml type {type_id}") as caught:
+            with refuses(UnsupportedError, "tensor.unknown-type") as caught:
                 convert()
             assert (caught.value.rule, caught.value.tensor) == ("tensor.unknown-type", "odd")
             assert caught.value.path == str(tmp_path / "model.gguf")
@@ -75,6 +76,6 @@ def test_65_bytes_that_declare_2_to_the_60_elements_are_refused(tmp_path: Path, 
     header = b"GGUF" + number(3, 4) + number(0, 8) + number(1, 8) + text(b"tokens") + number(9, 4)
     path.write_bytes((header + number(element, 4) + number(1 << 60, 8)).ljust(65, b"\0"))
     assert path.stat().st_size == 65
-    with pytest.raises(FormatError, match=r"huge\.gguf.*'tokens'.*1152921504606846976") as caught:
+    with refuses(FormatError, "gguf.array-length") as caught:
         load_weights(path)
     assert caught.value.rule == "gguf.array-length"

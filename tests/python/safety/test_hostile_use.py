@@ -14,6 +14,7 @@ from torch import nn
 import max_weights
 from max_weights import load_into, load_weights, save, verify_loaded
 from max_weights.errors import ArgumentError, WeightNotFoundError
+from refusals import refuses
 
 FP8 = torch.float8_e4m3fn
 
@@ -38,7 +39,7 @@ def test_quantized_weights_are_decoded_before_they_are_packed(tmp_path: Path, fo
     assert torch.allclose(
         packed["up.weight"], decoded["up.weight"], rtol=0.05, atol=float(decoded["up.weight"].max()) / 200
     )
-    with pytest.raises(ArgumentError, match="quantize is empty"):
+    with refuses(ArgumentError, "argument.no-effect"):
         save(given, tmp_path / "packed.gguf", quantize={})
 
 
@@ -48,9 +49,9 @@ def test_blocks_of_two_sizes_are_refused_without_a_configuration(tmp_path: Path,
     folder.mkdir()
     tensors = fp8(rows, columns)
     save(tensors, folder / "model.safetensors")
-    with pytest.raises(ArgumentError, match=r"up\.weight"):
+    with refuses(ArgumentError, "argument.value"):
         load_weights(folder).load(dtype="float32")
-    with pytest.raises(ArgumentError, match=r"up\.weight"):
+    with refuses(ArgumentError, "argument.value"):
         save(tensors, tmp_path / "decoded.safetensors", dtype="float32")
     config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -100,7 +101,7 @@ def test_memory_that_two_tensors_share_is_refused_before_anything_is_written(
     new = {name: torch.full_like(one, 3).contiguous() for name, one in module.state_dict().items()}
     save(new, tmp_path / "new.safetensors")
     before = {name: one.clone() for name, one in module.state_dict().items()}
-    with pytest.raises(ArgumentError, match=r"have the same memory|share memory"):
+    with refuses(ArgumentError, "argument.mismatch"):
         load_into(module, tmp_path / "new.safetensors", undo=undo)
     assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
 
@@ -118,10 +119,10 @@ def test_a_part_of_a_tree_is_not_compared_as_the_whole(tmp_path: Path) -> None:
     save({"m.a": np.ones(3, np.float32), "m.b": np.zeros(3, np.float32)}, tmp_path / "m.safetensors")
     weights = load_weights(tmp_path / "m.safetensors")
     for side in ((weights.m.a, weights.m.b), (weights, weights.m)):
-        with pytest.raises(ArgumentError, match="is a part of one"):
+        with refuses(ArgumentError, "argument.part"):
             max_weights.diff(*side)
     for call in (lambda one: max_weights.diff(one, weights), max_weights.validate):
-        with pytest.raises(WeightNotFoundError, match=r"m\.typo"):
+        with refuses(WeightNotFoundError, "weight.not-found"):
             call(weights.m.typo)
 
 
@@ -141,7 +142,7 @@ def test_integers_that_no_float_has_differ_from_floats(whole: int, real: float) 
 def test_a_shape_that_torch_refuses_is_refused(tmp_path: Path) -> None:
     save({"w": torch.tensor(5.0)}, tmp_path / "scalar.safetensors")
     save({"w": torch.tensor([5.0])}, tmp_path / "one.safetensors")
-    with pytest.raises(ArgumentError, match=r"the file has the shape \[\], but the module has \[1\]"):
+    with refuses(ArgumentError, "argument.mismatch"):
         load_into(holder(w=torch.zeros(1)), tmp_path / "scalar.safetensors")
     module = holder(w=torch.tensor(0.0))
     assert load_into(module, tmp_path / "one.safetensors")
@@ -159,7 +160,7 @@ def test_a_negated_view_of_another_dtype_gets_the_values(tmp_path: Path, dtype: 
 @pytest.mark.parametrize("verb", [max_weights.fingerprint, max_weights.stats, lambda one: max_weights.diff(one, one)])
 @pytest.mark.parametrize("tensor", [np.ones(3, np.complex128), np.array(["text"]), np.array([None])])
 def test_a_tensor_that_no_checkpoint_can_have_is_named(verb: Callable[[object], object], tensor: object) -> None:
-    with pytest.raises(ArgumentError, match=r"tensor 'a\.b': the NumPy dtype"):
+    with refuses(ArgumentError, "argument.value"):
         verb({"a.b": tensor})
 
 
@@ -171,7 +172,7 @@ def test_a_delta_is_made_of_a_base_by_the_names_of_its_files(tmp_path: Path) -> 
     rename = [max_weights.conversion.ConversionRule("b", "a")]
     back = [max_weights.conversion.ConversionRule("a", "b")]
     delta = tmp_path / "delta.safetensors"
-    with pytest.raises(ArgumentError, match="base was renamed or converted"):
+    with refuses(ArgumentError, "argument.conflict"):
         max_weights.delta.create(max_weights.renamed(old, back), new, delta)
     assert not delta.exists()
     max_weights.delta.create(old, max_weights.renamed(new, rename), delta)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refuses
+
 BYTES_PER_FILE_BYTE = 16
 BYTES_BESIDE = 64 << 20
 
@@ -299,12 +301,12 @@ def test_keys_of_one_hash_do_not_keep_the_reader_busy(tmp_path: Path) -> None:
         b"\x8f(" + b"".join(keys) + b"\x90",
         b"(" + b"".join(keys) + b"\x91",
     ):
-        with pytest.raises(FormatError, match="the same hash") as caught:
+        with refuses(FormatError, "torch.key") as caught:
             load(archive(tmp_path / "a.pt", content))
         assert caught.value.rule == "torch.key"
     # The hash of a tuple of tuples that are one tuple is computed of all of them, each time.
     shared = b")" + b"".join(b"q" + bytes([level]) + b"h" + bytes([level]) + b"\x86" for level in range(30))
-    with pytest.raises(FormatError, match="parts"):
+    with refuses(FormatError, "torch.key"):
         load(archive(tmp_path / "a.pt", b"}" + shared + b"Ns"))
     assert (
         len(

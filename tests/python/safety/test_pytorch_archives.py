@@ -17,6 +17,7 @@ import max_weights
 from max_weights._core import torch_globals
 from max_weights.errors import FormatError, UnsupportedError, WeightsError
 from max_weights.torch import load
+from refusals import refuses
 from test_pytorch_hostile import ATTACKS, COMMAND, MARKER, archive, attack, stacked_call
 
 CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
@@ -78,7 +79,7 @@ def test_another_file_name_cve_2025_1889_and_10155(tmp_path: Path, name: str) ->
     path = archive(tmp_path / name, attack(ATTACKS["os.system"]))
     weights = max_weights.load_weights(path)
     assert {verdict for *_, verdict in torch_globals(weights)} >= {"runs-code"}
-    with pytest.raises(UnsupportedError, match=r"os\.system"):
+    with refuses(UnsupportedError, "torch.global"):
         load(path)
 
 
@@ -117,7 +118,7 @@ def test_two_entries_over_the_same_bytes(evil: Path) -> None:
     first = data.index(CENTRAL)
     place = data[first + 42 : first + 46]
     patched(evil, CENTRAL, 42, place, entry=2)
-    with pytest.raises(FormatError, match="before the end of"):
+    with refuses(FormatError, "torch-zip.overlap"):
         max_weights.load_weights(evil)
 
 
@@ -146,7 +147,7 @@ def test_a_placeholder_with_one_long_state_many_times_over(tmp_path: Path) -> No
         b"c__main__\nThing\n)R" + b"heb" * 20_000 + b"."
     )
     path = archive(tmp_path / "a.pt", pickled)
-    with pytest.raises(FormatError, match="names") as caught:
+    with refuses(FormatError, "pickle.leaves") as caught:
         max_weights.load_weights(path)
     assert caught.value.rule == "pickle.leaves"
 

@@ -18,6 +18,7 @@ from command_line import run
 from max_weights._core import PytorchWeights, torch_globals
 from max_weights.errors import FormatError
 from max_weights.torch import load
+from refusals import refuses
 from test_pytorch_hostile import TENSOR, archive, text
 
 
@@ -51,7 +52,7 @@ def test_a_pickle_with_a_wrong_checksum_is_an_error_that_names_it(saved: Path) -
     data = saved.read_bytes()
     changed_member(saved, "a/data.pkl", data.index(b"a note of") - data.index(b"\x80\x02}"))
     for opened in (max_weights.load_weights, load):
-        with pytest.raises(FormatError, match=r"entry 'a/data\.pkl'.*checksum") as caught:
+        with refuses(FormatError, "torch-zip.crc") as caught:
             opened(saved)
         assert caught.value.rule == "torch-zip.crc"
     assert any(
@@ -69,10 +70,10 @@ def test_a_compressed_storage_with_a_wrong_checksum_is_an_error_that_names_it(sa
     assert data.count(said) == 2
     path.write_bytes(data.replace(said, b"\x01\x02\x03\x04"))
     weights = max_weights.load_weights(path)
-    with pytest.raises(FormatError, match=r"entry 'data/0'") as caught:
+    with refuses(FormatError, "torch-zip.crc") as caught:
         weights.w.data()
     assert caught.value.rule == "torch-zip.crc"
-    with pytest.raises(FormatError, match="checksum"):
+    with refuses(FormatError, "torch-zip.crc"):
         load(path)
     # 0 stands for one that was not computed.
     path.write_bytes(data.replace(said, bytes(4)))
@@ -87,7 +88,7 @@ def test_checksums_of_stored_tensors_are_verified_on_request(saved: Path) -> Non
     changed_member(saved, "a/data/0", 7)
     weights = max_weights.load_weights(saved)
     assert isinstance(weights, PytorchWeights)
-    with pytest.raises(FormatError, match=r"entry 'data/0'.*checksum") as caught:
+    with refuses(FormatError, "torch-zip.crc") as caught:
         max_weights.fingerprint(weights, checksums=True)
     assert caught.value.path == str(saved)
 
@@ -146,7 +147,7 @@ def test_what_torch_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     path.write_bytes(made.getvalue().replace(struct.pack("<4q", 0, 1, 1, 0), struct.pack("<4q", 0, 9, 1, 0)))
     data = path.read_bytes()
     assert data != made.getvalue()
-    with pytest.raises(FormatError, match="torch cannot make") as caught:
+    with refuses(FormatError, "torch.refused") as caught:
         load(path)
     assert caught.value.rule == "torch.refused"
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -163,7 +164,7 @@ def test_what_the_callers_function_raises_comes_to_the_caller(saved: Path) -> No
     def place(_: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
         raise OfTheirsError(location)
 
-    with pytest.raises(OfTheirsError, match="cpu"):
+    with refuses(OfTheirsError):
         load(saved, map_location=place)
 
 

@@ -20,6 +20,7 @@ import max_weights
 from fault_server import FaultServer
 from max_weights import delta, load_weights, reshard, save_file, save_sharded
 from max_weights.errors import ArgumentError
+from refusals import refuses
 
 BASE = {"model.a.weight": np.arange(40_000, dtype=np.float32), "model.b.weight": np.ones((64, 8), np.float32)}
 NEW = {**BASE, "model.a.weight": np.where(np.arange(40_000) == 7, 3, BASE["model.a.weight"]).astype(np.float32)}
@@ -161,7 +162,7 @@ def test_a_delta_does_not_replace_the_file_that_tensors_in_memory_are_views_of(f
     views = max_weights.numpy.load_file("base.safetensors")
     before = contents(files)
     for versions in ((views, NEW), (NEW, views)):
-        with pytest.raises(ValueError, match="this is the input"):
+        with refuses(ValueError):
             delta.create(*versions, "base.safetensors")
     assert contents(files) == before
     delta.create(max_weights.numpy.load_file("base.safetensors", copy=True), NEW, "base.safetensors")
@@ -174,7 +175,7 @@ def test_the_shell_replaces_an_input_where_that_is_said() -> None:
     shell("split", "base", "base", "--max-shard-size", "1kB", "--if-exists", "replace")
     weights = load_weights("base")
     assert all(np.array_equal(weights[name].numpy(), tensor) for name, tensor in BASE.items())
-    with pytest.raises(ValueError, match="it is one of several files of the checkpoint"):
+    with refuses(ValueError, "argument.value"):
         shell("merge", "new", "new/model-00001-of-00002.safetensors", "--if-exists", "replace")
 
 

@@ -20,6 +20,7 @@ import torch
 import max_weights
 from max_weights import DeviceRef, DType, SafetensorsWriter, load_weights, nn, save_file, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError
+from refusals import refuses
 
 TORCH_DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
@@ -113,7 +114,7 @@ def test_weights_of_max_give_tensors_of_max(tmp_path: Path) -> None:
     assert same(found["b"], torch.ones(3, dtype=torch.bfloat16))
     encoding = Enum("QuantizationEncoding", {"Q8_0": "Q8_0"}).Q8_0
     packed = {"a": MaxWeightData(torch.zeros(2, 34, dtype=torch.uint8), encoding)}
-    with pytest.raises(ArgumentError, match="'a' is packed"):
+    with refuses(ArgumentError, "argument.tensor"):
         save_file(packed, tmp_path / "max.safetensors")
     save_gguf(packed, tmp_path / "max.gguf")
     assert load_weights(tmp_path / "max.gguf")["a"].data().quantization_encoding.value == "Q8_0"
@@ -166,7 +167,7 @@ def test_tied_tensors_are_copied_noted_or_refused(tmp_path: Path) -> None:
     with safetensors.safe_open(path, "pt") as file:
         assert set(file.keys()) == {"embed", "part", "other"}
         assert file.metadata() == {"format": "pt", "lm_head": "embed"}
-    with pytest.raises(ArgumentError, match=r"'embed', 'lm_head' are one tensor; save with tied='copy' or 'alias'"):
+    with refuses(ArgumentError, "argument.tensor"):
         save_file(tensors, path, tied="refuse")
     model = torch.nn.Linear(4, 4, bias=False)
     model.again = model.weight
@@ -199,9 +200,9 @@ def test_what_is_no_tensor_or_has_no_elements_is_refused_by_name(tmp_path: Path)
     refused(ArgumentError, "'a' is not contiguous", {"a": array.T}, strided="refuse")
     refused(ArgumentError, "tied='maybe'", {"a": array}, tied="maybe")
     refused(ValueError, "power of two", {"a": array}, alignment=3)
-    with pytest.raises(IsADirectoryError, match="replace a directory"):
+    with refuses(IsADirectoryError):
         save_file({"a": array}, tmp_path)
-    with pytest.raises(FileNotFoundError, match="missing"):
+    with refuses(FileNotFoundError):
         save_file({"a": array}, tmp_path / "missing" / "x")
 
 
@@ -240,7 +241,7 @@ def test_shards_are_read_by_everybody(tmp_path: Path) -> None:
     for size in ("5 GB", "1.5GiB", "10kb", 100, "7"):
         save_sharded({"a": np.zeros(1)}, tmp_path / "sizes", max_shard_size=size)
     for wrong in ("", "GB", "5X", "five", "-"):
-        with pytest.raises(ArgumentError, match="max_shard_size="):
+        with refuses(ArgumentError, "argument.number"):
             save_sharded({"a": np.zeros(1)}, tmp_path / "sizes", max_shard_size=wrong)
 
 
@@ -261,7 +262,7 @@ def test_a_writer_takes_parts_from_several_threads(tmp_path: Path) -> None:
             thread.join()
         assert not path.exists()
     np.testing.assert_array_equal(safetensors.numpy.load_file(path)["big"], big)
-    with pytest.raises(ValueError, match="closed"):
+    with refuses(ValueError):
         writer.write("small", np.zeros(2, np.float16))
 
 
@@ -275,11 +276,11 @@ def test_a_writer_that_is_given_up_or_not_finished_leaves_what_was_there(tmp_pat
             writer.write("a", np.zeros(2, np.float32))
             raise RuntimeError("mine")
 
-    with pytest.raises(RuntimeError, match="mine"):
+    with refuses(RuntimeError):
         breaks()
-    with pytest.raises(ValueError, match=r"'b' \(0 of 8 bytes\)"), SafetensorsWriter(path, declared) as writer:
+    with refuses(ValueError), SafetensorsWriter(path, declared) as writer:
         writer.write("a", np.zeros(2, np.float32))
-    with pytest.raises(ValueError, match="given as float64"), SafetensorsWriter(path, declared) as writer:
+    with refuses(ValueError), SafetensorsWriter(path, declared) as writer:
         writer.write("a", np.zeros(2))
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["model.safetensors"]
@@ -313,7 +314,7 @@ def test_a_writer_that_reads_back_finds_a_changed_byte(tmp_path: Path) -> None:
     spoiled = bytearray(unfinished.read_bytes())
     spoiled[-1] ^= 1
     unfinished.write_bytes(spoiled)
-    with pytest.raises(FormatError, match=r"'w'.*when read back"):
+    with refuses(FormatError, "tensor.digest"):
         writer.finish()
     assert path.read_bytes() == b"what was there"
     assert list(tmp_path.iterdir()) == [path]
@@ -372,9 +373,7 @@ def test_a_path_of_gguf_is_no_place_for_safetensors(tmp_path: Path, name: str) -
         lambda: save_file(load_weights(tmp_path / "x"), tmp_path / name),
         lambda: SafetensorsWriter(tmp_path / name, {"a": ("float32", (1,))}),
     ):
-        with pytest.raises(
-            ArgumentError, match=f"{name}': a file with this name is a GGUF file, .*; call save_gguf, or"
-        ):
+        with refuses(ArgumentError, "argument.value"):
             save()
     save_sharded({"a": np.zeros(1)}, tmp_path / name)  # a folder may be called so
     assert list(load_weights(tmp_path / name / "model.safetensors").load()) == ["a"]

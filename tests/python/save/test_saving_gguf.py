@@ -12,6 +12,7 @@ from gguf.quants import quantize
 
 from max_weights import DType, WeightData, load_weights, save_gguf
 from max_weights.errors import ArgumentError, UnsupportedError
+from refusals import refuses
 
 RANDOM = np.random.default_rng(20)
 METADATA: dict[str, Any] = {
@@ -180,35 +181,35 @@ def test_a_module_of_torch_is_written_by_its_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "metadata", "options", "said"),
+    ("given", "metadata", "options"),
     [
-        ({"x" * 64: np.ones(1, np.float32)}, {}, {}, "its name has 64 bytes, but ggml has room for 63"),
-        ({"": np.ones(1, np.float32)}, {}, {}, "tensor '': a name must not be empty or contain NUL"),
-        ({"a\0b": np.ones(1, np.float32)}, {}, {}, "a name must not be empty or contain NUL"),
-        ({"rows": np.ones((34, 32), np.uint8)}, {}, {"quantize": {"rows": "q8_0"}}, "rows of 32 bytes are not whole"),
-        ({"deep": np.ones((1, 1, 1, 1, 2), np.float32)}, {}, {}, "tensor 'deep': it has 5 dimensions"),
-        ({"bytes": np.ones(3, np.uint8)}, {}, {}, "tensor 'bytes': a GGUF file cannot hold uint8"),
-        ({"short": np.ones((2, 30), np.float32)}, {}, {"quantize": {"short": "q8_0"}}, "tensor 'short'"),
-        ({}, {"none": None}, {}, "metadata 'none'"),
-        ({}, {"mixed": ["a", 1]}, {}, "metadata 'mixed'"),
-        ({}, {"general.alignment": 12}, {}, "general.alignment"),
-        ({}, {}, {"quantize": "q9_9"}, "'q9_9' is not a quantization encoding"),
-        ({"a": np.ones(1, np.float32)}, {}, {"max_shard_size": 0}, "max_shard_size=0"),
+        ({"x" * 64: np.ones(1, np.float32)}, {}, {}),
+        ({"": np.ones(1, np.float32)}, {}, {}),
+        ({"a\0b": np.ones(1, np.float32)}, {}, {}),
+        ({"rows": np.ones((34, 32), np.uint8)}, {}, {"quantize": {"rows": "q8_0"}}),
+        ({"deep": np.ones((1, 1, 1, 1, 2), np.float32)}, {}, {}),
+        ({"bytes": np.ones(3, np.uint8)}, {}, {}),
+        ({"short": np.ones((2, 30), np.float32)}, {}, {"quantize": {"short": "q8_0"}}),
+        ({}, {"none": None}, {}),
+        ({}, {"mixed": ["a", 1]}, {}),
+        ({}, {"general.alignment": 12}, {}),
+        ({}, {}, {"quantize": "q9_9"}),
+        ({"a": np.ones(1, np.float32)}, {}, {"max_shard_size": 0}),
     ],
 )
 def test_what_a_file_cannot_have_is_refused_by_name_and_nothing_is_written(
-    tmp_path: Path, given: Any, metadata: Any, options: Any, said: str
+    tmp_path: Path, given: Any, metadata: Any, options: Any
 ) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"old")
-    with pytest.raises(ValueError, match="(?s)" + said.replace("(", r"\(").replace(".", r"\.")):
+    with refuses(ValueError):
         save_gguf(given, path, metadata, **options)
     assert [file.name for file in tmp_path.iterdir()] == ["model.gguf"]
     assert path.read_bytes() == b"old"
 
 
 def test_an_encoding_that_is_only_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="Q4_K"):
+    with refuses(UnsupportedError, "quantization.encode"):
         save_gguf({"a.weight": np.ones((2, 256), np.float32)}, tmp_path / "a.gguf", quantize="q4_k")
     assert not list(tmp_path.iterdir())
 
@@ -220,5 +221,5 @@ def test_weight_data_that_are_plain_are_tensors_like_others(tmp_path: Path) -> N
 
 
 def test_a_path_of_safetensors_is_no_place_for_gguf(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"model.safetensors': a file with this name is .* call save_file"):
+    with refuses(ArgumentError, "argument.path"):
         save_gguf({"a": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")

@@ -20,6 +20,7 @@ from max_weights import DType, SafetensorsWriter, WeightData, load_weights, save
 from max_weights._quantization import QuantizationEncoding
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.safetensors.numpy import load_file
+from refusals import refuses
 
 FLOATS = np.random.default_rng(20).standard_normal((6, 64)).astype(np.float32)
 
@@ -29,7 +30,7 @@ FLOATS = np.random.default_rng(20).standard_normal((6, 64)).astype(np.float32)
 def test_a_size_that_is_none_is_refused_in_the_same_words(
     tmp_path: Path, save: Callable[..., object], size: Any
 ) -> None:
-    with pytest.raises(ArgumentError, match=r"max_shard_size=.*give a number of bytes, or a string such as"):
+    with refuses(ArgumentError, "argument.number"):
         save({"a": np.zeros(4, np.float32)}, tmp_path / "out", max_shard_size=size)
     assert not list(tmp_path.iterdir())
 
@@ -59,7 +60,7 @@ def test_a_name_that_is_not_loaded_again_is_refused_by_all_that_save(tmp_path: P
         lambda: SafetensorsWriter(tmp_path / "y", {name: ("float32", (1,))}),
         lambda: load_weights(tmp_path / "x").save(tmp_path / "y", rename={"a": name}),
     ):
-        with pytest.raises(ArgumentError, match="not a name that can be loaded again"):
+        with refuses(ArgumentError, "argument.tensor"):
             save()
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
@@ -80,9 +81,7 @@ def test_packed_weights_are_refused_where_their_encoding_would_be_lost(tmp_path:
     weights = load_weights(packed)
     for tensors in (weights, {"w.weight": weights["w.weight"]}, {"w.weight": weights["w.weight"].data()}):
         for save in (save_file, save_sharded):
-            with pytest.raises(
-                ArgumentError, match=r"'w\.weight' .*packed in blocks, .*: weights\.save\(path, dtype='bfloat16'\)"
-            ):
+            with refuses(ArgumentError):
                 save(tensors, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     bytes_of_blocks = weights["w.weight"].data().to_buffer()
@@ -103,7 +102,7 @@ def test_elements_of_a_type_that_no_other_file_has_are_no_bytes(tmp_path: Path) 
         lambda: save_file({"a": weights["a"]}, tmp_path / "out"),
         lambda: save_gguf({"a": weights["a"]}, tmp_path / "out"),
     ):
-        with pytest.raises(UnsupportedError, match="complex128"):
+        with refuses(UnsupportedError, "tensor.unknown-type"):
             save()
     assert not (tmp_path / "out").exists()
 
@@ -140,13 +139,13 @@ def test_an_encoding_may_be_the_member_that_it_is(tmp_path: Path) -> None:
     assert kinds(tmp_path / "a.gguf") == {"a.weight": "Q8_0"}
     save_gguf({"a.weight": FLOATS}, tmp_path / "a.gguf", quantize={"a": QuantizationEncoding.Q5_1})
     assert kinds(tmp_path / "a.gguf") == {"a.weight": "Q5_1"}
-    with pytest.raises(ValueError, match="8 is not a quantization encoding"):
+    with refuses(ValueError):
         save_gguf({"a.weight": FLOATS}, tmp_path / "a.gguf", quantize=8)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [1e39, -1e300, [0.5, 1e39]])
 def test_a_number_that_32_bits_do_not_hold_is_not_written_as_infinity(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"metadata 'big': .* is too large .* give np\.float64"):
+    with refuses(ArgumentError, "argument.metadata"):
         save_gguf({}, tmp_path / "a.gguf", {"big": value})
     save_gguf({}, tmp_path / "a.gguf", {"big": np.float64(1e300), "infinite": math.inf})
     fields = gguf.GGUFReader(tmp_path / "a.gguf").fields
@@ -154,30 +153,27 @@ def test_a_number_that_32_bits_do_not_hold_is_not_written_as_infinity(tmp_path: 
 
 
 def test_a_value_of_megabytes_does_not_fill_the_error(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="metadata 'tokens'") as error:
+    with refuses(ArgumentError, "argument.metadata") as error:
         save_gguf({}, tmp_path / "a.gguf", {"tokens": ["token"] * 100_000 + [1]})
     assert len(str(error.value)) < 500
-    with pytest.raises(TypeError, match="the keys of metadata must be strings, not 3"):
+    with refuses(TypeError):
         save_gguf({}, tmp_path / "a.gguf", {3: "x"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    "make",
     [
-        (
-            lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
-            "it is quantized; save what dequantize",
-        ),
-        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "it is nested; save its parts"),
-        (lambda: torch.zeros(2, 2).to_sparse_csr(), "it is torch.sparse_csr; save what to_dense"),
-        (lambda: torch.nn.parameter.UninitializedParameter(), "tensor 'a': "),
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.zeros(2, 2).to_sparse_csr(),
+        lambda: torch.nn.parameter.UninitializedParameter(),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_tensor_that_does_not_lie_in_memory_is_refused_with_what_to_do(
-    tmp_path: Path, make: Callable[[], torch.Tensor], said: str
+    tmp_path: Path, make: Callable[[], torch.Tensor]
 ) -> None:
-    with pytest.raises(ArgumentError, match=said.replace(".", r"\.")):
+    with refuses(ArgumentError, "argument.tensor"):
         save_file({"a": make()}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -187,7 +183,7 @@ def test_a_tensor_that_is_spread_over_processes_is_refused_with_what_to_do(tmp_p
     try:
         mesh = init_device_mesh("cpu", (1,))
         tensor = distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])
-        with pytest.raises(ArgumentError, match=r"'a': it is spread .* save what full_tensor\(\) returns"):
+        with refuses(ArgumentError, "argument.tensor"):
             save_file({"a": tensor}, tmp_path / "out")
         save_file({"a": tensor.full_tensor()}, tmp_path / "out")
     finally:

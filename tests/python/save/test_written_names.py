@@ -25,6 +25,7 @@ from max_weights import (
     save_sharded,
 )
 from max_weights.sharding import Table
+from refusals import refuses
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 TENSORS = {"a": np.ones((4, 32), np.float32)}
@@ -59,7 +60,7 @@ WRITERS: dict[str, Callable[[Path, Path], object]] = {
 @pytest.mark.parametrize("writer", WRITERS)
 def test_no_file_with_the_name_of_pytorchs_is_written_in_another_format(one: Path, writer: str, suffix: str) -> None:
     before = set(one.parent.rglob("*"))
-    with pytest.raises(ValueError, match=rf"(?i)a PyTorch file, but this writes|give it without \.{suffix}"):
+    with refuses(ValueError):
         WRITERS[writer](one, one.with_suffix(f".{suffix}"))
     done = shell("convert", one, one.with_suffix(f".{suffix}"))
     assert (done.returncode, b"PyTorch files can be read, but not written" in done.stderr) == (2, True)
@@ -82,22 +83,22 @@ def test_an_alignment_that_there_is_not_is_refused_with_those_that_there_are(one
         lambda **options: weights.save(one.with_name("x.safetensors"), **options),
         lambda **options: SafetensorsWriter(one.with_name("x.safetensors"), {"a": ("float32", (4,))}, **options),
     ):
-        with pytest.raises(ValueError, match=re.escape(f"alignment={value!r}: it must be a power of two from 8")):
+        with refuses(ValueError):
             call(alignment=value)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**70, 1.5])
 def test_a_number_of_threads_or_jobs_that_there_is_not_is_refused_by_its_name(one: Path, value: object) -> None:
     weights = load_weights(one)
-    for option, call in (
-        ("threads", lambda: max_weights.set_threads(value)),  # type: ignore[arg-type]
-        ("threads", lambda: weights.load(threads=value)),  # type: ignore[arg-type]
-        ("threads", lambda: max_weights.plan(weights, threads=value)),  # type: ignore[arg-type]
-        ("threads", lambda: list(weights.stream(threads=value))),  # type: ignore[arg-type]
-        ("threads", lambda: max_weights.fingerprint(weights, threads=value)),  # type: ignore[arg-type]
-        ("threads", lambda: max_weights.validate(one, threads=value)),  # type: ignore[arg-type]
+    for call in (
+        lambda: max_weights.set_threads(value),  # type: ignore[arg-type]
+        lambda: weights.load(threads=value),  # type: ignore[arg-type]
+        lambda: max_weights.plan(weights, threads=value),  # type: ignore[arg-type]
+        lambda: list(weights.stream(threads=value)),  # type: ignore[arg-type]
+        lambda: max_weights.fingerprint(weights, threads=value),  # type: ignore[arg-type]
+        lambda: max_weights.validate(one, threads=value),  # type: ignore[arg-type]
     ):
-        with pytest.raises(ValueError, match=re.escape(f"{option}={value!r}: it must be a whole number of 1 at least")):
+        with refuses(ValueError, "argument.value"):
             call()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Recorder:
     """Adds up what the tests of a run took, also those that ran in other workers, and writes it at the end."""
 
     def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One step of one test: its set-up, the call, its tear-down."""

@@ -9,15 +9,15 @@ on, by their number. `SNAPSHOTS=overwrite pytest …` writes the texts of the te
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,12 +36,15 @@ PLACES = {
     tempfile.gettempdir(): "<tmp>",
 }
 """Folders of this machine, and what stands for them."""
-# What differs from run to run: folders of tests, ports, addresses of objects, lines of tests, the release.
+# What differs from run to run: folders of tests, ports, addresses of objects, lines of tests, durations, and
+# digests of random data.
 _VOLATILE = [
     (re.compile(r"<tmp>/(\w+\d+|tmp\w{8})(?![\w.])"), "<tmp>"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), r"\1:<port>"),
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "0x…"),
     (re.compile(r"\b(test_\w+\.py):\d+"), r"\1:<line>"),
+    (re.compile(r"\b\d+\.\d+ s\b"), "… s"),
+    (re.compile(r"\bsha256:[0-9a-f]{64}\b"), "sha256:…"),
 ]
 
 _times: Counter[str] = Counter()
@@ -51,23 +54,32 @@ _collected: defaultdict[Path, set[str]] = defaultdict(set)
 _passed: defaultdict[Path, set[str]] = defaultdict(set)
 
 
-@contextlib.contextmanager
-def refuses(
-    kind: type[BaseException] | tuple[type[BaseException], ...], rule: str | None = None
-) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+class refuses:
     """Check that the block raises such an error, with this code and the text of the snapshot.
 
     Without a code here, that of an error of this package is in the snapshot, in front of its text.
     """
-    with pytest.raises(kind) as caught:
-        yield caught
-    text = str(caught.value)
-    found = caught.value.rule if isinstance(caught.value, WeightsError) else None
-    if rule is not None:
-        assert found == rule, f"{found!r} is the code, not {rule!r}: {text}"
-    elif found is not None:
-        text = f"{found}: {text}"
-    _compare(stable(text))
+
+    # No generator with contextlib: its frame would be in the traceback, and keep the error and its memory in a circle.
+    def __init__(self, kind: type[BaseException] | tuple[type[BaseException], ...], rule: str | None = None) -> None:
+        self._raises, self._rule = pytest.raises(kind), rule
+
+    def __enter__(self) -> pytest.ExceptionInfo[BaseException]:
+        self._caught = self._raises.__enter__()
+        return self._caught
+
+    def __exit__(self, *raised: Any) -> bool:
+        if not self._raises.__exit__(*raised):
+            return False
+        error = self._caught.value
+        del self._caught
+        text, found = str(error), error.rule if isinstance(error, WeightsError) else None
+        if self._rule is not None:
+            assert found == self._rule, f"{found!r} is the code, not {self._rule!r}: {text}"
+        elif found is not None:
+            text = f"{found}: {text}"
+        _compare(stable(text))
+        return True
 
 
 def stable(text: str) -> str:
@@ -100,7 +112,7 @@ def _compare(text: str) -> None:
 
 def _texts(file: Path) -> dict[str, str]:
     if file not in _known:
-        _known[file] = json.loads(file.read_text()) if file.exists() else {}
+        _known[file] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return _known[file]
 
 
@@ -120,7 +132,7 @@ def finish(test_file: Path, *, is_whole: bool) -> None:
     """At the end of a file of tests: write its texts, or check that each one was used."""
     file = text_file(test_file)
     known, new = _texts(file), _new[file]
-    tests = {key: key.rpartition(" #")[0] or key for key in known}
+    tests = {key: re.sub(r" #\d+$", "", key) for key in known}
     unused = {
         key
         for key, test in tests.items()
@@ -134,6 +146,7 @@ def finish(test_file: Path, *, is_whole: bool) -> None:
         return
     if kept:
         file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False)
+        file.write_text(f"{text}\n", encoding="utf-8")
     else:
         file.unlink(missing_ok=True)

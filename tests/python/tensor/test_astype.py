@@ -23,6 +23,7 @@ from hypothesis.extra import numpy as hnp
 import max_weights
 from max_weights import DType, UnsupportedError, WeightData
 from max_weights.driver import Buffer, virtual_devices
+from refusals import refuses
 
 Make = Callable[..., Path]
 PACKED = {DType.float4_e2m1fn: 4, DType.float6_e2m3fn: 6, DType.float6_e3m2fn: 6}
@@ -150,7 +151,7 @@ def test_complex_numbers_convert_only_to_themselves() -> None:
     buffer = Buffer.from_numpy(np.array([1 + 2j], np.complex64))
     assert buffer.astype("complex64") is buffer
     for source, target in ((buffer, DType.float32), (Buffer.zeros((1,), "f32"), DType.complex64)):
-        with pytest.raises(UnsupportedError, match="real part") as caught:
+        with refuses(UnsupportedError, "cast.pair") as caught:
             source.astype(target)
         assert caught.value.rule == "cast.pair"
 
@@ -193,7 +194,7 @@ def test_inside_virtual_devices_the_dtype_changes_and_there_is_no_data(make_file
         assert (virtual.dtype, virtual.shape, virtual.name) == (DType.bfloat16, [2, 3], "w")
         assert value.astype(DType.float32) is value
         for read in (np.asarray, torch.from_dlpack, lambda data: data.to_buffer()):
-            with pytest.raises(UnsupportedError, match="virtual_devices"):
+            with refuses(UnsupportedError, "unsupported.device"):
                 read(virtual)
         thread = threading.Thread(target=lambda: seen.append(np.asarray(value.astype(DType.int8))[0, 0]))
         thread.start()
@@ -270,15 +271,15 @@ def test_out_that_does_not_fit_is_refused() -> None:
     source = Buffer.from_numpy(np.zeros((2, 4), np.float32))
     read_only = np.zeros((2, 4), np.float16)
     read_only.flags.writeable = False
-    for out, message in (
-        (np.zeros((2, 3), np.float16), "shape"),
-        (np.zeros((2, 4), np.float32), "float32, but float16"),
-        (np.zeros((2, 8), np.float16)[:, ::2], "contiguous"),
-        (read_only, "read-only"),
-        (source.view(DType.float16, (4, 4))[:2], "overlaps"),
-        (np.zeros((2, 4), ">f2"), "other order"),
+    for out in (
+        np.zeros((2, 3), np.float16),
+        np.zeros((2, 4), np.float32),
+        np.zeros((2, 8), np.float16)[:, ::2],
+        read_only,
+        source.view(DType.float16, (4, 4))[:2],
+        np.zeros((2, 4), ">f2"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refuses(ValueError):
             source.astype(DType.float16, out=out)
 
 
@@ -288,7 +289,7 @@ def test_a_truncated_file_gives_an_error_while_converting(make_file: Make) -> No
     value.astype(DType.float16)
     os.truncate(path, 1 << 20)
     for read in (lambda: value.astype(DType.float16), lambda: value.data[::2, ::2].astype(DType.float16)):
-        with pytest.raises(max_weights.FileChangedError, match="truncated"):
+        with refuses(max_weights.FileChangedError, "file.truncated"):
             read()
 
 

@@ -19,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 from max_weights import DType
 from max_weights.driver import CPU, Buffer, Device, DLPackArray, Tensor
 from max_weights.errors import DeviceError, UnsupportedError
+from refusals import refuses
 
 NUMPY_DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8"]
 SMALL_FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
@@ -48,7 +49,7 @@ def test_small_floats_reach_numpy_through_ml_dtypes_but_not_the_buffer_protocol(
     assert buffer.dtype == DType[name]
     assert buffer.to_numpy().dtype == array.dtype
     assert buffer.to_numpy().tobytes() == array.tobytes()
-    with pytest.raises(BufferError, match=r"view\(DType.uint8\)"):
+    with refuses(BufferError):
         memoryview(buffer)
     assert bytes(memoryview(buffer.view(DType.uint8))) == array.tobytes()
 
@@ -82,9 +83,9 @@ def test_arrays_of_every_layout_come_in(order: str) -> None:
 
 def test_what_no_dtype_stands_for_is_refused() -> None:
     for value in (np.array(["text"]), np.array([object()]), np.zeros(2, "datetime64[s]"), np.zeros(2, "f4,i4")):
-        with pytest.raises(ValueError, match=r"dtype|DType"):
+        with refuses(ValueError):
             Buffer.from_numpy(value)
-    with pytest.raises(TypeError, match="from_dlpack"):
+    with refuses(TypeError):
         Buffer.from_numpy([1, 2])
 
 
@@ -122,7 +123,7 @@ def test_basic_indexing_equals_numpys(shape: tuple[int, ...], key: list[Any], tr
 def test_advanced_indexing_is_refused_by_name() -> None:
     buffer = Buffer.zeros((3,), DType.float32)
     for key in ([0, 1], np.array([True, False, True]), True, 1.0, "a"):
-        with pytest.raises(TypeError, match="basic indices"):
+        with refuses(TypeError):
             buffer[key]
     with pytest.raises(IndexError):
         buffer[10**30]
@@ -137,9 +138,9 @@ def test_assignment_iteration_and_item() -> None:
     assert buffer[1, 1].item() == 4
     assert len(buffer) == 2
     assert bool(buffer[1, 1])
-    with pytest.raises(ValueError, match="one element"):
+    with refuses(ValueError):
         buffer.item()
-    with pytest.raises(ValueError, match="ambiguous"):
+    with refuses(ValueError):
         bool(buffer)
 
 
@@ -152,7 +153,7 @@ def test_properties_and_repr() -> None:
     assert isinstance(buffer, DLPackArray)
     assert Tensor is Buffer
     assert buffer.to(CPU()) is buffer
-    with pytest.raises(DeviceError, match="gpu:0"):
+    with refuses(DeviceError, "device.failed"):
         buffer.to(Device("gpu"))
 
 
@@ -168,9 +169,9 @@ def test_views_of_other_dtypes() -> None:
         (DType.float32, (-6,)),
         (DType.float32, (2**62, 4)),
     ):
-        with pytest.raises(ValueError, match=r"view|negative|overflow"):
+        with refuses(ValueError):
             buffer.view(dtype, shape)
-    with pytest.raises(ValueError, match="contiguous"):
+    with refuses(ValueError):
         buffer[:, 1].view(DType.uint8)
 
 
@@ -188,14 +189,14 @@ def test_packed_four_bit_elements_reach_torch_in_pairs_and_numpy_as_bytes() -> N
     column = torch.arange(3, dtype=torch.uint8).reshape(3, 1).view(torch.float4_e2m1fn_x2)
     assert Buffer.from_dlpack(column).shape == (3, 2)
     assert bytes(Buffer.from_dlpack(column).view(DType.uint8)) == b"\0\1\2"
-    with pytest.raises(UnsupportedError, match="uint8"):
+    with refuses(UnsupportedError, "unsupported.dtype"):
         packed.to_numpy()
-    with pytest.raises(ValueError, match="packed"):
+    with refuses(ValueError):
         packed[0]
-    with pytest.raises(ValueError, match="bits"):
+    with refuses(ValueError):
         _ = packed.element_size
     six_bits = Buffer.from_numpy(np.zeros(3, np.uint8)).view(DType.float6_e2m3fn, (4,))
-    with pytest.raises(BufferError, match="packed"):
+    with refuses(BufferError):
         six_bits.__dlpack__()
 
 
@@ -228,14 +229,14 @@ def test_a_capsule_that_nobody_takes_frees_its_tensor() -> None:
 
 def test_dlpack_refuses_what_it_cannot_say() -> None:
     read_only = Buffer.from_numpy(np.frombuffer(b"abcd", np.uint8))
-    with pytest.raises(BufferError, match="read-only"):
+    with refuses(BufferError):
         read_only.__dlpack__()
     assert read_only.__dlpack__(max_version=(1, 0)) is not None
     assert read_only.__dlpack__(copy=True) is not None
     buffer = Buffer.zeros((2,), DType.float32)
-    with pytest.raises(BufferError, match="stream"):
+    with refuses(BufferError):
         buffer.__dlpack__(stream=1)
-    with pytest.raises(BufferError, match="CPU"):
+    with refuses(BufferError):
         buffer.__dlpack__(dl_device=(2, 0))
     copied = torch.utils.dlpack.from_dlpack(buffer.__dlpack__(copy=True, max_version=(1, 0)))
     copied[0] = 1
@@ -305,16 +306,16 @@ def test_hostile_producers_get_an_error() -> None:
             return self.capsule
 
     hostile = Hostile()
-    with pytest.raises(BufferError, match="capsule"):
+    with refuses(BufferError):
         Buffer.from_dlpack(hostile)
     hostile.device = (2, 0)
-    with pytest.raises(BufferError, match="host memory"):
+    with refuses(BufferError):
         Buffer.from_dlpack(hostile)
     hostile.device = (1, 0)
     used = torch.arange(3).__dlpack__()
     torch.utils.dlpack.from_dlpack(used)
     hostile.capsule = used
-    with pytest.raises(BufferError, match="name"):
+    with refuses(BufferError):
         Buffer.from_dlpack(hostile)
     with pytest.raises(AttributeError):
         Buffer.from_dlpack(object())  # type: ignore[arg-type]
@@ -327,7 +328,7 @@ def test_the_buffer_protocol_serves_simple_consumers() -> None:
     assert buffer[0].item() == 9
     view = memoryview(Buffer.from_numpy(np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::2]))
     assert (view.shape, view.strides, view.format) == ((2, 2), (12, 8), "i")
-    with pytest.raises((BufferError, TypeError), match="contiguous"):
+    with refuses((BufferError, TypeError)):
         (ctypes.c_int32 * 4).from_buffer(Buffer.from_numpy(np.arange(8, dtype=np.int32)[::2]))
     with pytest.raises((BufferError, TypeError)):
         (ctypes.c_uint8 * 4).from_buffer(Buffer.from_numpy(np.frombuffer(b"abcd", np.uint8)))
@@ -342,7 +343,7 @@ def test_copies_are_independent_and_sizes_are_checked() -> None:
     shared[0, 0] = 1
     assert buffer[0, 0].item() == 1
     for shape in ((-1,), (2**40, 2**40)):
-        with pytest.raises(ValueError, match=r"negative|overflow"):
+        with refuses(ValueError):
             Buffer.zeros(shape, DType.float32)
     with pytest.raises(MemoryError):
         Buffer.zeros((2**45,), DType.float64)
@@ -354,7 +355,7 @@ def test_a_device_pickles_and_compares() -> None:
     assert pickle.loads(pickle.dumps(Device("gpu", 1))) == Device("gpu", 1)
     assert repr(Device("gpu", 1)) == "gpu:1"
     for label, number in (("tpu", 0), ("cpu", -1)):
-        with pytest.raises(ValueError, match="device"):
+        with refuses(ValueError):
             Device(label, number)
     with pytest.raises(AttributeError):
         CPU().id = 3  # type: ignore[misc]

@@ -9,6 +9,7 @@ import pytest
 
 from max_weights import Buffer, DeviceError, DType, FileChangedError, load_weights
 from max_weights.driver import CPU
+from refusals import refuses
 
 
 def test_the_constructor_takes_dtype_shape_and_device_and_gives_zeros() -> None:
@@ -42,7 +43,7 @@ def test_inplace_copy_from_fills_this_tensor() -> None:
     target.inplace_copy_from(source.reshape(2, 3)[::-1])
     np.testing.assert_array_equal(target.to_numpy(), source.reshape(2, 3)[::-1])
     for bad in (np.zeros((2, 3)), np.zeros(5, np.float32)):
-        with pytest.raises(ValueError, match=r"float64|bytes"):
+        with refuses(ValueError):
             target.inplace_copy_from(Buffer.from_numpy(bad))
 
 
@@ -52,7 +53,7 @@ def test_a_tensor_that_is_copied_from_itself_stays_as_it_is() -> None:
     for same in (buffer, Buffer.from_numpy(array), array, buffer[:]):
         buffer.inplace_copy_from(same)
     np.testing.assert_array_equal(array, np.arange(6).reshape(2, 3))
-    with pytest.raises(ValueError, match="overlaps"):
+    with refuses(ValueError):
         buffer.inplace_copy_from(buffer.view(DType.float32, (3, 2)))
 
 
@@ -93,7 +94,7 @@ def test_mmap_maps_a_file_of_bare_elements(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Buffer.mmap(str(path), "float32", 2, offset=8).to_numpy(), [2, 3])
     Buffer.mmap(path, DType.float32, (3, 4), mode="r+")[0, 0] = 9
     assert np.fromfile(path, np.float32)[0] == 9
-    with pytest.raises(ValueError, match="480 bytes"):
+    with refuses(ValueError):
         Buffer.mmap(path, DType.float32, (30, 4))
     with pytest.raises(FileNotFoundError):
         Buffer.mmap(tmp_path / "none", DType.float32, 1)
@@ -137,11 +138,11 @@ def test_a_number_of_a_buffer_is_its_value(dtype: str, value: float) -> None:
         assert operator.index(buffer) == value
         assert list(range(60))[Buffer.scalar(3, dtype)] == 3  # type: ignore[call-overload]
     else:
-        with pytest.raises(TypeError, match="index"):
+        with refuses(TypeError):
             operator.index(buffer)
     many = Buffer(DType.float32, (2,))
     for convert in (int, float, complex, operator.index):
-        with pytest.raises(TypeError, match="one element"):
+        with refuses(TypeError):
             convert(many)
 
 

@@ -11,6 +11,7 @@ import pytest
 from max_weights import DType
 from max_weights.driver import Buffer
 from random_doors import FLAGS, REQUESTS, answer, check_requests, layouts
+from refusals import refuses
 
 SIZES = (0, 1, 2, 3)
 ORDERS = ("C", "F", "reversed", "stepped", "transposed", "broadcast", "read-only", "one more axis")
@@ -79,7 +80,7 @@ def test_a_tensor_of_more_dimensions_than_the_protocol_has_is_refused() -> None:
     buffer = Buffer.zeros([1] * 65, "float32")
     assert answer(buffer, FLAGS["ND"]) is None
     assert answer(buffer, 0) is not None
-    with pytest.raises(BufferError, match="rank 65"):
+    with refuses(BufferError):
         memoryview(buffer)
     assert answer(Buffer.zeros([1] * 64, "float32"), FLAGS["ND"]) is not None
 
@@ -87,5 +88,5 @@ def test_a_tensor_of_more_dimensions_than_the_protocol_has_is_refused() -> None:
 def test_memory_reached_through_pointers_is_no_tensor() -> None:
     testbuffer = pytest.importorskip("_testbuffer", reason="Python was built without its own test modules")
     indirect = testbuffer.ndarray(list(range(12)), shape=[3, 4], format="L", flags=testbuffer.ND_PIL)
-    with pytest.raises(BufferError, match="pointers"):
+    with refuses(BufferError):
         Buffer._from_memory(indirect, DType.uint64)

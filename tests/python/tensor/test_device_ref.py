@@ -20,6 +20,7 @@ from max_weights.driver import (
     virtual_devices,
 )
 from max_weights.errors import DeviceError, UnsupportedError
+from refusals import refuses
 
 
 def test_type_and_number_decide_equality() -> None:
@@ -63,27 +64,27 @@ def test_a_text_names_the_same_device_for_a_load_and_for_a_weight(text: str) -> 
 
 @pytest.mark.parametrize("text", ["", "tpu", "gpu:", "gpu:-1", "gpu:x", "gpu:1:2", "gpu: 1", ":1", "gpu:²"])
 def test_texts_that_name_no_device(text: str) -> None:
-    with pytest.raises(ValueError, match="'cpu'"):
+    with refuses(ValueError):
         DeviceRef.from_device(text)
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="negative"):
+    with refuses(ValueError):
         DeviceRef("gpu", -1)
     for number in (1.0, True, "1", None):
         with pytest.raises(TypeError):
             DeviceRef("gpu", number)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         DeviceRef(0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="label"):
+    with refuses(TypeError):
         DeviceRef.from_device(3)
 
 
 def test_references_are_frozen() -> None:
     device = DeviceRef.GPU(1)
-    with pytest.raises(AttributeError, match="cannot assign to field 'id'"):
+    with refuses(AttributeError):
         device.id = 2
-    with pytest.raises(AttributeError, match="cannot delete field 'id'"):
+    with refuses(AttributeError):
         del device.id
     assert device == pickle.loads(pickle.dumps(device)) == copy.deepcopy(device) == DeviceRef.GPU(1)
 
@@ -93,7 +94,7 @@ def test_kinds_are_their_names() -> None:
     assert DeviceKind("CPU") is DeviceKind.CPU
     assert (f"{DeviceKind.GPU}", DeviceKind.CPU) == ("gpu", "cpu")
     for text in ("tpu", "gpu:1"):
-        with pytest.raises(ValueError, match="'cpu' or 'gpu'"):
+        with refuses(ValueError):
             DeviceKind(text)
 
 
@@ -102,13 +103,13 @@ def test_devices_are_frozen_and_compare_by_value() -> None:
     assert device == pickle.loads(pickle.dumps(device)) == copy.copy(device)
     assert len({device, Device("gpu", 1), CPU()}) == 2
     assert (repr(device), device.is_host, device.api) == ("gpu:1", False, "gpu")
-    with pytest.raises(AttributeError, match="cannot assign to field 'label'"):
+    with refuses(AttributeError):
         device.label = "cpu"  # type: ignore[misc]
 
 
 def test_references_become_devices_where_there_are_any() -> None:
     assert DeviceRef.CPU().to_device() == CPU()
-    with pytest.raises(DeviceError, match=r"no accelerator gpu:1: .* host memory only"):
+    with refuses(DeviceError, "device.absent"):
         DeviceRef.GPU(1).to_device()
 
 
@@ -119,13 +120,13 @@ def test_without_an_accelerator_programs_are_told_so() -> None:
     assert devices_exist([DeviceSpec.cpu()])
     assert not devices_exist([DeviceSpec.cpu(), DeviceSpec.accelerator()])
     for absent in (Accelerator, lambda: load_devices([DeviceSpec.accelerator(2)])):
-        with pytest.raises(ValueError, match="no accelerator"):
+        with refuses(ValueError, "device.absent"):
             absent()
 
 
 def test_the_host_is_waited_for_and_a_gpu_by_those_who_use_it() -> None:
     CPU().synchronize()
-    with pytest.raises(UnsupportedError, match=r"gpu:1 is not waited for as a whole: .*torch\.cuda\.synchronize"):
+    with refuses(UnsupportedError, "unsupported.device"):
         Device("gpu", 1).synchronize()
 
 
@@ -141,5 +142,5 @@ def test_specs_are_those_of_max() -> None:
     assert (DeviceSpec.cpu(), DeviceSpec.accelerator()) == (DeviceSpec(-1, "cpu"), DeviceSpec(0, "gpu"))
     assert repr(DeviceSpec(0, "gpu")) == "DeviceSpec(id=0, device_type='gpu')"
     for number, kind in ((0, "tpu"), (-1, "gpu"), (-2, "cpu")):
-        with pytest.raises(ValueError, match=r"'cpu' or 'gpu'|negative"):
+        with refuses(ValueError):
             DeviceSpec(number, kind)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from max_weights.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim
+from refusals import refuses
 
 n, m = Dim("n"), Dim("m")
 
@@ -46,13 +47,13 @@ def test_static_dims_are_ordered_like_ints() -> None:
 
 @pytest.mark.parametrize("size", [-1, np.int64(-1), 2**63, -(2**70)])
 def test_sizes_out_of_range_are_value_errors(size: int) -> None:
-    with pytest.raises(ValueError, match=r"must not be negative|64-bit"):
+    with refuses(ValueError):
         Dim(size)
 
 
 @pytest.mark.parametrize("value", [1.0, np.float32(1), True, np.bool_(True), None, b"n", [1]])
 def test_what_is_no_dimension_is_a_type_error(value: object) -> None:
-    with pytest.raises(TypeError, match="a dimension must be an int or a name"):
+    with refuses(TypeError):
         Dim(value)
 
 
@@ -66,7 +67,7 @@ def test_a_known_size_does_not_let_a_bool_or_float_through() -> None:
 
 @pytest.mark.parametrize("name", ["", "1n", "a b", "batch-size", "n.m", "n\n"])
 def test_names_are_identifiers(name: str) -> None:
-    with pytest.raises(ValueError, match="identifier"):
+    with refuses(ValueError):
         Dim(name)
 
 
@@ -79,7 +80,7 @@ def test_symbolic_dims_equal_their_name_and_have_no_int() -> None:
     assert hash(n) == hash("n")
     assert {n: 1}["n"] == 1
     for dim in (n, n + 1):
-        with pytest.raises(TypeError, match="not static"):
+        with refuses(TypeError):
             int(dim)
         with pytest.raises(TypeError):
             operator.index(dim)
@@ -153,11 +154,11 @@ def test_text() -> None:
 
 
 def test_arithmetic_that_makes_no_dimension_fails() -> None:
-    with pytest.raises(ValueError, match="must not be negative; found -1"):
+    with refuses(ValueError):
         Dim(2) - 3
-    with pytest.raises(ValueError, match="64-bit"):
+    with refuses(ValueError):
         Dim(2**62) * 2
-    with pytest.raises(ValueError, match="positive"):
+    with refuses(ValueError):
         n // -2
     for divide in (lambda: n // 0, lambda: Dim(3) // 0, lambda: 3 // Dim(0), lambda: n // (n - n)):
         with pytest.raises(ZeroDivisionError):
@@ -229,5 +230,5 @@ def test_symbols_are_replaced_by_dimensions() -> None:
     assert (n + m).substitute({"n": m, "m": n}) == n + m
     assert (1 - n + n * n).substitute({"n": 3}) == 7
     assert (n * 2 + m // n).substitute({"n": 2, "m": 9}) == 8
-    with pytest.raises(ValueError, match="must not be negative"):
+    with refuses(ValueError):
         (n - 2).substitute({"n": 1})

@@ -16,6 +16,7 @@ import max_weights
 from max_weights import DType, FileChangedError
 from max_weights.driver import Buffer
 from random_doors import COPIED, READ_ONLY, Capsules, Producer
+from refusals import refuses
 
 Make = Callable[..., Path]
 MEMORY = np.arange(16, dtype=np.float32)
@@ -65,7 +66,7 @@ def test_a_producer_that_lies_is_refused_and_gets_its_memory_back(lie: dict[str,
 def test_a_device_that_is_no_device_is_refused(device: Any) -> None:
     producer = Producer(data=DATA)
     producer.said_device = device
-    with pytest.raises(BufferError, match="__dlpack_device__"):
+    with refuses(BufferError):
         Buffer.from_dlpack(producer)
     assert producer.capsule is None
 
@@ -122,7 +123,7 @@ def test_jax_arrays_arrive_read_only_and_stay_as_they_are() -> None:
     assert not buffer.is_writable
     with pytest.raises(ValueError, match="read-only"):
         buffer[0] = 9
-    with pytest.raises(ValueError, match="JAX"):
+    with refuses(ValueError):
         Buffer.zeros([4], "float64").astype("float32", out=array)
     assert array.tolist() == [0, 1, 2, 3]
     assert Buffer.from_dlpack(array, copy=True).is_writable
@@ -139,9 +140,9 @@ def test_negative_strides_are_not_handed_out_by_dlpack_but_by_the_buffer_protoco
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for key in (np.s_[::-1], np.s_[:, ::-1], np.s_[::-1, ::-2]):
         buffer = Buffer.from_dlpack(array[key])  # they come in
-        with pytest.raises(BufferError, match="contiguous"):
+        with refuses(BufferError):
             torch.from_dlpack(buffer)
-        with pytest.raises(BufferError, match="contiguous"):
+        with refuses(BufferError):
             np.from_dlpack(buffer)
         for out in (buffer.to_numpy(), np.asarray(buffer), np.asarray(memoryview(buffer))):
             assert np.array_equal(out, array[key])
@@ -164,7 +165,7 @@ def test_tensors_of_ours_that_come_back_still_know_their_file(make_file: Make) -
     kept = weights.w.data()
     os.truncate(path, 4096)
     for producer in (weights.w, kept, kept.data):
-        with pytest.raises(FileChangedError, match="truncated"):
+        with refuses(FileChangedError, "file.truncated"):
             Buffer.from_dlpack(producer, copy=True)
 
 

@@ -16,6 +16,7 @@ from max_weights import DeviceError, DType, FileChangedError, WeightData, dequan
 from max_weights._quantization import QuantizationEncoding
 from max_weights.driver import CPU, Buffer, Device
 from max_weights.graph import DeviceRef
+from refusals import refuses
 
 Make = Callable[..., Path]
 
@@ -42,13 +43,13 @@ def test_numbers_are_the_value_and_not_the_bytes_read_as_text(shape: tuple[int, 
 def test_what_is_no_number_is_a_type_error() -> None:
     for convert in (int, float, complex, operator.index):
         for buffer in (of([1, 2]), of(np.zeros((0,)))):
-            with pytest.raises(TypeError, match="one element"):
+            with refuses(TypeError):
                 convert(buffer)
     for buffer in (of(1.0), of(True)):
-        with pytest.raises(TypeError, match="integers"):
+        with refuses(TypeError):
             operator.index(buffer)
     for convert in (int, float):
-        with pytest.raises(TypeError, match="complex"):
+        with refuses(TypeError):
             convert(of(1j, "c8"))
 
 
@@ -58,7 +59,7 @@ def test_a_number_of_a_truncated_file_is_an_error(make_file: Make) -> None:
     assert int(last) == 4095
     os.truncate(path, 4096)
     for convert in (int, float, complex, operator.index, bool):
-        with pytest.raises(FileChangedError, match="truncated"):
+        with refuses(FileChangedError, "file.truncated"):
             convert(last)
 
 
@@ -82,7 +83,7 @@ def test_a_tensor_changes_so_it_is_no_key_and_equals_only_itself() -> None:
 def test_slices_are_of_integers() -> None:
     buffer = of(np.arange(8))
     for key in (slice(1.5, 2), slice(None, "2"), slice(None, None, 2.0), (slice(0, 1.0),)):
-        with pytest.raises(TypeError, match="integers or None"):
+        with refuses(TypeError):
             buffer[key]
     assert buffer[np.int8(1) : np.uint64(3)].to_numpy().tolist() == [1, 2]
 
@@ -97,7 +98,7 @@ def test_slices_are_of_integers() -> None:
 @pytest.mark.parametrize("value", [True, False, np.True_, 1.0, np.int64(1), 1 + 0j], ids=repr)
 def test_what_only_equals_a_dtypes_number_is_no_dtype(value: Any) -> None:
     for use in (DType, of([1.0]).astype, of([1.0]).view, lambda value: Buffer.zeros([1], value)):
-        with pytest.raises((TypeError, ValueError), match="is not a dtype"):
+        with refuses((TypeError, ValueError)):
             use(value)
     assert DType(81) is DType.float32
 
@@ -125,7 +126,7 @@ def test_a_shape_that_lies_about_its_length_is_read_item_by_item(length: int) ->
     assert core._buffer_of_bytes(bytes(6), DType.uint8, shape).shape == (2, 3)
     with pytest.raises(max_weights.MissingFileError):
         core.open_weights(Listed(length, ["no such file"]))
-    with pytest.raises(ValueError, match="elements of shape"):
+    with refuses(ValueError):
         core.dequantize(blocks, QuantizationEncoding.Q8_0, "float32", shape)
 
 
@@ -143,7 +144,7 @@ def test_a_shape_is_integers() -> None:
     "device", ["cpufoo", "cpu:7", "cpu:", "cpu:00", "gpu", "", CPU(7), Device("gpu"), 3, "x" * 999]
 )
 def test_a_device_that_is_not_there_is_an_error_that_names_those_that_are(device: Any) -> None:
-    with pytest.raises(DeviceError, match=r"'cpu' \(or 'cpu:0'\)") as caught:
+    with refuses(DeviceError) as caught:
         of([1]).to(device)
     assert len(str(caught.value)) < 200
     with pytest.raises(DeviceError):
@@ -180,12 +181,12 @@ UNFIT: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_out_that_cannot_be_written_in_place_is_refused(name: str) -> None:
     values = Buffer.from_numpy(np.arange(4.0))
-    with pytest.raises(ValueError, match=r"out|read-only"):
+    with refuses(ValueError):
         values.astype("float32", out=UNFIT[name]())
-    with pytest.raises(ValueError, match=r"out|read-only"):
+    with refuses(ValueError):
         WeightData(values, "v", DType.float64, [4]).astype("float32", out=UNFIT[name]())
     blocks = quantize(np.ones(32, np.float32), "Q8_0")
-    with pytest.raises(ValueError, match=r"out|read-only"):
+    with refuses(ValueError):
         dequantize(blocks, "Q8_0", out=UNFIT[name]())
 
 
@@ -197,7 +198,7 @@ def test_a_producer_that_hands_over_a_copy_of_out_is_refused() -> None:
         def __dlpack__(self, **_: Any) -> Any:
             return Buffer.zeros([4], "float32").__dlpack__(max_version=(1, 0), copy=True)
 
-    with pytest.raises(BufferError, match="holds a copy of it"):
+    with refuses(BufferError):
         Buffer.from_numpy(np.arange(4.0)).astype("float32", out=Copies())
 
 
@@ -226,7 +227,7 @@ def test_out_that_can_be_written_in_place_is_written() -> None:
     scalar = np.zeros((), np.float32)
     values[3].astype("float32", out=scalar)
     assert scalar == 3
-    with pytest.raises(ValueError, match="contiguous"):
+    with refuses(ValueError):
         values.astype("float32", out=record["b"])
 
 
@@ -262,7 +263,7 @@ def test_numpys_copies_of_a_truncated_file_are_an_error_too(make_file: Make, how
         return  # it has no such door
     CONVERSIONS[how](value)
     os.truncate(path, 8192)
-    with pytest.raises(FileChangedError, match="truncated"):
+    with refuses(FileChangedError, "file.truncated"):
         CONVERSIONS[how](value)
     if part == "whole":
         assert np.array(weight.data[:100])[99] == 99, "what the file still has"

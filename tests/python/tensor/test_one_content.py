@@ -13,6 +13,7 @@ import max_weights
 from max_weights._weights import WeightsNode
 from max_weights.graph import Graph, onnx
 from max_weights.sharding import Shard, ShardingStrategy
+from refusals import refuses
 from stand_in import run, stand_in
 
 __all__ = ["stand_in"]
@@ -180,7 +181,7 @@ def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: 
     weights = max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")
     assert max_weights.fingerprint(weights, checksums=True).checksums == 1
     np.asarray(weights.w)[:] = 7
-    with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
+    with refuses(ValueError):
         max_weights.fingerprint(weights, checksums=True)
     assert (
         max_weights.fingerprint(

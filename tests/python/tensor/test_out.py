@@ -8,6 +8,7 @@ import pytest
 from max_weights import dequantize
 from max_weights.driver import Buffer
 from max_weights.graph.quantization import QuantizationEncoding
+from refusals import refuses
 
 BLOCKS = 4096
 BLOCK_BYTES, BLOCK_VALUES = 34, 32
@@ -27,7 +28,7 @@ def overlapping(shift: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 def test_decoding_over_its_own_blocks_is_refused_and_changes_nothing(shift: int) -> None:
     blocks, room = overlapping(shift)
     before = blocks.copy()
-    with pytest.raises(ValueError, match="out overlaps"):
+    with refuses(ValueError):
         dequantize(blocks, "Q8_0", out=room)
     assert np.array_equal(blocks, before)
 
@@ -46,25 +47,25 @@ def test_rows_of_blocks_with_gaps_are_checked_as_far_as_they_reach() -> None:
     between = memory[3:4, BLOCK_BYTES * 2 :][0, : 8 * BLOCK_VALUES * 0 + 4].view(np.float32)
     assert between.size == 1
     room = memory.reshape(-1)[1024 : 1024 + 8 * BLOCK_VALUES * 4].view(np.float32).reshape(8, BLOCK_VALUES)
-    with pytest.raises(ValueError, match="out overlaps"):
+    with refuses(ValueError):
         dequantize(blocks, "Q8_0", out=room)
 
 
 @pytest.mark.parametrize(
-    ("out", "sentence"),
+    "out",
     [
-        (np.zeros((4, 64), np.float16), "float32 of shape"),
-        (np.zeros((4, 63), np.float32), "of shape"),
-        (np.zeros((4, 128), np.float32)[:, ::2], "not contiguous"),
-        (np.zeros((64, 4), np.float32).T, "not contiguous"),
-        (np.frombuffer(bytes(4 * 64 * 4), np.float32).reshape(4, 64), "read-only"),
-        (np.zeros((4, 64), ">f4"), "order"),
+        np.zeros((4, 64), np.float16),
+        np.zeros((4, 63), np.float32),
+        np.zeros((4, 128), np.float32)[:, ::2],
+        np.zeros((64, 4), np.float32).T,
+        np.frombuffer(bytes(4 * 64 * 4), np.float32).reshape(4, 64),
+        np.zeros((4, 64), ">f4"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_every_taker_of_out(out: Any, sentence: str) -> None:
+def test_what_does_not_fit_is_refused_by_every_taker_of_out(out: Any) -> None:
     blocks = np.zeros((4, 2 * BLOCK_BYTES), np.uint8)
     source = Buffer.zeros((4, 64), "float64")
-    with pytest.raises(ValueError, match=f"out.*{sentence}|{sentence}.*out"):
+    with refuses(ValueError):
         dequantize(blocks, QuantizationEncoding.Q8_0, out=out)
-    with pytest.raises(ValueError, match="out"):
+    with refuses(ValueError):
         source.astype("float32", out=out)

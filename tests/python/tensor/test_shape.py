@@ -10,6 +10,7 @@ import pytest
 
 from max_weights.graph.dim import Dim
 from max_weights.graph.shape import Shape
+from refusals import refuses
 
 n = Dim("n")
 
@@ -124,7 +125,7 @@ def test_whatever_is_made_of_a_shape_is_a_shape() -> None:
 
 
 def test_a_text_or_a_number_is_no_shape() -> None:
-    with pytest.raises(TypeError, match=r"write \['nm'\]"):
+    with refuses(TypeError):
         Shape("nm")
     with pytest.raises(TypeError):
         Shape(3)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ import max_weights
 from conftest import safetensors_bytes
 from max_weights import DType, load_weights
 from max_weights._weights import WeightsNode
+from refusals import refuses
 
 FILES = [
     "minilm.safetensors",
@@ -114,22 +115,22 @@ def test_a_part_of_a_closed_checkpoint_is_an_error(models: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
+    "key",
     [
-        ((0, 0, 0), "too many indices for array: array is 2-dimensional, but 3 were indexed"),
-        ((0, 4), "index 4 is out of bounds for axis 1 with size 4"),
-        ((-4,), "index -4 is out of bounds for axis 0 with size 3"),
-        ((..., 0, ...), r"an index can only have a single ellipsis \('...'\)"),
+        (0, 0, 0),
+        (0, 4),
+        (-4,),
+        (..., 0, ...),
     ],
 )
-def test_indices_that_are_none_are_numpys_errors(make_file: Callable[..., Path], key: Any, message: str) -> None:
+def test_indices_that_are_none_are_numpys_errors(make_file: Callable[..., Path], key: Any) -> None:
     array = np.zeros((3, 4), np.float32)
     weights = load_weights(make_file({"w": array}))
     for indexed in (array, weights.w, weights.w.data()):
-        with pytest.raises(IndexError, match=message):
+        with refuses(IndexError):
             indexed[key]
     for indexed in (weights.w, weights.w.data()):
-        with pytest.raises(ValueError, match="slice step cannot be zero"):
+        with refuses(ValueError):
             indexed[::0]
 
 
@@ -137,9 +138,9 @@ def test_indices_that_are_none_are_numpys_errors(make_file: Callable[..., Path],
 def test_bools_lists_and_arrays_are_no_basic_indices(make_file: Callable[..., Path], key: Any) -> None:
     weights = load_weights(make_file({"w": np.zeros((3, 4), np.float32), "v.1": np.zeros(1, np.float32)}))
     for indexed in (weights.w, weights.w.data()):
-        with pytest.raises(TypeError, match="basic ind"):
+        with refuses(TypeError):
             indexed[key]
-    with pytest.raises(TypeError, match="not bool"):
+    with refuses(TypeError):
         weights.v[True]  # not the child '1'
 
 

@@ -13,6 +13,7 @@ import pytest
 import max_weights
 from max_weights import DType
 from max_weights.driver import Buffer
+from refusals import refuses
 
 Make = Callable[..., Path]
 
@@ -198,7 +199,7 @@ def test_views_with_strides_of_a_truncated_file_give_an_error(make_file: Make) -
     buffer = max_weights.load_weights(path).w.data().data
     os.truncate(path, 8192)
     for key in (np.s_[:, ::2], np.s_[:, 7], np.s_[::-1, ::-1], np.s_[:, 5:500]):
-        with pytest.raises(max_weights.FileChangedError, match="truncated"):
+        with refuses(max_weights.FileChangedError, "file.truncated"):
             buffer[key].copy()
-        with pytest.raises(max_weights.FileChangedError, match="truncated"):
+        with refuses(max_weights.FileChangedError, "file.truncated"):
             buffer[key].astype(DType.float16)

@@ -13,6 +13,7 @@ from max_weights import nn
 from max_weights.dtype import DType
 from max_weights.graph import DeviceRef, Shape, ShardingStrategy, Weight
 from max_weights.graph.quantization import QuantizationEncoding
+from refusals import refuses
 
 
 class Layer(nn.Module):
@@ -132,7 +133,7 @@ GRAPH_OPERATIONS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("operation", GRAPH_OPERATIONS)
 def test_computing_needs_a_graph(weight: Weight, operation: str) -> None:
-    with pytest.raises(ValueError, match="no parent graph: weight 'w'"):
+    with refuses(ValueError, "graph.absent"):
         GRAPH_OPERATIONS[operation](weight)
 
 
@@ -155,7 +156,7 @@ def test_a_loaded_weight_says_its_value_and_its_local_name() -> None:
     model = Model()
     weight = model.layer.weight
     assert weight.value is None
-    with pytest.raises(ValueError, match=r"'w' has no value yet: load_state_dict"):
+    with refuses(ValueError):
         weight.data()
     value = np.arange(24, dtype=np.float32).reshape(6, 4)
     model.load_state_dict({"layer.w": value})
@@ -172,14 +173,14 @@ def test_a_shard_gives_its_part_of_the_loaded_weight() -> None:
     weight.sharding_strategy = ShardingStrategy.columnwise(2)
     first, second = weight.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])
     assert second.value is None
-    with pytest.raises(ValueError, match=r"'w\[1\]' has no value yet"):
+    with refuses(ValueError):
         second.data()
     value = np.arange(24, dtype=np.float32).reshape(6, 4)
     model.load_state_dict({"layer.w": value})
     assert (second.data() == value[:, 2:]).all()
     assert (first.value == value[:, :2]).all()
     assert second.name == "layer.w[1]"
-    with pytest.raises(ValueError, match=r"load the whole weight 'layer\.w'"):
+    with refuses(ValueError):
         second.load(value)
 
 

@@ -19,6 +19,7 @@ import max_weights
 from max_weights import load_weights, save_file
 from max_weights._hub_folder import names_of, write_hub_files
 from max_weights.errors import ArgumentError, UnsupportedError
+from refusals import refuses
 
 SMOLLM2 = "smollm2-135m.Q4_1.gguf"
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -320,26 +321,26 @@ def test_without_transformers_it_is_said_what_to_install(tmp_path: Path) -> None
 
 def test_what_new_names_do_not_make_a_checkpoint_of_is_refused_by_name(tmp_path: Path, write: Write) -> None:
     for architecture in ("gpt2", "bloom", "mamba", "lfm2", "granite", "qwen3next"):
-        with pytest.raises(UnsupportedError, match=f"'{architecture}'.*transformers converts it"):
+        with refuses(UnsupportedError, "unsupported.architecture"):
             names_of(write(architecture, {"token_embd.weight": (4, 32)}))
     experts = shapes_of_blocks() | {"blk.0.ffn_gate_exps.weight": (2, 48, 32)}
-    with pytest.raises(UnsupportedError, match=r"blk\.0\.ffn_gate_exps\.weight"):
+    with refuses(UnsupportedError, "unsupported.architecture"):
         names_of(write("qwen3moe", experts))
     with pytest.raises(UnsupportedError, match="cannot read the architecture 'olmo2'"):
         write_hub_files(write("olmo2", shapes_of_blocks()), tmp_path / "out")
     save_file({"a": np.zeros(2)}, tmp_path / "a.safetensors")
-    with pytest.raises(UnsupportedError, match="not a GGUF file"):
+    with refuses(UnsupportedError, "unsupported.architecture"):
         names_of(tmp_path / "a.safetensors")
-    with pytest.raises(ArgumentError, match="says 2 blocks, but the file has 1 weights"):
+    with refuses(ArgumentError, "argument.config"):
         write_hub_files(write("llama", {"token_embd.weight": (4, 32)}), tmp_path / "out")
     missing = shapes_of_blocks()
     del missing["blk.1.ffn_up.weight"]
-    with pytest.raises(UnsupportedError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+    with refuses(UnsupportedError, "unsupported.architecture"):
         write_hub_files(write("llama", missing), tmp_path / "out")
     path = write("qwen2", shapes_of_blocks(bias=True) | {"blk.0.attn_q.weight": (32, 64)})
-    with pytest.raises(UnsupportedError, match=r"q_proj\.weight' has the shape \[32, 64\]"):
+    with refuses(UnsupportedError, "unsupported.architecture"):
         write_hub_files(path, tmp_path / "out")
-    with pytest.raises(ArgumentError, match="not int8"):
+    with refuses(ArgumentError, "argument.dtype"):
         write_hub_files(write("llama", shapes_of_blocks()), tmp_path / "out", "int8")
     assert not (tmp_path / "out").exists()
 
@@ -368,6 +369,6 @@ def test_a_pipe_in_the_place_of_a_file_is_not_replaced(tmp_path: Path) -> None:
     path = gguf_models.write(tmp_path / "small.gguf")
     (tmp_path / "out").mkdir()
     os.mkfifo(tmp_path / "out" / "config.json")
-    with pytest.raises(OSError, match="replace a device, pipe or socket"):
+    with refuses(OSError):
         write_hub_files(path, tmp_path / "out")
     assert (tmp_path / "out" / "config.json").is_fifo()

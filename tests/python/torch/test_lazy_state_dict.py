@@ -11,6 +11,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import max_weights
 from max_weights._lazy import LazyTensor
+from refusals import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +144,7 @@ def test_what_only_torch_has_comes_as_torch_has_it(tmp_path: Path) -> None:
     assert (lazy.dtype, lazy.shape) == (torch.complex128, (2,))
     assert torch.equal(lazy[...], values)
     assert torch.equal(lazy[1:], values[1:])
-    with pytest.raises(max_weights.UnsupportedError, match="no name for the dtype 'complex128'"):
+    with refuses(max_weights.UnsupportedError, "unsupported.dtype"):
         lazy.get_dtype()
 
 
@@ -156,11 +157,11 @@ def test_a_part_of_the_tree_is_a_state_dict_of_full_names(models: Path) -> None:
 
 def test_wrong_arguments_are_errors(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    with pytest.raises(max_weights.WeightNotFoundError, match=r"'pooler\.dense\.bais'.*'pooler\.dense\.bias'"):
+    with refuses(max_weights.WeightNotFoundError, "weight.not-found"):
         max_weights.lazy_state_dict(weights, "pooler.dense.bais")
-    with pytest.raises(ValueError, match="the same name"):
+    with refuses(ValueError, "argument.name-twice"):
         max_weights.lazy_state_dict(weights, rename=lambda _: "x")
-    with pytest.raises(TypeError, match="framework"):
+    with refuses(TypeError):
         max_weights.lazy_state_dict(weights, framework="numpy")  # type: ignore[call-arg]
     lazy = max_weights.lazy_state_dict(weights)["pooler.dense.bias"]
     weights.close()

@@ -18,6 +18,7 @@ from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.sharding import Shard
 from max_weights.torch import LoadReport, load_file, load_into
+from refusals import refuses
 from warm import Parent
 
 SMOLLM2 = LlamaConfig(
@@ -240,7 +241,7 @@ def test_everything_that_does_not_fit_is_said_at_once_and_nothing_is_changed(tmp
     assert "'x'" in text
     assert "'0.weight': the file has the shape [3, 4], but the module has [4, 3]" in text
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
-    with pytest.raises(ValueError, match="the file has the shape"):
+    with refuses(ValueError, "argument.mismatch"):
         load_into(module, path, strict=False)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     report = load_into(module, path, strict=False, rename=lambda name: None if name == "0.weight" else name)
@@ -286,11 +287,11 @@ def test_modules_with_a_way_of_their_own_load_themselves(tmp_path: Path) -> None
     del values["1.running_mean"]
     before = modules[1][0].weight.clone()
     values["0.weight"] += 1
-    with pytest.raises(ValueError, match=re.escape("1.running_mean")):
+    with refuses(ValueError, "argument.mismatch"):
         load_into(modules[1], saved(tmp_path, values))
     assert torch.equal(modules[1][0].weight, before)
     values["1.running_mean"] = torch.zeros(3)
-    with pytest.raises(ValueError, match="size mismatch for running_mean"):
+    with refuses(ValueError, "argument.mismatch"):
         load_into(modules[1], saved(tmp_path, values), strict=False)
 
 
@@ -310,7 +311,7 @@ def test_buffers_that_are_not_saved_keep_what_the_module_made(tmp_path: Path) ->
     assert module.count.item() == 5
     with torch.device("meta"):
         module = Rotary()
-    with pytest.raises(ValueError, match="'frequencies': the module does not save this buffer, and it is on the meta"):
+    with refuses(ValueError, "argument.mismatch"):
         load_into(module, saved(tmp_path, values))
     assert load_into(module, saved(tmp_path, values), strict=False).missing == ()
     assert on_meta(module) == ["frequencies"]
@@ -324,18 +325,15 @@ def test_tensors_that_keep_their_elements_otherwise_are_refused(tmp_path: Path) 
     from torch.testing._internal.two_tensor import TwoTensor
 
     path = saved(tmp_path, {"w": torch.ones(2, 2)})
-    for tensor, why in (
-        (
-            TwoTensor(torch.zeros(2, 2), torch.zeros(2, 2)),
-            "it is a TwoTensor, which stores its elements in its own way",
-        ),
-        (torch.zeros(2, 2).to_sparse(), "it is sparse"),
-        (torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.qint8), "it is a quantized tensor"),
-        (torch.zeros(2, 1).expand(2, 2), "share memory"),
+    for tensor in (
+        TwoTensor(torch.zeros(2, 2), torch.zeros(2, 2)),
+        torch.zeros(2, 2).to_sparse(),
+        torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.qint8),
+        torch.zeros(2, 1).expand(2, 2),
     ):
         module = nn.Module()
         module.register_buffer("w", tensor)
-        with pytest.raises(ValueError, match=f"'w': .*{why}"):
+        with refuses(ValueError, "argument.mismatch"):
             load_into(module, path)
 
 
@@ -352,7 +350,7 @@ def test_a_module_that_loads_itself_keeps_the_kind_of_its_tensors_on_the_meta_de
             super()._load_from_state_dict(*arguments)
 
     module = nn.Sequential(Own())
-    with pytest.raises(ValueError, match=r"'0\.w': it is a TwoTensor, which stores its elements in its own way"):
+    with refuses(ValueError, "argument.mismatch"):
         load_into(module, saved(tmp_path, {"0.w": torch.ones(2, 2)}))
     assert type(module[0].w) is TwoTensor
 
@@ -429,7 +427,7 @@ def test_progress_is_one_count_over_all_ways(models: Path) -> None:
     def fails(_done: int, _of: int) -> None:
         raise RuntimeError("no more")
 
-    with pytest.raises(RuntimeError, match="no more"):
+    with refuses(RuntimeError):
         load_into(bert(models), models / "minilm.safetensors", progress=fails)
 
 
@@ -447,9 +445,9 @@ def test_the_report_says_in_a_few_lines_what_was_done(models: Path) -> None:
 
 
 def test_what_is_no_module_or_no_option_is_a_type_error(models: Path) -> None:
-    with pytest.raises(TypeError, match=r"load_into fills a torch\.nn\.Module, not a dict"):
+    with refuses(TypeError):
         load_into({}, models / "minilm.safetensors")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="foo"):
+    with refuses(TypeError):
         load_into(bert(models), models / "minilm.safetensors", foo=1)  # type: ignore[call-arg]
 
 
@@ -476,7 +474,7 @@ def test_a_rank_has_its_part_of_each_weight(tmp_path: Path, device: str) -> None
     assert torch.equal(module.weight, values["weight"][:, 3:])
     assert torch.equal(module.bias, values["bias"])
     whole = nn.Linear(6, 4, device=device)
-    with pytest.raises(ValueError, match=re.escape("the file has the shape [4, 3], but the module has [4, 6]")):
+    with refuses(ValueError, "argument.mismatch"):
         load_into(whole, path, shard=shard)
 
 

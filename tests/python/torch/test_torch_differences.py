@@ -19,6 +19,7 @@ import torch
 from max_weights._weights import Placeholder
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.torch import load
+from refusals import refuses
 from torch_same import assert_same
 
 
@@ -52,7 +53,7 @@ def test_classes_that_are_not_known_are_placeholders_where_that_is_asked_for(sav
             "step": 7,
         }
     )
-    with pytest.raises(UnsupportedError, match=r"names (argparse\.Namespace|test_torch_differences\.Own)"):
+    with refuses(UnsupportedError, "torch.global"):
         load(path)
     found = load(path, unknown="placeholder")
     assert torch.equal(found["weight"], torch.ones(3))
@@ -68,13 +69,13 @@ def test_classes_that_are_not_known_are_placeholders_where_that_is_asked_for(sav
         assert isinstance(place, Placeholder)
         assert place.global_name == name
     assert found["arguments"].states == [{"rate": 0.1, "names": ["a"]}]
-    with pytest.raises(ValueError, match="unknown must be one of 'refuse', 'placeholder', not 'skip'"):
+    with refuses(ValueError, "argument.choice"):
         load(path, unknown="skip")  # type: ignore[arg-type]
 
 
 def test_a_default_that_is_no_plain_class_is_refused(saved: Any) -> None:
     path = saved({"counts": defaultdict(torch.Tensor, a=1)})
-    with pytest.raises(UnsupportedError, match="a defaultdict whose default is no class of plain data"):
+    with refuses(UnsupportedError, "torch.global"):
         load(path)
     assert load(path, unknown="placeholder") == {"counts": {"a": 1}}
 

@@ -17,6 +17,7 @@ import max_weights
 from max_weights._core import buffers
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.torch import load, load_file
+from refusals import refuses
 from torch_same import assert_same
 
 REAL = [
@@ -253,11 +254,11 @@ def test_what_is_written_to_a_tensor_never_reaches_the_file(models: Path, tmp_pa
 def test_files_of_other_formats_are_refused_by_name(models: Path) -> None:
     with (
         (models / "minilm.safetensors").open("rb") as file,
-        pytest.raises(UnsupportedError, match=r"safetensors file, not one that torch\.save wrote") as caught,
+        refuses(UnsupportedError, "torch.format") as caught,
     ):
         load(file)
     assert caught.value.rule == "torch.format"
-    with pytest.raises(UnsupportedError, match="TorchScript"):
+    with refuses(UnsupportedError, "torch-zip.torchscript"):
         load(models / "silero_vad.jit")
 
 
@@ -266,7 +267,7 @@ def test_names_that_collide_when_they_are_joined_stop_weights_but_not_load(tmp_p
     value = {"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}
     torch.save(value, path)
     assert_same(load(path), reference(path))
-    with pytest.raises(FormatError, match=r"a\.b"):
+    with refuses(FormatError, "pickle.same-name"):
         max_weights.load_weights(path)
 
 
@@ -368,7 +369,7 @@ def test_a_safetensors_file_gives_what_torch_gives(models: Path) -> None:
     for where in (None, "cpu", torch.device("cpu")):
         assert_same(load(path, where), torch.load(path, where))
     for elsewhere in ({"cpu": "cpu"}, lambda storage, _place: storage):
-        with pytest.raises(RuntimeError, match="map_location is not supported"):
+        with refuses(RuntimeError):
             torch.load(path, elsewhere)
-        with pytest.raises(ValueError, match="map_location must be a device for a safetensors file"):
+        with refuses(ValueError, "argument.conflict"):
             load(path, elsewhere)

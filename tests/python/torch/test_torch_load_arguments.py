@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import re
 import tarfile
 import tempfile
 import zipfile
@@ -16,6 +15,7 @@ import torch
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.torch import load
 from max_weights.torch._opened import path_of
+from refusals import refuses
 from torch_same import assert_same
 
 
@@ -111,7 +111,7 @@ def test_a_path_like_object(path: Path) -> None:
 
 @pytest.mark.parametrize("what", [7, None, b"value.pt", io.StringIO("text")])
 def test_what_is_no_path_and_no_file_of_bytes_is_refused(what: Any) -> None:
-    with pytest.raises(ArgumentError, match=rf"path or a file object .*{type(what).__name__}.* mode 'rb'"):
+    with refuses(ArgumentError, "argument.type"):
         load(what)
 
 
@@ -163,7 +163,7 @@ def test_what_the_function_for_locations_sees_and_raises(path: Path) -> None:
     def broken(*_: Any) -> Any:
         raise LookupError("no place for this")
 
-    with pytest.raises(LookupError, match="no place for this"):
+    with refuses(LookupError):
         load(path, broken)
 
 
@@ -179,6 +179,6 @@ def test_the_device_of_a_context_changes_nothing(path: Path) -> None:
     ids=lambda options: next(iter(options)),
 )
 def test_what_could_run_code_is_refused(path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError, match=re.escape("pickle_module=, weights_only=False")):
+    with refuses(UnsupportedError, "unsupported.option"):
         load(path, **options)
     assert_same(load(path, weights_only=None, encoding="utf-8"), torch.load(path, weights_only=True))

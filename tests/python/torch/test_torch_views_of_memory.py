@@ -18,6 +18,7 @@ import max_weights
 from max_weights import Buffer, DType, delta, load_weights
 from max_weights.safetensors import torch as safetensors_torch
 from max_weights.torch import load_into, verify_loaded
+from refusals import refuses
 
 VALUES = torch.tensor([1.5, -2.0, 3.0, 0.25])
 
@@ -148,9 +149,7 @@ def test_memory_that_does_not_hold_the_values_is_not_shared(
     intake: Callable[[torch.Tensor], object], view: Callable[[], torch.Tensor]
 ) -> None:
     for tensor in (view(), torch.nn.Parameter(view()), view()[1:3]):
-        with pytest.raises(
-            (BufferError, ValueError, RuntimeError), match=r"negative bit|conjugate bit|requires gradient"
-        ):
+        with refuses((BufferError, ValueError, RuntimeError)):
             intake(tensor.detach() if view is conjugate else tensor)
 
 
@@ -175,7 +174,7 @@ def test_memory_that_does_not_hold_the_values_is_not_written_to(
 ) -> None:
     _delta(tmp_path)
     memory = torch.zeros(4, dtype=torch.complex64)
-    with pytest.raises((BufferError, ValueError), match=r"negative bit.*resolve_neg\(\)"):
+    with refuses((BufferError, ValueError)):
         write(memory.conj().imag, tmp_path)
     assert not memory.imag.any()
 

@@ -23,6 +23,7 @@ from max_weights.nn import LoadReport
 from max_weights.tasks import TasksResult
 from max_weights.torch import VerificationReport, load_into, verify_loaded
 from max_weights.types import Finding, FingerprintComparison, Result
+from refusals import refuses
 from test_views import seen
 
 ONE = np.ones((2, 3), dtype="float32")
@@ -192,7 +193,7 @@ def test_a_result_says_the_same_as_text_as_json_and_in_a_notebook(kind: str, tmp
         with pytest.raises((VerificationError, InvalidCheckpointError)) as raised:
             result.raise_if_not_ok()
         assert all(str(finding) in str(raised.value) for finding in result.findings)
-        with pytest.raises(ArgumentError, match="not 'nothing'"):
+        with refuses(ArgumentError, "argument.choice"):
             result.by_kind("nothing")
 
 
@@ -208,9 +209,7 @@ def test_many_findings_are_counted_and_the_first_ones_listed() -> None:
     comparison = FingerprintComparison(tuple(Finding(f"t{number}", "<no>") for number in range(300)), 300)
     assert len(repr(comparison)) < 200
     assert str(comparison).splitlines()[-2:] == ["'t99': <no>", "and 200 more"]
-    with pytest.raises(
-        VerificationError, match=r"(?s)^300 tensors were compared, 300 differ:.*'t19'.*and 280 more$"
-    ) as raised:
+    with refuses(VerificationError, "model.differs") as raised:
         comparison.raise_if_not_ok()
     assert raised.value.findings == comparison.findings
     assert raised.value.tensor == "t0"
@@ -222,11 +221,11 @@ def test_a_validation_counts_notes_if_it_is_asked_to(tmp_path: Path) -> None:
     path = _path(tmp_path, weight=np.full((2, 3), np.nan, "float32"))
     report = max_weights.validate(path, level="content")
     report.raise_if_not_ok("error")
-    with pytest.raises(InvalidCheckpointError, match=r"weight.*MW-VA") as raised:
+    with refuses(InvalidCheckpointError, "checkpoint.invalid") as raised:
         report.raise_if_not_ok("note")
     assert raised.value.report is report
     assert "help: " in str(report)
-    with pytest.raises(ArgumentError, match="a severity is"):
+    with refuses(ArgumentError, "argument.choice"):
         report.raise_if_not_ok("bogus")  # type: ignore[arg-type]
 
 
@@ -261,9 +260,9 @@ def test_what_has_no_files_is_not_validated(tmp_path: Path) -> None:
         assert max_weights.validate(given)
         assert max_weights.assert_checkpoint_ok(given).files
     for wrong in (source, max_weights.load_weights(source), {"weight": ONE}, _module(), 3, None, b"a"):
-        with pytest.raises(ArgumentError, match="validate examines files, and a "):
+        with refuses(ArgumentError, "argument.type"):
             max_weights.validate(wrong)  # type: ignore[arg-type]
     with pytest.raises(max_weights.ClosedError):
         max_weights.validate(closed)
-    with pytest.raises(ArgumentError, match="bench examines files"):
+    with refuses(ArgumentError, "argument.type"):
         max_weights.bench({"weight": ONE})  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import pytest
 import max_weights
 from conftest import safetensors_bytes
 from max_weights._checking import Report, validate
+from refusals import refuses
 
 
 class Payload:
@@ -67,7 +68,7 @@ def test_reports_are_written_by_their_suffix(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["schema"] == "max-weights.validate/1"
     report.write(tmp_path / "report.sarif")
     assert json.loads((tmp_path / "report.sarif").read_text())["version"] == "2.1.0"
-    with pytest.raises(ValueError, match="does not name a format"):
+    with refuses(ValueError):
         report.write(tmp_path / "report.docx")
     assert "1 file" in str(report)
     assert "<details" in report._repr_html_()
@@ -77,7 +78,7 @@ def test_a_test_says_what_is_wrong(tmp_path: Path, checkpoint_ok: Callable[..., 
     path = good(tmp_path)
     assert checkpoint_ok(path).ok
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(AssertionError, match=r"model\.safetensors.*MW-ST-\d+ safetensors") as caught:
+    with refuses(AssertionError, "checkpoint.invalid") as caught:
         checkpoint_ok(path)
     assert isinstance(caught.value, max_weights.InvalidCheckpointError)
     assert caught.value.report.answer == "broken"
@@ -85,13 +86,13 @@ def test_a_test_says_what_is_wrong(tmp_path: Path, checkpoint_ok: Callable[..., 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
     path = good(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"did you mean .*model\.safetensors"):
+    with refuses(FileNotFoundError, "file.missing"):
         validate(tmp_path / "modell.safetensors")
-    with pytest.raises(ValueError, match="there is no rule 'MW-XX'"):
+    with refuses(ValueError):
         validate(path, rules=["MW-XX"])
-    with pytest.raises(ValueError, match="level must be"):
+    with refuses(ValueError):
         validate(path, level="deep")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs a checkpoint"):
+    with refuses(ValueError, "argument.type"):
         validate()
 
 
@@ -113,7 +114,7 @@ def test_progress_and_its_exception(tmp_path: Path) -> None:
     def stop(_done: int, _total: int) -> None:
         raise RuntimeError("enough")
 
-    with pytest.raises(RuntimeError, match="enough"):
+    with refuses(RuntimeError):
         validate(path, progress=stop)
 
 
