@@ -34,7 +34,7 @@ impl Wanted {
     pub(super) fn transpose(&self, order: &[usize]) -> Result<Self> {
         let units = self.units()?;
         if units.per > 1 && order.last().is_some_and(|last| last + 1 != order.len()) {
-            return self.refuse(&units, "is the last");
+            return self.refuse(&units, "must stay the last");
         }
         let [shape, of_shape, strides] = [&self.shape, &units.shape, &units.strides]
             .map(|values| order.iter().map(|&axis| values[axis]).collect::<Vec<i64>>());
