@@ -362,7 +362,7 @@ impl Recipe {
         &self.grid
     }
 
-    /// The only piece, if [`Self::into_one`] would return it.
+    /// The only piece, if it is the whole tensor unchanged.
     pub(super) fn one(&self) -> Option<&Wanted> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Some(&piece.wanted),
@@ -377,7 +377,7 @@ impl Recipe {
         wanted.cut.is_some() || (wanted.shape == self.grid && has_shape && has_order)
     }
 
-    /// The only piece, or the recipe itself if it is not a single piece.
+    /// The recipe as a request of one piece, or the recipe itself if that is not possible.
     pub(crate) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),

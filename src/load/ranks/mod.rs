@@ -135,9 +135,9 @@ impl Plan {
     /// Creates the plan for these tensors and ranks.
     ///
     /// Args:
-    /// - `nodes`: the number of the node of each rank.
-    /// - `meshes`: the meshes that [`Sharing::Mesh`] refers to.
-    /// - `part_of`: the part number of each rank, for [`Sharing::Parts`].
+    /// - `nodes`: the node number of each rank.
+    /// - `meshes`: see [`Sharing::Mesh`].
+    /// - `part_of`: the part number of each rank, see [`Sharing::Parts`].
     ///
     /// # Errors
     /// A tensor that cannot be split in that way; a mesh or part that does not exist.
