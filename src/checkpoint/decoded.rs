@@ -22,7 +22,7 @@ use crate::workers::Interrupt;
 const ALIGN: u64 = 64;
 /// The bytes of a weight that are decoded at a time; at least the rows that must be decoded together.
 const AT_A_TIME: u64 = 4 << 20;
-/// A metadata key of torchao's files: it lists the tensors that have an entry of their own name.
+/// A metadata key of torchao's files, which lists the quantized tensors.
 const LISTED: &str = "tensor_names";
 
 /// How a weight is divided for decoding: matrices of equally many rows.

@@ -30,7 +30,7 @@ impl ConversionRule {
 
 impl Catalog {
     /// The weights of a GGUF file in the layout of Hugging Face. All arguments have the names of the file as keys: `names` gives the new names,
-    /// `heads` the number of heads of matrices with paired rows, and `added` the number to add.
+    /// `heads` the number of heads of matrices with paired rows, and `amounts` the number to add.
     ///
     /// # Errors
     /// Two weights with one name. Rows that do not form `heads` heads of pairs, and elements without addition, are an error when that weight is

@@ -49,8 +49,8 @@ pub(super) struct Slot {
 }
 
 impl ConversionRule {
-    /// Converts weights with names of `sources` to weights with names of `targets`, by `steps`. `#` matches the numbers of a list; a star in a target
-    /// is the text of the star in the sources.
+    /// Converts weights that match `sources` to weights that match `targets`, by `steps`. The sign `#` matches the numbers of a list; a star in a
+    /// target is the text of the star in the sources.
     ///
     /// # Errors
     /// Templates with different numbers of `*`; steps whose outputs do not match the targets.
@@ -337,7 +337,7 @@ mod tests {
         let takes_apart = rule(&packed, &apart, &[Step::Split(1, vec![]), Step::Unstack(0)]).expect("a rule");
         assert_eq!(takes_apart.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
         let refused = |slot: Slot| takes_apart.apply(vec![slot], 1).expect_err("refused");
-        assert!(refused(slot(&[8, 13, 4], None)).contains("not cut into 2 equal parts"));
+        assert!(refused(slot(&[8, 13, 4], None)).contains("cannot be split into 2 equal parts"));
         assert!(refused(slot(&[1 << 40, 2, 0], None)).contains("65536 at most"));
         assert!(refused(slot(&[8], None)).contains("no axis 1"));
     }
@@ -362,7 +362,7 @@ mod tests {
         assert!(wide.apply(vec![slot(&[4, 32], None)], 32).expect_err("refused").contains("stored together"));
         assert!(wide.apply(vec![slot(&[4, 64], None)], 32).is_ok());
         let turned = rule(&["a"], &["b"], &[Step::Transpose(0, 1)]).expect("a rule");
-        assert!(turned.apply(vec![slot(&[4, 64], None)], 32).expect_err("refused").contains("stays the last"));
+        assert!(turned.apply(vec![slot(&[4, 64], None)], 32).expect_err("refused").contains("must stay the last"));
     }
 
     #[test]
@@ -370,16 +370,18 @@ mod tests {
         let wrong = |sources: &[&str], targets: &[&str], steps: &[Step]| {
             rule(sources, targets, steps).expect_err("refused").to_string()
         };
-        assert!(wrong(&["a", "b"], &["c"], &[]).contains("'a, b -> c': its steps lead to 2 tensors, and it has 1"));
-        assert!(wrong(&["*.a"], &["a"], &[]).contains("another number of *"));
+        assert!(wrong(&["a", "b"], &["c"], &[]).contains("'a, b -> c': its steps lead to 2 tensors, but it has 1"));
+        assert!(wrong(&["*.a"], &["a"], &[]).contains("different numbers of *"));
         assert!(wrong(&["a.#"], &["a"], &[]).contains("the targets have no #"));
         assert!(wrong(&["a"], &["a.#"], &[]).contains("the targets have a #"));
-        assert!(wrong(&["a"], &["b"], &[Step::Stack(0)]).contains("Stack is the first step"));
-        assert!(wrong(&["a"], &["b.#"], &[Step::Unstack(0), Step::Transpose(0, 1)]).contains("Unstack is the last"));
-        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, and it has 2"));
-        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("none may be 0"));
+        assert!(wrong(&["a"], &["b"], &[Step::Stack(0)]).contains("Stack must be the first step"));
+        assert!(
+            wrong(&["a"], &["b.#"], &[Step::Unstack(0), Step::Transpose(0, 1)]).contains("Unstack must be the last")
+        );
+        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, but it has 2"));
+        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("must not contain 0"));
         assert!(wrong(&["a", "b"], &["c", "d"], &[Step::Split(0, vec![])]).contains("takes one tensor"));
-        assert!(wrong(&["a"], &["b"], &[Step::Add(1), Step::Add(1)]).contains("Add comes once"));
+        assert!(wrong(&["a"], &["b"], &[Step::Add(1), Step::Add(1)]).contains("Add must occur once"));
         assert!(wrong(&["a"], &["b"], &[Step::Add(i32::MIN)]).contains("numbers up to 16777216"));
         assert!(wrong(&["a.#", "b"], &["c"], &[]).contains("either all sources"));
         assert!(wrong(&[], &[], &[]).contains("no source"));

@@ -450,7 +450,7 @@ pub(super) fn compose(
     Ok((added.chain([facts(last, More::Deltas(wholes.into()))]).collect(), table, sources))
 }
 
-/// The table of these tensors, and those that deltas change. The base has `base` files; changed tensors are in one more.
+/// The table of these tensors, and those that deltas change. The base has `before` files; changed tensors are in one more.
 fn changed(
     mut all: Vec<Composed<'_>>,
     catalog: &Catalog,

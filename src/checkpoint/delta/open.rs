@@ -188,7 +188,7 @@ impl Delta {
         Ok(files)
     }
 
-    /// The deltas at the end of a list of paths, as they are opened with the base before them; none if there are none.
+    /// The deltas at the end of a list of paths, when they are opened together with the base before them; none if there are none.
     ///
     /// # Errors
     /// An invalid header; deltas of a folder that do not form a chain; a base of another version.
