@@ -129,7 +129,7 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
     let one = |which: usize| known[which % known.len()].clone();
     let may_refuse = |error: &Error| {
         let said = error.to_string();
-        assert!(said.contains("stored together") || said.contains("do not end where"), "{said}");
+        assert!(said.contains("stored together") || said.contains("are not a multiple of"), "{said}");
     };
     let made: Vec<(Result<Recipe>, Array)> = match step {
         Step::Join(axis, which) => {
@@ -436,8 +436,8 @@ fn boxes_that_overlap_leave_holes_or_reach_outside_are_refused() {
     assert_eq!(said(&[4, 4], &[[0, 0], [0, 1]]), "pieces 0 and 1 overlap");
     assert_eq!(said(&[8, 4], &[[4, 2], [0, 0], [3, 2]]), "pieces 0 and 2 overlap");
     assert_eq!(said(&[8, 2], &[[0, 0]]), "the pieces have 8 of the 16 elements of a tensor of [8, 2]");
-    assert_eq!(said(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, reaches outside a tensor of [4, 4]");
-    assert_eq!(said(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, reaches outside a tensor of [4, 4]");
+    assert_eq!(said(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, is outside a tensor of [4, 4]");
+    assert_eq!(said(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, is outside a tensor of [4, 4]");
     assert_eq!(said(&[4, 4], &[[0, i64::MAX]]).split(',').next(), Some("piece 0"));
     assert!(said(&[1 << 40, 1 << 40], &[]).contains("overflows"));
     assert!(Recipe::new(DType::Float16, &[4, 2], boxes(&checkpoint, &[[0, 0]])).is_err(), "another dtype");
@@ -457,9 +457,9 @@ fn what_does_not_fit_together_is_refused_by_number() {
     let failed = said(Recipe::join(0, vec![of("a"), of("b")]));
     assert!(failed.contains("number 1 is float32 [4, 2]") && failed.contains("float32 [4, 6]"), "{failed}");
     assert!(said(Recipe::join(2, vec![of("a")])).contains("no axis 2"));
-    assert!(said(Recipe::stack(3, &[of("a")])).contains("no place for a new axis 3"));
+    assert!(said(Recipe::stack(3, &[of("a")])).contains("cannot get a new axis 3"));
     assert!(of("a").split(1, &[3, 2]).is_err() && of("a").split(7, &[]).is_err());
-    assert!(said(of("a").transpose(&[0, 0])).contains("no order of the axes"));
+    assert!(said(of("a").transpose(&[0, 0])).contains("not a permutation of the axes"));
     assert!(said(of("a").index(&[Index::At(4)])).contains("out of bounds"));
 }
 

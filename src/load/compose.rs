@@ -73,7 +73,7 @@ impl Recipe {
                     from += position * of_piece[axis];
                     to += position * strides[axis];
                 }
-                let outside = || Error::Argument("a piece reaches outside its tensor".to_owned());
+                let outside = || Error::Argument("a piece is outside its tensor".to_owned());
                 let room = out.get_mut(bytes(to)..).ok_or_else(outside)?;
                 if row_len == line_len {
                     made.read_bytes(bytes(from), room.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;

@@ -185,7 +185,7 @@ def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> N
     path = large(folder, 60)
     weights = load_weights(path)
     message = refused(lambda: weights.load(device="cuda"))
-    assert message.startswith(f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more beside it: cuMem")
+    assert message.startswith(f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more in the same arena: cuMem")
     assert "CUDA_ERROR_OUT_OF_MEMORY" in message
     message = refused(lambda: weights.load(device="cuda", copy="per-tensor"))  # half-way
     assert message.startswith(f"no room for 'layer.001.weight' of {24 << 20} bytes: cuMemAlloc_v2 of {24 << 20} bytes")

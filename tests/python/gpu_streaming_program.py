@@ -233,7 +233,7 @@ def a_file_that_is_truncated_meanwhile_is_an_error(folder: Path, _: Path) -> Non
 
 def what_is_not_done_there_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
-    with pytest.raises(ValueError, match=f"host memory on its way to gpu:0: max_memory must be .*, not {PIECE}"):
+    with pytest.raises(ValueError, match=f"host memory for the transfer to gpu:0: max_memory must be .*, not {PIECE}"):
         weights.stream(device="cuda", max_memory=PIECE)
     assert refused(lambda: weights.stream(device="cuda", reuse=True)).startswith("reuse=True is for host memory, not ")
     assert "framework='numpy'" in refused(lambda: weights.stream(device="cuda", framework="numpy"))

@@ -134,10 +134,10 @@ def test_what_nothing_can_be_added_to_is_refused_by_name(tmp_path: Path) -> None
         renamed(load_weights(tmp_path / "ints.safetensors"), add)
     save_file({"a.weight": torch.ones(4)}, tmp_path / "floats.safetensors")
     once = renamed(load_weights(tmp_path / "floats.safetensors"), add)
-    with pytest.raises(UnsupportedError, match=r"a\.shifted.*something is added to it already"):
+    with pytest.raises(UnsupportedError, match=r"a\.shifted.*a number is already added to it"):
         renamed(once, [rule.reverse() for rule in add])
     for steps, cause in (
-        ([Add(1), Add(2)], "Add comes once"),
+        ([Add(1), Add(2)], "Add must occur once"),
         ([Add(1 << 25)], "up to 16777216"),
         ([Add(1 << 40)], "add"),
     ):

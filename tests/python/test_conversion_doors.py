@@ -215,7 +215,7 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
         ),
         (
             lambda t: t.update({"model.layers.0.mlp.experts.gate_up_proj": torch.zeros(2)}),
-            "model.layers.0.mlp.experts.gate_up_proj': .*it is there already",
+            "model.layers.0.mlp.experts.gate_up_proj': .*which already exists",
         ),
         (
             lambda t: t.update({"model.layers.0.mlp.experts.01.gate_proj.weight": torch.zeros(2)}) or t.clear()
@@ -239,7 +239,7 @@ def test_what_a_rule_cannot_take_is_refused_with_the_tensor_and_the_rule(
 @pytest.mark.parametrize(
     ("rule", "cause"),
     [
-        (ConversionRule("*.a", "b"), "another number of"),
+        (ConversionRule("*.a", "b"), "different numbers of"),
         (ConversionRule("a.#", "b"), "the targets have no #"),
         (ConversionRule(["a", "b"], "c"), "lead to 2 tensors"),
         (ConversionRule("*#", "*#", Stack(0)), r"between \* and #"),
@@ -286,7 +286,7 @@ def test_a_hostile_shape_makes_few_names(tmp_path: Path) -> None:
     header = json.dumps({"w": {"dtype": "F32", "shape": [1 << 40, 0, 4], "data_offsets": [0, 0]}}).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(UnsupportedError, match="taken apart into 65536 at most"):
+    with pytest.raises(UnsupportedError, match="split into 65536 at most"):
         renamed(load_weights(path), [ConversionRule("w", "w.#", Unstack(0))])
 
 

@@ -131,7 +131,7 @@ def test_versions_are_files_trees_or_tensors_in_memory(chain: Chain, tmp_path: P
     with pytest.raises(ValueError, match=re.escape("tensor 'b.weight' is not in the new version")):
         delta.create(same, {"a.weight": same["a.weight"]}, tmp_path / "weight_v000002", dialect="xor")
     six = {"six": max_weights.Buffer(max_weights.DType.float6_e2m3fn, (4,))}
-    with pytest.raises(UnsupportedError, match="elements of the type float6_e2m3fn have no deltas"):
+    with pytest.raises(UnsupportedError, match="deltas do not support elements of the type float6_e2m3fn"):
         delta.create(six, six, path)
 
 
@@ -195,9 +195,9 @@ def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkey
         assert_same(load_weights([base, deltas]).load(framework="numpy"), chain.versions[-1])
         server.set()
         (bucket / "run-1.5/deltas/m.safetensors").rename(tmp_path / "m.safetensors")
-        with pytest.raises(FormatError, match=r"z\.safetensors.*one between is missing|one between is missing"):
+        with pytest.raises(FormatError, match=r"one between them is missing"):
             load_weights([base, deltas])
-        with pytest.raises(ValueError, match=r"does not list what is in a folder"):
+        with pytest.raises(ValueError, match=r"does not list folders"):
             load_weights([base, server.file("runs/run-1.5/deltas")])
 
 
@@ -358,7 +358,7 @@ def test_rows_of_a_fused_tensor_are_views_that_may_be_given(tmp_path: Path) -> N
     save_file(parts, tmp_path / "base.safetensors")
     delta.create(tmp_path / "base.safetensors", new, tmp_path / "d.safetensors", sync=False)
     fused = torch.from_numpy(np.concatenate(list(parts.values())))
-    with pytest.raises(FormatError, match=r"not among the tensors.*of a tensor that is fused with others, the view"):
+    with pytest.raises(FormatError, match=r"the caller did not pass it.*if it is fused with others, pass its view"):
         delta.apply_into({"attention.qkv.weight": fused}, tmp_path / "d.safetensors")
     views = dict(zip(parts, fused.split([64, 16, 16]), strict=True))
     delta.apply_into(views, tmp_path / "d.safetensors")
@@ -373,7 +373,7 @@ def test_a_tensor_that_is_another_one_is_refused_before_anything_is_changed(chai
     with pytest.raises(FormatError, match=r"delta.base.*") as error:
         delta.apply_into(tensors, chain.delta(1))
     first_of_block = place // 65_536 * 65_536
-    assert "tensor 'a.weight': it has other values" in str(error.value)
+    assert "tensor 'a.weight': its values differ" in str(error.value)
     assert f"in the elements {first_of_block} to" in str(error.value)
     assert_same(tensors, before)
 
@@ -388,14 +388,14 @@ def test_tensors_that_do_not_fit_are_named(chain: Chain) -> None:
             delta.apply_into(tensors, *(deltas or (chain.delta(1),)))
         return str(error.value)
 
-    assert "tensor 'b.weight': the delta changes it, but it is not among the tensors" in refused(
+    assert "tensor 'b.weight': the delta changes it, but the caller did not pass it" in refused(
         lambda t: t.pop("b.weight")
     )
     wider = refused(lambda t: t.update({"b.weight": t["b.weight"].astype(np.float64)}))
     assert "it has float64 elements in the shape [700, 211], but F32 in [700, 211] changed" in wider
     assert "the shape [211, 700]" in refused(lambda t: t.update({"b.weight": t["b.weight"].reshape(211, 700)}))
-    assert "are the same memory" in refused(lambda t: t.update(other=t["b.weight"]))
-    assert "are the same memory in part" in refused(lambda t: t.update(other=t["b.weight"][1:]))
+    assert "have the same memory" in refused(lambda t: t.update(other=t["b.weight"]))
+    assert "overlap in memory" in refused(lambda t: t.update(other=t["b.weight"][1:]))
     assert "not contiguous" in refused(lambda t: t.update({"b.weight": np.asfortranarray(t["b.weight"])}))
     assert "delta.chain" in refused(lambda _: None, chain.delta(1), chain.delta(3))
     assert "'d.same': the delta removes it" in refused(lambda t: t.update({"new.weight": new}), *chain.deltas())

@@ -31,7 +31,7 @@ def test_chains_of_folders_that_are_none_are_named(chain: Chain, tmp_path: Path)
         return str(error.value)
 
     one, two, three = chain.deltas()
-    assert "one between is missing [delta.chain]" in refused(chain.base, one, three)
+    assert "one between them is missing [delta.chain]" in refused(chain.base, one, three)
     assert "it is the same change as" in refused(chain.base, one, one)
     assert "it builds on" in refused(chain.base, three, two, one)
     fork = publish(tmp_path / "fork", *chain.versions[0:2], "000009", "000000")
@@ -52,7 +52,7 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
     other["a.weight"].view(np.uint16)[3, 4] ^= 1
     save_file(other, tmp_path / "other.safetensors")
     weights = load_weights([tmp_path / "other.safetensors", *chain.deltas()])
-    with pytest.raises(FormatError, match=r"weight_v000001.*tensor 'a.weight': it has other values .*delta\.base"):
+    with pytest.raises(FormatError, match=r"weight_v000001.*tensor 'a.weight': its values match neither .*delta\.base"):
         weights.a.weight[0:1].to_numpy()
     assert np.array_equal(np.asarray(weights.b.weight), chain.versions[3]["b.weight"])
 
@@ -104,12 +104,12 @@ def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + frame)
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: b"\x50\x2a\x4d\x18\x01\0\0\0a" + frame)
     # The size that the frame declares.
-    assert "no whole frame" in damage.refused(frame=lambda frame: frame[:5] + bytes([frame[5] ^ 1]) + frame[6:])
+    assert "complete zstd frame" in damage.refused(frame=lambda frame: frame[:5] + bytes([frame[5] ^ 1]) + frame[6:])
     with_sum = zstandard.ZstdCompressor(write_checksum=True).compress(bytes([1] * 1000))
     wrong = with_sum[:-1] + bytes([with_sum[-1] ^ 1])
-    assert "no whole frame of zstd: Restored data doesn't match checksum" in damage.refused(frame=lambda _: wrong)
-    assert "unpacks to 999 bytes, but the tensor has 1000" in damage.refused(raw=bytes(999))
-    assert "unpacks to more than the 1000 bytes of the tensor" in damage.refused(raw=bytes(1001))
+    assert "not a complete zstd frame: Restored data doesn't match checksum" in damage.refused(frame=lambda _: wrong)
+    assert "unpack to 999 bytes, but the tensor has 1000" in damage.refused(raw=bytes(999))
+    assert "unpack to more than the 1000 bytes of the tensor" in damage.refused(raw=bytes(1001))
 
 
 def test_a_frame_that_unpacks_to_much_more_takes_no_memory(damage: Damage) -> None:
@@ -148,7 +148,7 @@ def test_places_that_are_wrong_are_named(damage: Damage) -> None:
 
 
 def test_checksums_that_are_wrong_are_named(damage: Damage) -> None:
-    assert "has not the checksum 00000000 (adler32)" in damage.refused(sum="00000000")
+    assert "does not have the checksum 00000000 (adler32)" in damage.refused(sum="00000000")
     assert "is none of adler32, which has 8" in damage.refused(sum="0" * 32)
     assert "is none of blake3, which has 64" in damage.refused(said={"checksum_format": "blake3"})
     assert "have no checksum of it" in damage.refused(sum=None)
@@ -168,7 +168,7 @@ def test_indexes_that_are_wrong_are_named(damage: Damage) -> None:
 
 
 def test_tensors_that_do_not_fit_are_named(damage: Damage) -> None:
-    assert "'nothing': it changed, but is not there" in damage.refused(name="nothing")
+    assert "'nothing': it changed, but is missing" in damage.refused(name="nothing")
     assert "float32 elements in the shape [2]" in damage.refused(stored=np.zeros(2, np.float32))
     assert "uint8 elements in the shape [2, 3]" in damage.refused(stored=np.zeros((2, 3), np.uint8))
 
@@ -200,4 +200,4 @@ def test_sparse_files_that_are_wrong_are_named(tmp_path: Path) -> None:
     assert "but float16 in [1000] changed" in refused(pair([3], np.zeros(1, np.float16)))
     assert "places of 0 tensors" in refused({"w.val": np.zeros(1, np.float32)})
     assert "nvcomp_cascaded" in refused(pair([3]), encoding="nvcomp_cascaded")
-    assert "it changed, but is not there" in refused({"x.idx": np.zeros(1, np.int32), "x.val": np.zeros(1, np.float32)})
+    assert "it changed, but is missing" in refused({"x.idx": np.zeros(1, np.int32), "x.val": np.zeros(1, np.float32)})

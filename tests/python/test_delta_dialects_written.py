@@ -112,7 +112,7 @@ def test_what_folders_have_no_place_for_is_named(chain: Chain, tmp_path: Path) -
     assert "there is no checksum_format 'md5'" in refused(old, checksum="md5")
     assert list(tmp_path.iterdir()) == []
     delta.create(chain.base, old, tmp_path / "weight_v000001", dialect="xor", sync=False)
-    assert "has an index already" in refused(old)
+    assert "already has an index" in refused(old)
 
 
 def test_folders_are_written_in_the_shell(chain: Chain, tmp_path: Path) -> None:

@@ -145,9 +145,9 @@ def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
         return str(error.value)
 
     base = chain.version(0)
-    assert "one between is missing [delta.chain]" in refused(base, chain.delta(1), chain.delta(3))
+    assert "one between them is missing [delta.chain]" in refused(base, chain.delta(1), chain.delta(3))
     assert "it is the same change as" in refused(base, chain.delta(1), chain.delta(1))
-    assert "one between is missing" in refused(base, chain.delta(2), chain.delta(1))
+    assert "one between them is missing" in refused(base, chain.delta(2), chain.delta(1))
     assert "it builds on" in refused(base, chain.delta(3), chain.delta(2), chain.delta(1))
     other = tmp_path / "fork.safetensors"
     delta.create(base, step(chain.versions[0], 0.01, 99), other, sync=False)
@@ -159,7 +159,7 @@ def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
 def test_folders_whose_deltas_lead_back_are_named(chain: Chain, tmp_path: Path) -> None:
     shutil.copy(chain.delta(1), tmp_path / "there.safetensors")
     delta.create(chain.version(1), chain.version(0), tmp_path / "back.safetensors", sync=False)
-    with pytest.raises(FormatError, match=r"lead back to the version that they begin with.*delta\.chain"):
+    with pytest.raises(FormatError, match=r"form a cycle of versions.*delta\.chain"):
         load_weights([chain.version(0), tmp_path])
     paths = [chain.version(0), tmp_path / "there.safetensors", tmp_path / "back.safetensors"]
     assert_same(load_weights(paths).load(framework="numpy"), chain.versions[0])
@@ -226,7 +226,7 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
     save_file(old, tmp_path / "old.safetensors")
     weights = load_weights([tmp_path / "old.safetensors", tmp_path / "d.safetensors"])
     with pytest.raises(
-        FormatError, match=r"tensor 'a.weight': the base has other values .* elements 0 to 65535.*delta.base"
+        FormatError, match=r"tensor 'a.weight': the values of the base differ .* elements 0 to 65535.*delta.base"
     ):
         weights.a.weight[0:1].to_numpy()
     with pytest.raises(FormatError, match=r"delta\.base"):
@@ -277,7 +277,7 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
         if field not in ("changed", "whole"):
             assert f"missing field `{field}`" in refused(lambda _, said, field=field: said.pop(field))
     assert "both changed and removed" in refused(lambda _, said: said.update(removed=["a.weight"]))
-    assert "it is removed, but is not there" in refused(
+    assert "it is removed, but is missing" in refused(
         lambda _, said: said.update(removed=["nothing"], base_tensors="0" * 32)
     )
     wider = refused(
@@ -327,7 +327,7 @@ def test_tensors_in_memory_are_what_they_were_if_a_delta_cannot_be_applied(tmp_p
 def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is a part of a tree"):
         delta.create(load_weights(chain.version(0)).a, chain.version(0), tmp_path / "d.safetensors")
-    with pytest.raises(FormatError, match="it is no delta"):
+    with pytest.raises(FormatError, match="it is not a delta"):
         delta.read(chain.version(0))
     with pytest.raises(ValueError, match="no deltas"):
         delta.apply(chain.version(0))

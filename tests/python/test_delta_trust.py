@@ -166,7 +166,7 @@ def steps(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Pa
 def test_a_delta_does_not_open_without_the_one_before_it(steps: tuple[Path, list[Path], list[Tensors]]) -> None:
     base, paths, versions = steps
     assert not delta.read(paths[1]).changed
-    with pytest.raises(FormatError, match=r"a delta between both is missing.*delta\.base"):
+    with pytest.raises(FormatError, match=r"a delta between them is missing.*delta\.base"):
         load_weights([base, paths[1]])
     assert_same(load_weights([base, *paths]).load(framework="numpy"), versions[2])
     before = base.read_bytes()
@@ -325,16 +325,16 @@ def test_a_delta_that_changes_one_of_two_names_of_one_memory_is_refused(tmp_path
     after["embed.weight"][3] += 1
     path = tmp_path / "d.safetensors"
     delta.create(before, after, path, sync=False)
-    for other, text in ((None, "leave that as it is"), (4, "make something else of that")):
+    for other, text in ((None, "leave it unchanged"), (4, "change it differently")):
         if other is not None:
             after["head.weight"][other] += 1
             delta.create(before, after, path, sync=False)
         engine = Tied()
-        with pytest.raises(FormatError, match=f"is the same memory, and the deltas {text}"):
+        with pytest.raises(FormatError, match=f"has the same memory, but the deltas {text}"):
             delta.apply_into(engine, path)
         arrays = {name: tensor.numpy() for name, tensor in copies(engine).items()}
         arrays["head.weight"] = arrays["embed.weight"]
-        with pytest.raises(FormatError, match=f"is the same memory, and the deltas {text}"):
+        with pytest.raises(FormatError, match=f"has the same memory, but the deltas {text}"):
             delta.apply_into(arrays, path)
         assert_same({name: tensor.numpy() for name, tensor in copies(engine).items()},
                     {name: tensor.numpy() for name, tensor in before.items()})  # fmt: skip

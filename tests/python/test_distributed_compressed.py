@@ -141,5 +141,5 @@ def test_a_stream_that_is_damaged_or_belongs_to_another_save_is_named(tmp_path: 
         load_weights(folder).load()
     assert run("validate", folder).status != 0
     other = save(tmp_path / "other", {"a": torch.randn(10)}, Program(descriptor="stream.zstd/2"))
-    with pytest.raises(UnsupportedError, match=r"put through 'stream\.zstd/2'"):
+    with pytest.raises(UnsupportedError, match=r"saved through the transform 'stream\.zstd/2'"):
         load_weights(other).load()

@@ -171,7 +171,7 @@ def test_a_delta_is_not_applied_to_pieces_of_another_version(folder: Path, tmp_p
     base["rows"] = base["rows"] + 1
     max_weights.save(base, tmp_path / "new.safetensors")
     delta.create(tmp_path / "other.safetensors", tmp_path / "new.safetensors", tmp_path / "delta.safetensors")
-    with pytest.raises(FormatError, match="another checkpoint, or a delta between both is missing"):
+    with pytest.raises(FormatError, match="another checkpoint, or a delta between them is missing"):
         load_weights([folder / "placements", tmp_path / "delta.safetensors"])
 
 

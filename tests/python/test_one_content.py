@@ -180,7 +180,7 @@ def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: 
     weights = max_weights.graph.weights.PytorchWeights(tmp_path / "model.pt")
     assert max_weights.fingerprint(weights, checksums=True).checksums == 1
     np.asarray(weights.w)[:] = 7
-    with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
+    with pytest.raises(ValueError, match=r"this process wrote to tensors.*open it again"):
         max_weights.fingerprint(weights, checksums=True)
     assert (
         max_weights.fingerprint(

@@ -96,8 +96,8 @@ def test_views_are_views_whatever_the_environment_says(
     ("options", "reason"),
     [
         ({"dtype": "float16"}, "it is converted to float16"),
-        ({"shard": Shard(0, 2, {"model.a": ShardingStrategy.columnwise(2)})}, "its part is not one range of bytes"),
-        ({"shard": Shard(0, 2, {"model.a": QUARTER})}, "its part is not one range of bytes"),
+        ({"shard": Shard(0, 2, {"model.a": ShardingStrategy.columnwise(2)})}, "its region is not one range of bytes"),
+        ({"shard": Shard(0, 2, {"model.a": QUARTER})}, "its region is not one range of bytes"),
         ({"backend": "direct"}, "backend='mmap'"),
         ({"drop_cache": True}, "no drop_cache"),
         ({"digests": {}}, "digests compares bytes that nothing changes"),

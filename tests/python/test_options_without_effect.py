@@ -88,7 +88,7 @@ def test_quantize_that_packs_nothing_is_an_error(model: Path, tmp_path: Path) ->
     for tensors in (arrays, load_weights(model)):
         with pytest.raises(WeightNotFoundError, match=r"quantize names 'x.weight'"):
             save_gguf(tensors, out, quantize={"x.weight": "q8_0"})
-    with pytest.raises(ValueError, match=r"no tensor would be packed as Q4_0.* ends in 'weight'"):
+    with pytest.raises(ValueError, match=r"no tensor would be packed as Q4_0.* end in 'weight'"):
         save_gguf(arrays, out, quantize="q4_0")
     done = command("convert", str(model), str(out), "--quantize", "q4_0", "--select", "head.*")
     assert done.status == 2

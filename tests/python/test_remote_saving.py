@@ -209,7 +209,7 @@ def test_a_folder_that_is_half_in_place_is_named(server: FaultServer) -> None:
     )
     save(0)
     server.set("complete-fails from=2")
-    with pytest.raises(OSError, match=r"1 of the new files, s3://bucket/model/\S+ first, are in place already"):
+    with pytest.raises(OSError, match=r"1 of the new files, s3://bucket/model/\S+ first, are already in place"):
         save(1)
     assert open_uploads(server) == 0
 
@@ -276,7 +276,7 @@ def test_an_object_with_the_same_bytes_counts_as_saved(server: FaultServer, fold
         save_file(data, url, remote=s3(server), if_exists="same")
     place.write_bytes(changed[:-1])
     server.reset_counts()
-    with pytest.raises(FileExistsError, match=rf"which has {len(changed) - 1} bytes and not {len(changed)}"):
+    with pytest.raises(FileExistsError, match=rf"which has {len(changed) - 1} bytes, not {len(changed)}"):
         save_file(data, url, remote=s3(server), if_exists="same")
     assert len(server.log()) == 1, "its length says so"
     assert place.read_bytes() == changed[:-1]
@@ -303,7 +303,7 @@ def test_of_a_folder_that_is_saved_again_only_what_is_missing_is_sent(server: Fa
         save(other)
     assert kept(folder) == before
     assert server.counts()["uploaded"] == 0
-    with pytest.raises(FileExistsError, match="which is no file of this checkpoint"):
+    with pytest.raises(FileExistsError, match="which is not a file of this checkpoint"):
         save(tensors(1))
     # What was added before it was found goes again.
     (folder / "bucket/model" / files[0].name).unlink()
@@ -414,7 +414,7 @@ def test_a_file_of_a_disk_that_is_there_stays_if_that_is_wanted(tmp_path: Path) 
     for name, array in data.items():
         writer.write(name, array)
     (tmp_path / "b.safetensors").write_bytes(b"of another")
-    with pytest.raises(FileExistsError, match="which has 10 bytes and not"):
+    with pytest.raises(FileExistsError, match="which has 10 bytes, not"):
         writer.finish()
     assert bytes_there() == before | {"b.safetensors": b"of another"}
 

@@ -265,7 +265,7 @@ def test_the_head_and_what_a_model_does_not_have(write: Write) -> None:
 def test_two_weights_of_one_name_are_refused(write: Write) -> None:
     names = ["blk.0.attn_v.weight", "model.layers.0.self_attn.v_proj.weight"]
     tree = load_weights(write("llama", {name: np.zeros(2, np.float32) for name in names}))
-    with pytest.raises(UnsupportedError, match=r"model\.gguf: .*v_proj.*would both get this name"):
+    with pytest.raises(UnsupportedError, match=r"model\.gguf: .*v_proj.*would both have this name"):
         max_weights.renamed(tree, "hf")
 
 

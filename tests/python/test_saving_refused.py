@@ -84,7 +84,7 @@ def test_a_name_that_is_not_on_the_disk_is_an_error_after_the_file_has_taken_its
     last = clean.counted()[name]
     found = saver.save(call, f"{name}:error=EIO:when={last}", path=path, value=2).error
     assert (found.get("errno"), found.get("file")) == (errno.EIO, str(path))
-    assert "it has taken its place" in found["text"]
+    assert "write its new name to the disk" in found["text"]
     assert values(path) == {2.0}
     assert unfinished(folder) == []
     # Some file systems have no fsync for folders, and need none.

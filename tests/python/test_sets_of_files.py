@@ -198,7 +198,7 @@ def test_directories_that_cannot_be_opened_say_what_they_hold(tmp_path: Path, ma
     with pytest.raises(FormatError, match=r"2 checkpoints: x\.safetensors, y\.safetensors"):
         load_weights(tmp_path)
     make_file({"a": np.zeros(1, np.float32)}, "model-00001-of-00003.safetensors")
-    with pytest.raises(FormatError, match="1 of 3 shards are there; missing: model-00002-of-00003"):
+    with pytest.raises(FormatError, match="1 of 3 shards exist; missing: model-00002-of-00003"):
         load_weights(tmp_path)
 
 

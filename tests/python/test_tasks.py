@@ -159,7 +159,7 @@ def test_tasks_write_the_files_of_a_folder_and_the_last_the_index(models: Path, 
     assert 'if_exists is "same"' in other.stderr
     one_file = run("convert", source, tmp_path / "one.safetensors", "--task", "1/2")
     assert one_file.status == 2
-    assert "has no part of one file" in one_file.stderr
+    assert "cannot write a part of one file" in one_file.stderr
 
 
 def test_tasks_write_to_a_store(models: Path, tmp_path: Path) -> None:
