@@ -202,7 +202,7 @@ impl Checkpoint {
             let before = metadata.len();
             metadata.retain(|(key, _)| !decoded.contains(key));
             if metadata.len() < before {
-                metadata.retain(|(key, _)| key != LISTED); // it lists those that were packed
+                metadata.retain(|(key, _)| key != LISTED); // the list of packed tensors
             }
         }
         let catalog = Catalog {

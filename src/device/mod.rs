@@ -5,12 +5,12 @@
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
 //! cuda/cufile.rs   GPUDirect Storage: files that a disk's controller writes to a device
-//! cuda/uses.rs     what devices still do with it
-//! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
-//! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
-//! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does
-//! kernels/         the kernels' source and `kernels.ptx`, which `make kernels` makes of it
-//! absent.rs        the same names where there can be no device
+//! cuda/uses.rs     the pending uses of staging memory
+//! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed with its last owner
+//! cuda/kernels.rs  the kernels of `kernels/`, and their launch
+//! cuda/upload.rs   uploads of a load: several threads write several memories on several streams
+//! kernels/         the kernels' source, and `kernels.ptx`, which `make kernels` builds
+//! absent.rs        the same API in a build without CUDA
 //! ```
 //!
 //! The build does not need CUDA, and CUDA is loaded only when a device is requested. Without a driver there are no devices, and errors say why.
@@ -37,7 +37,7 @@ static AROUND_WAITS: OnceLock<fn(&mut (dyn FnMut() + Send))> = OnceLock::new();
 
 /// Sets a function that runs work which may wait for a device at unexpected times, when memory is freed. It may release locks meanwhile.
 pub fn wait_by(around: fn(&mut (dyn FnMut() + Send))) {
-    let _ = AROUND_WAITS.set(around); // the first one stays
+    let _ = AROUND_WAITS.set(around); // the first one is kept
 }
 
 /// Runs such work.
@@ -80,7 +80,7 @@ pub(crate) struct Span {
 
 /// Matrices of `rows` by `cols` elements in blocks of some rows and columns, each with a scale.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code))] // nobody reads it where there is no device
+#[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code))] // unused without a device
 pub(crate) struct Blocks {
     pub(crate) scales_dtype: DType,
     pub(crate) rows: usize,

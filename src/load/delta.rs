@@ -226,7 +226,7 @@ fn apply_blocks(
 }
 
 /// Applies deltas of other libraries to a target.
-#[allow(clippy::too_many_arguments)] // a job, and where what it replaces goes
+#[allow(clippy::too_many_arguments)] // a job, and the log of replaced bytes
 fn apply_patches(
     patches: &Patches,
     width: usize,

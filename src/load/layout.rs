@@ -24,7 +24,7 @@ use crate::source::ReadCost;
 const PAGES_FROM: usize = 1 << 20;
 /// The maximum bytes of tensors in memory while their digests are computed.
 const VERIFIED_TOGETHER: u64 = 256 << 20;
-/// If the results are larger than this in total, even small ones are written past the caches.
+/// Above this total size of results, `STREAMED_OF_MANY` is the threshold for writes past the caches.
 const MANY: usize = 32 << 20;
 const STREAMED_OF_MANY: usize = 64 << 10;
 

@@ -307,7 +307,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
             }
         };
-        prefetch.shared.wanted().push(usize::MAX); // there is no such job: its index panics
+        prefetch.shared.wanted().push(usize::MAX); // an invalid index, which panics
         prefetch.start();
         ends("the one that panics");
         assert!(!prefetch.shared.jobs[0].taken.load(Ordering::Relaxed));

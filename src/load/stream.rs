@@ -172,7 +172,7 @@ impl Stream {
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            budget: budget.max(least), // more on a device, where the largest tensors need more
+            budget: budget.max(least), // on a device, the largest tensors may need more
             recycled: options.recycled,
             kept: memory::kept(),
         });
@@ -245,7 +245,7 @@ impl Stream {
         let ended = waited.unwrap_or_else(PoisonError::into_inner).0.ended;
         drop(ready);
         if ended && let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = reader.join(); // it has nothing more to do than to end
+            let _ = reader.join(); // the thread is about to end
         }
         if let Some(recycled) = &shared.recycled {
             recycled.keep_at_most(0);
@@ -264,7 +264,7 @@ impl Drop for Stream {
         if self.is_here() {
             drop(self.shared.stop());
         } else if let Ok(reader) = self.reader.get_mut() {
-            std::mem::forget(reader.take()); // of a thread that is not in this process
+            std::mem::forget(reader.take()); // the thread does not exist in this process
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn needed(placement: &Placement) -> Range<u64> {
     let size = transform.inflate.map_or(span.len(), |inflate| inflate.size);
     let end = placement.start + placement.len;
     let align = match transform.swap {
-        Swap::Blocks(_) => transform.swap.unit() as u64, // which no element of a block needs to be aligned to
+        Swap::Blocks(_) => transform.swap.unit() as u64, // elements of a block have no alignment
         Swap::Nothing | Swap::Numbers(_) => BLOCK_ALIGN as u64,
     };
     lowest - lowest % align..end.next_multiple_of(transform.swap.unit() as u64).min(size.max(end))

@@ -1,6 +1,6 @@
 //! Transfers from a disk to a device without the host: GPUDirect Storage.
 
-#![cfg_attr(not(feature = "cuda"), allow(clippy::zero_sized_map_values))] // a file is nothing then
+#![cfg_attr(not(feature = "cuda"), allow(clippy::zero_sized_map_values))] // without CUDA, a file has no size
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Opened {
             }
             let source = checkpoint.file(number)?;
             if source.is_written(0, source.len()) {
-                continue; // the disk does not have what was written
+                continue; // written bytes are not on the disk
             }
             let file = source.open_direct().ok_or_else(|| {
                 let path = text::path(source.path());

@@ -35,7 +35,7 @@ impl Layout {
         let mut memories: Vec<Arc<DeviceMemory>> = budget::list(self.arenas.len())?;
         for (number, arena) in self.arenas.iter().enumerate() {
             let index = arena.device.id();
-            DeviceMemory::new(index, 0)?; // that the device is there
+            DeviceMemory::new(index, 0)?; // fails if the device does not exist
             let made = DeviceMemory::new(index, arena.len);
             memories.push(Arc::new(made.map_err(|error| self.no_room(checkpoint, number, error))?));
             interrupt()?;

@@ -24,7 +24,7 @@ pub(super) const COPIED_AT_A_TIME: u64 = 4 << 20;
 /// The file is in the folder of its target, and locked while it is written. If its process was killed, the lock is free, and the next replacement in
 /// that folder removes the file.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // what was asked for, and how far it is
+#[allow(clippy::struct_excessive_bools)] // options and progress
 pub struct Replacement {
     /// The path as passed, for messages.
     pub(super) target: PathBuf,
@@ -169,7 +169,7 @@ impl Replacement {
     /// Waits until the bytes are on the disk, if that is requested.
     pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         if !self.sync || self.flushed || (self.len < LONG_WAIT && self.process.is_some()) {
-            return Ok(()); // or it is soon done, when it is put into its place
+            return Ok(()); // not requested, done, or left to the short sync on commit
         }
         let (told, answer) = mpsc::channel();
         let waiting = self.file.try_clone().and_then(|file| {
@@ -179,7 +179,7 @@ impl Replacement {
             })
         });
         if waiting.is_err() {
-            return self.sync_now(); // without a thread or a descriptor for it, nobody interrupts the wait
+            return self.sync_now(); // without a thread or a descriptor, the wait cannot be cancelled
         }
         loop {
             match answer.recv_timeout(ASKED_EVERY) {

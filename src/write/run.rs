@@ -48,7 +48,7 @@ pub(super) fn piece<'a>(
 }
 
 /// The cause of a failed write of tensor bytes: on an address error, the mapped file was truncated.
-#[cfg_attr(not(unix), allow(unused_variables))] // elsewhere the system does not tell so
+#[cfg_attr(not(unix), allow(unused_variables))] // only Unix reports the address error
 pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
     #[cfg(unix)]
     if let (Error::Io { source, .. }, Some(origin)) = (&error, tensor.storage().origin())

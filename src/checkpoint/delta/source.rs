@@ -188,7 +188,7 @@ impl<'a> Far<'a> {
     /// Composes the blocks that were read.
     fn compose(self) -> Result<()> {
         let Self { overlay, first, mut blocks, out, records, room, .. } = self;
-        let mut records: Vec<Records<'_>> = records; // of what is borrowed for as long as the bytes of this one
+        let mut records: Vec<Records<'_>> = records; // shortens the borrow to that of these bytes
         Records::filled(&mut records, &room);
         let all = blocks.as_mut().map_or(&mut *out, |(blocks, _)| blocks);
         for (number, block) in (first..).zip(all.chunks_mut(overlay.block_bytes() as usize)) {

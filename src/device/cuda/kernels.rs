@@ -155,7 +155,7 @@ fn label(dtype: DType) -> &'static str {
         DType::Int32 => "i32",
         DType::UInt64 => "u64",
         DType::Int64 => "i64",
-        _ => dtype.name(), // of a dtype that no kernel is named after yet
+        _ => dtype.name(), // no kernel has this dtype in its name yet
     }
 }
 

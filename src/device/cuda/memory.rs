@@ -141,7 +141,7 @@ impl DeviceMemory {
             unsafe { block.send((on, &entered, upload), [(0, len, to + start as u64)]) }?;
             STAGING.give(block);
             self.note_written(&entered, upload).inspect_err(|_| {
-                let _ = entered.drain(upload); // nothing may write there when the memory is freed
+                let _ = entered.drain(upload); // no write may be in flight when the memory is freed
             })?;
             interrupt()?;
         }
@@ -182,7 +182,7 @@ impl DeviceMemory {
         unsafe { on.kernels.launch(&entered, stream, &kernel, (from, made.address), count) }?;
         let used = [Some(&made), Some(self), read_too].into_iter().flatten();
         used.into_iter().try_for_each(|memory| memory.note_written(&entered, stream)).inspect_err(|_| {
-            let _ = entered.drain(stream); // if this fails, too, the kernel does not run any more
+            let _ = entered.drain(stream); // if this also fails, the kernel no longer runs
         })?;
         Ok(made)
     }
@@ -208,7 +208,7 @@ impl DeviceMemory {
             other.note_written(&entered, &there.compute)
         });
         noted.inspect_err(|_| {
-            let _ = entered.drain(&here.compute); // if this fails, too, the device copies nothing any more
+            let _ = entered.drain(&here.compute); // if this also fails, no copy is in flight
         })
     }
 

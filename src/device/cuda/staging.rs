@@ -160,7 +160,7 @@ impl HostBlock {
         len: usize,
     ) -> Result<()> {
         assert!(len <= PIECE);
-        self.uses.wait()?; // what went from here to a device may still be on its way
+        self.uses.wait()?; // copies to a device may still be in flight
         // SAFETY: the caller guarantees the source. The block has at least `len` bytes, which are not used before its uses are over.
         let asked = unsafe { entered.copy_out(stream, self.start.as_ptr(), from, len) };
         let noted = self.uses.note(on, entered, stream);

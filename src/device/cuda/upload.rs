@@ -197,7 +197,7 @@ impl Drop for Upload {
                 // Without a context, as in a forked child, there is nothing to wait for, and nothing is freed.
                 let Ok(entered) = on.enter() else { continue };
                 for Lane { stream, .. } in &on.uploads {
-                    let _ = entered.drain(stream); // if this fails, the device copies nothing any more
+                    let _ = entered.drain(stream); // if this fails, no copy is in flight
                 }
             }
         }

@@ -85,7 +85,7 @@ impl Uses {
             }),
         };
         noted.inspect_err(|_| {
-            let _ = entered.drain(stream); // if this fails, too, the device copies nothing any more
+            let _ = entered.drain(stream); // if this also fails, no copy is in flight
         })
     }
 }

@@ -277,7 +277,7 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         record[1..=numbers.len()].copy_from_slice(numbers);
         hash.update(record.map(u64::to_le_bytes).as_flattened());
     };
-    add(Fact::Version, &[4]); // of how plans are made
+    add(Fact::Version, &[4]); // the version of the planning rules
     if let Some(bytes) = sizes.unit {
         add(Fact::UnitBytes, &[bytes]);
     }
