@@ -487,7 +487,7 @@ mod tests {
         write_all(&together, &mut writers);
         writers[2].next = 0;
         let twice = said(writers[2].write(&together, u64::MAX, &uninterrupted));
-        assert!(twice.contains("were written before, or are those of another rank"), "{twice}");
+        assert!(twice.contains("were written before, or belong to another rank"), "{twice}");
         assert!(twice.contains(&*folder.path().to_string_lossy()) && twice.contains("tensor 't"), "{twice}");
         let early = said(together.finish(begun, None, Vec::new(), &uninterrupted));
         assert!(early.contains("not all of its files are written"), "{early}");
