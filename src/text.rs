@@ -1,8 +1,8 @@
-//! Text of files and paths, made safe for people's eyes: the one place that decides what reaches a terminal or a page.
+//! Text of files and paths, made safe to print: this file alone decides what reaches a terminal or a page.
 //!
-//! Names, keys, values and paths are chosen by whoever made the file. Printed as they are, escape sequences would steer the terminal, a
-//! right-to-left override would show another name, and one of megabytes would bury the message. Whatever is made for people (messages,
-//! trees, `repr`) passes through here; what a program asks for stays as it is. What is safe already is not changed again.
+//! The maker of a file chooses its names, keys, values and paths. Printed raw, escape sequences would steer the terminal, a right-to-left override
+//! would disguise a name, and a name of megabytes would bury the message. All text for people (messages, trees, `repr`) passes through here; values
+//! that a program reads stay unchanged. Text that is already safe is not changed again.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ use std::path::Path;
 /// Characters of a name that a message shows.
 const SHOWN: usize = 200;
 
-/// The text with an escape, spelled as Python's, for each character that is not printed as a sign of its own: controls, ends of lines,
-/// changes of direction and other format characters, separators but the space, and what Unicode has not assigned.
+/// The text with Python's escapes for each character without a visible sign. These are control characters, line ends, changes of direction and other
+/// format characters, separators except the space, and unassigned code points.
 pub fn printable(text: &str) -> Cow<'_, str> {
     cut(text, usize::MAX)
 }
 
-/// Words that begin a sentence as they are: names.
+/// Names that begin a sentence in lower case.
 const NAMES: [&str; 3] = ["safetensors", "torch", "transformers"];
 
-/// The text as a sentence begins, unless its first word is code or a name.
+/// The text with a capital first letter, unless its first word is code or a name.
 pub fn sentence(text: &str) -> Cow<'_, str> {
     let word = text.split([' ', ',', ';', ':']).next().unwrap_or_default();
     if word.is_empty() || NAMES.contains(&word) || !word.bytes().all(|byte| byte.is_ascii_lowercase()) {

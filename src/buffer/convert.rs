@@ -127,8 +127,8 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
     })
 }
 
-/// `data × scale of its block`, computed in f32 and rounded once to `dtype`, in new memory or written to `out`: matrices (the last two axes; more
-/// in front are a batch of matrices, each with scales of its own) with `ceil(rows / block.0) × ceil(cols / block.1)` scales each.
+/// Multiplies `data` by the scale of each block, in f32, and rounds once to `dtype`; the result is new memory, or `out`. The last two axes are
+/// matrices, and leading axes a batch of them. Each matrix has `ceil(rows / block.0) × ceil(cols / block.1)` scales.
 pub fn scale_blocks(
     data: &Buffer,
     scales: &Buffer,

@@ -14,7 +14,7 @@ use crate::workers::{Interrupt, WORKERS};
 pub(super) const PART: usize = 1 << 20;
 /// Bytes of strided elements that are gathered at once: they cost least when they are many.
 const GATHERED: usize = 4 << 20;
-/// Bytes between two questions whether to go on: the slowest conversions take some milliseconds for them.
+/// Bytes between two checks for cancellation: the slowest conversions take some milliseconds for them.
 const AT_A_TIME: usize = 1 << 20;
 /// Out of a mapping, bytes that are copied under guard at a time; they stay in the cache of the core.
 const GUARDED: usize = 256 << 10;
@@ -58,8 +58,8 @@ impl Buffer {
         }
     }
 
-    /// Lets `convert` have some elements, each time with their share of `out`: one after the other, a bounded number at a time that is a
-    /// multiple of `multiple`. They are where they are, or copied where that is a mapping, which may vanish, or has gaps.
+    /// Calls `convert` sequentially with batches of elements and their part of `out`. Batches are bounded, and multiples of `multiple` elements.
+    /// Elements are converted in place. They are copied first if there are gaps, or in a mapping, which may vanish.
     pub(super) fn convert_elements(
         &self,
         range: Range<usize>,

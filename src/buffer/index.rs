@@ -47,7 +47,7 @@ pub(crate) struct Selection {
 pub(crate) enum Axis {
     /// One element is taken, and the axis disappears.
     At(i64),
-    /// So many elements from one on, in steps that may be negative.
+    /// `len` elements from `begin` on, in steps that may be negative.
     Range { begin: i64, len: i64, step: i64 },
     /// A new axis of length one.
     New,

@@ -75,7 +75,7 @@ impl Buffer {
         Self::contiguous_at(Block::zeros(bytes)?.freeze(), 0, dtype, shape)
     }
 
-    /// A new tensor of any content, for somebody who fills all of it.
+    /// A new tensor of unspecified content, for a caller that fills all of it.
     pub fn any(dtype: DType, shape: &[i64]) -> Result<Self> {
         Self::filled(dtype, shape, |_| Ok(()))
     }

@@ -50,9 +50,9 @@ impl Buffer {
         }
     }
 
-    /// Writes the elements one after the other to memory of a device, from byte `at` on.
+    /// Writes the elements in C order to memory of a device, from byte `at` on.
     fn write_to(&self, memory: &DeviceMemory, at: usize, interrupt: Interrupt<'_>) -> Result<()> {
-        // Strided elements take whole bytes each. Packed ones have no strides: their bytes are copied as they are.
+        // Strided elements take whole bytes each. Packed ones have no strides: their bytes are copied unchanged.
         let item = if self.is_contiguous() { 1 } else { self.dtype.bytes().unwrap_or(1) };
         memory.fill(at, self.size(), interrupt, |start, piece| {
             let count = piece.len() / item;

@@ -1,8 +1,8 @@
 //! Elements out of a strided tensor, in C order.
 //!
-//! The bytes are read in their own order, whatever the order of the dimensions: what lies close together is read at once, a bounded piece at
-//! a time, and elements go from there to their places in the output. Of a mapping, pieces are copied under guard, and of a file they are read
-//! ([`Runs`]); of neither much is read that is not wanted.
+//! Bytes are read in storage order, whatever the order of the dimensions. Adjacent elements are read together, in bounded pieces, and are scattered
+//! from there to their places in the output. Pieces of a mapping are copied under guard, and those of a file are read ([`Runs`]). Few unneeded bytes
+//! are read.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub(crate) trait Runs {
     fn at_a_time(&self) -> usize;
     /// The bytes of a run, if they are in memory and nothing can take them away.
     fn in_place(&self, start: usize, len: usize) -> Option<Result<&[u8]>>;
-    /// Copies runs, each a place and a length, one after the other to `out`, which has the length of all.
+    /// Copies runs, each an offset and a length, back to back to `out`, which has their total length.
     fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()>;
 }
 
@@ -121,8 +121,8 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// A range of elements as boxes: the rest of a row, whole rows, the begin of a row. `from` and `to` are where the first element of all lies
-    /// in the storage, and where the first of the range goes.
+    /// A range of elements as boxes: the rest of a row, whole rows, the begin of a row. The first element of `axes` lies at `from` in the storage.
+    /// The first one of the range goes to `to`.
     fn range(&mut self, axes: &[StridedAxis], from: usize, range: Range<usize>, to: usize) -> Result<()> {
         let Some((first, inner)) = axes.split_first().filter(|_| !range.is_empty()) else {
             return if range.is_empty() { Ok(()) } else { self.block(Vec::new(), from, to) };
@@ -176,7 +176,7 @@ impl Gather<'_> {
             let left = self.from.at_a_time().saturating_sub(piece.len);
             let most = left.checked_div(step).map_or(axis.count, |steps| steps + 1);
             if axis.count > most {
-                // So many steps at a time, and then what is left of them.
+                // `most` steps at a time, and then the rest.
                 let (times, rest) = (axis.count / most, axis.count % most);
                 let done = most * times;
                 let far = StridedAxis { count: times, from: axis.from * most as isize, to: axis.to * most };
@@ -237,7 +237,7 @@ impl Gather<'_> {
     }
 }
 
-/// Bytes of the storage around an element: so many, of which some lie before it.
+/// A run of bytes of the storage around an element, `before` of which precede it.
 #[derive(Clone, Copy)]
 struct Piece {
     len: usize,
@@ -281,7 +281,7 @@ fn scatter_row<const ITEM: usize>(row: &StridedAxis, bytes: &[u8], from: usize, 
     }
 }
 
-/// Makes room for `len` bytes, or says that there is no memory.
+/// Grows `scratch` to at least `len` bytes; fails if memory is not available.
 pub(super) fn grow(scratch: &mut Vec<u8>, len: usize) -> Result<()> {
     scratch.try_reserve_exact(len.saturating_sub(scratch.len())).map_err(|_| no_memory(len))?;
     scratch.resize(len.max(scratch.len()), 0);

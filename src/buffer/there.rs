@@ -70,7 +70,7 @@ impl Buffer {
         Error::Device(format!("{there} has no kernel from {from} to {to}: move the tensor with .to(\"cpu\") first"))
     }
 
-    /// Kernels take the elements one after the other.
+    /// Kernels need contiguous elements.
     fn require_contiguous_there(&self, what: &str) -> Result<()> {
         if self.is_contiguous() {
             return Ok(());

@@ -38,7 +38,7 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// For so many bytes of this dtype.
+    /// Tables for `bytes` bytes of this dtype.
     pub(super) fn new(dtype: DType, bytes: u64) -> Self {
         let few = is_few(dtype, bytes).then(Vec::new);
         let bits = if few.is_some() { 0 } else { dtype.bits() };
@@ -46,7 +46,7 @@ impl Codes {
         Self { few, bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX, total: vec![0; 1 << bits] }
     }
 
-    /// Whether these tables serve for so many bytes of this dtype, once they are empty.
+    /// Whether these tables, once emptied, serve for `bytes` bytes of this dtype.
     pub(super) fn serves(&self, dtype: DType, bytes: u64) -> bool {
         self.few.is_some() == is_few(dtype, bytes) && (self.few.is_some() || self.bits == dtype.bits())
     }
@@ -84,7 +84,7 @@ impl Codes {
         }
     }
 
-    /// What was counted, after which nothing is; with so many bins.
+    /// A summary of the counts, with `bins` bins; the counts are reset.
     pub(super) fn summary(&mut self, dtype: DType, bins: usize) -> Result<Summary> {
         if let Some(few) = &mut self.few {
             few.sort_unstable();

@@ -15,15 +15,15 @@ use crate::workers::{Interrupt, in_order};
 
 /// Bytes that are read at a time: they are converted and compared while they are in the caches.
 const PART: usize = 128 << 10;
-/// Tensors of so many bytes are read on all cores, one after the other; of smaller ones each core reads one.
+/// Tensors of at least this many bytes are read sequentially, each on all cores; of smaller ones each core reads one.
 const LARGE: u64 = 64 << 20;
 
-/// For each weight and the tensor that should hold it, whether it is known to: the same number of elements, each with the bits that the weight has or
-/// that its conversion gives, with one rounding. `false` also says that this cannot tell, as of packed blocks. `done` counts bytes of weights.
+/// For each pair of a weight and a tensor, whether the tensor provably holds the weight. Then it has as many elements, with the bits of the weight
+/// or of its conversion, which rounds once. `false` may also mean that this cannot be decided, as for packed blocks. `done` counts bytes of weights.
 ///
 /// # Errors
-/// A file that cannot be read, or that was changed since it was opened; a weight of which a view was written to: the checkpoint has these bytes then,
-/// and so would be equal to them.
+/// A file cannot be read, or changed since it was opened. A view of a weight was written to: the checkpoint then has the written bytes, and would
+/// compare equal to them.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.
@@ -144,7 +144,7 @@ fn has_the_bytes(
     }
 }
 
-/// Bytes of so many elements.
+/// The bytes of `elements` elements.
 fn bytes_of(dtype: DType, elements: usize) -> usize {
     (elements * dtype.bits()).div_ceil(8)
 }

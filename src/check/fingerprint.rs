@@ -15,13 +15,13 @@ use crate::workers::{Interrupt, in_order};
 
 /// Bytes that are read at a time.
 const PART: usize = 256 << 10;
-/// Tensors of so many bytes are read on all cores, one after the other; of smaller ones each core reads one.
+/// Tensors of at least this many bytes are read sequentially, each on all cores; of smaller ones each core reads one.
 const LARGE: u64 = 64 << 20;
-/// The rows of a tensor are in about so many blocks.
+/// The rows of a tensor are divided into about this many blocks.
 const ROW_BLOCKS: u64 = 64;
-/// A tensor of more matrices than this is one of all their rows.
+/// A tensor of more matrices than this is hashed as one matrix of all their rows.
 const MOST_MATRICES: u64 = 4096;
-/// The most parts that the columns are in.
+/// The most blocks of columns.
 pub const MOST_COLUMN_BLOCKS: u64 = 64;
 
 /// What a tensor is, by sums of its elements.
@@ -183,10 +183,10 @@ fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
     vec![(shape.iter().product::<u64>() * dtype.bits() as u64).div_ceil(8)]
 }
 
-/// The fingerprint of a tensor in memory; its columns are in so many blocks, which is 1 where nothing else is asked for.
+/// The fingerprint of a tensor in memory, with its columns in `column_blocks` blocks, 1 by default.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`], and a file that its memory is mapped from and that was changed meanwhile.
+/// More than [`MOST_COLUMN_BLOCKS`], and memory that is mapped from a file that changed meanwhile.
 pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<Fingerprint> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), column_blocks)?;

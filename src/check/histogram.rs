@@ -33,13 +33,13 @@ pub(super) struct Edges {
     scale: Scale,
     low: f64,
     per_unit: f64,
-    /// Whether bins are so wide that what is computed for a value is its bin, or one beside it.
+    /// Whether bins are so wide that the bin computed for a value is off by at most one.
     wide: bool,
 }
 
-/// Tables that are counted in side by side: the same bin again and again would wait for its own count.
+/// Tables that are counted in turn: incrementing one bin repeatedly would wait for the previous increment.
 const TABLES: usize = 4;
-/// Up to so many bins, float32 are compared with all edges, so many of them at a time.
+/// With at most this many bins, float32 are compared with all edges, [`AT_A_TIME`] at a time.
 const MOST_COMPARED: usize = 32;
 const AT_A_TIME: usize = 4;
 /// Added to a small number, it leaves the nearest integer in the lowest bits.
@@ -48,7 +48,7 @@ const TO_INTEGER: f64 = 1.5 * (1u64 << 52) as f64;
 const WIDE: f64 = 1.0 / (1u64 << 40) as f64;
 
 impl Bins {
-    /// So many bins, or one for each of narrow integers.
+    /// `bins` bins, or one for each integer of a narrow range.
     pub(super) fn new(low: Number, high: Number, bins: usize) -> Self {
         if bins == 0 {
             return Self::None;
@@ -164,7 +164,7 @@ impl Edges {
         true
     }
 
-    /// Counts values that lie between the first edge and the last, each in its bin: in so many tables, one after the other, that are a count.
+    /// Counts values between the first edge and the last, each in its bin. `tables` has [`TABLES`] tables back to back, whose sum is the count.
     pub(super) fn count(&self, values: &[f64], tables: &mut [u64]) {
         let last = self.bounds.len() - 1;
         let (groups, rest) = values.as_chunks::<TABLES>();

@@ -12,9 +12,9 @@ use crate::memory::Identity;
 /// A file that was written to within this time may be again without another time of modification.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// A text that is the same for two weights only if their bytes are: device, inode, length and time of modification of the file, or the entity tag of an
-/// object, and where the elements are in it. None of what is converted on its way, of a file that changed since it was opened or was written to just
-/// now, and of a place that was written to through a view.
+/// A key that two weights share only if their bytes are equal. It has the device, inode, length and modification time of the file, or the entity tag
+/// of an object, and where the elements are in it. `None` for a weight that is converted on load, and for a range that was written to through a
+/// view. `None` also if the file changed since it was opened, or was written to just now.
 ///
 /// # Errors
 /// A closed checkpoint.

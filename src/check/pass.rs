@@ -41,12 +41,12 @@ pub struct Wanted {
 /// What a pass over a tensor found.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
-    /// SHA-256 of the elements in C order and in little-endian byte order, of packed blocks as they are: the same in every file and format. None
-    /// where it was not asked for, and for a tensor whose elements lie over the same bytes of the file again and again, so that they are too many.
+    /// SHA-256 of the elements in C order and little-endian, with packed blocks unchanged: the same in every file and format. `None` if it was not
+    /// requested, or if the elements of the tensor overlap in the file so often that they are too many.
     pub sha256: Option<[u8; 32]>,
-    /// What the values are like, with the bins that the pass makes; `None` where that was not asked for, or where the values of the type are not known here.
+    /// Statistics of the values, with the bins of the pass; `None` if not requested, or if the type of the values is not known.
     pub statistics: Option<Statistics>,
-    /// Of elements of eight bits and fewer that are floats: how many are the largest or the smallest finite one, where conversions saturate.
+    /// For floats of at most eight bits: how many equal the largest or the smallest finite value, where conversions saturate.
     pub saturated: u64,
     /// Of bools: how many bytes are neither 0 nor 1.
     pub odd_bools: u64,
@@ -64,11 +64,11 @@ pub struct Pass {
     codes: Mutex<Option<Box<Codes>>>,
 }
 
-/// The statistics of weight number `number`, with a histogram of so many bins; 0 for none. `done` counts bytes of the tensor, each once however
-/// often it is read.
+/// The statistics of weight number `number`, with a histogram of `bins` bins; 0 for none. `done` counts bytes of the tensor, each once however often
+/// it is read.
 ///
-/// Elements of at most 16 bits are read once; wider ones twice where there is a histogram. All cores work on a large tensor, and the result is the
-/// same however many they are.
+/// Elements of at most 16 bits are read once; wider ones twice if there is a histogram. All cores work on a large tensor, and the result does not
+/// depend on their number.
 ///
 /// # Errors
 /// A type whose values are not known here; too many bins; a file that cannot be read, or that was changed meanwhile.

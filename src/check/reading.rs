@@ -7,7 +7,7 @@ use crate::workers::Interrupt;
 /// A tensor that is read.
 pub(super) struct Reading<'a> {
     pub(super) scan: &'a Scan<'a>,
-    /// Whether its parts are read on all cores, in any order; otherwise one after the other.
+    /// Whether its parts are read on all cores, in any order; otherwise sequentially.
     pub(super) all_cores: bool,
     pub(super) interrupt: Interrupt<'a>,
 }

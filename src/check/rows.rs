@@ -4,12 +4,12 @@ use crate::cast::{CastOptions, cast};
 use crate::dtype::DType;
 use crate::tensor::Element;
 
-/// From so many elements on the last dimension is a row; otherwise all but the first dimension are, as the kernel of a convolution is.
+/// If the last dimension has at least this many elements, it is a row. Otherwise all but the first dimension are, as in the kernel of a convolution.
 const LAST_DIMENSION: u64 = 16;
 /// Bytes of the largest element.
 const MAX_ITEM: usize = 16;
 
-/// How many rows of a tensor are alike in all their elements.
+/// How many rows of a tensor have equal elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rows {
     /// All rows: the slices of the last dimension if that has at least 16 elements, and otherwise of the first. None of a tensor of less than
@@ -30,11 +30,11 @@ pub(super) struct RowCounter {
     /// Bytes of a row and of an element.
     row: usize,
     item: usize,
-    /// Bytes of the row under way that have come.
+    /// Bytes of the current row that were added.
     at: usize,
     /// Rows that are complete.
     seen: u64,
-    /// The first element of the one under way, and whether all have been like it so far.
+    /// The first element of the current row, and whether all were equal to it so far.
     first: [u8; MAX_ITEM],
     same: bool,
 }

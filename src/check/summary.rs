@@ -34,8 +34,8 @@ pub struct Bin {
 
 /// What the values of a tensor are like. Extremes, mean, deviation and bins are those of the finite values.
 ///
-/// Bools count as the bytes that they are, so that a maximum above 1 says that there are bytes which readers take differently; of complex numbers
-/// the magnitudes count, and of packed blocks what they decode to.
+/// Bools count as their bytes, so that a maximum above 1 reveals bytes that readers interpret differently. Complex numbers count by magnitude, and
+/// packed blocks by their decoded values.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Statistics {
     /// Values that were looked at: all, but of a tensor whose elements overlap so that they are more than the file has, the first million or so.
@@ -66,7 +66,7 @@ impl Statistics {
         self.count - self.nans - self.infinities
     }
 
-    /// Counts each value so many times; what is not a count stays.
+    /// Multiplies all counts by `times`; other fields stay.
     pub(super) fn repeat(&mut self, times: u64) {
         let counts = [&mut self.count, &mut self.zeros, &mut self.subnormals, &mut self.nans, &mut self.infinities];
         let bins = self.bins.iter_mut().map(|bin| &mut bin.count);

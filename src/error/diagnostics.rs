@@ -1,4 +1,4 @@
-//! Where what is wrong with files is collected, by parsers and by all that validates: one bounded list, under a policy that says what ends an opening.
+//! Collects the faults of files, from parsers and validation: one bounded list, under a policy that decides what ends an opening.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,22 +8,22 @@ use std::sync::Arc;
 use super::{Diagnostic, Error, Result};
 use crate::rules::{Rule, Severity};
 
-/// Of each rule, so many are kept for one file; the others are counted.
+/// The most findings of each rule that are kept for one file; further ones are counted.
 pub const MAX_FINDINGS: usize = 100;
-/// Of each rule, so many are kept for all files together, beside the first of each file.
+/// The most findings of each rule that are kept for all files together, in addition to the first of each file.
 const MAX_OF_RULE: usize = 1_000;
-/// Of so many it is known that they were added, so that none is kept or counted twice.
+/// The most findings whose hashes are remembered, so that none is kept or counted twice.
 const MAX_SEEN: usize = 1 << 20;
 
 /// What ends an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// The first error, and what is legal to the letter but never written on purpose.
+    /// The first error, and constructs that are legal but never written on purpose.
     #[default]
     Strict,
     /// The first error.
     Lenient,
-    /// No error after which it is safe to go on: the opening fails at its end, with all that was found ([`Error::Diagnostics`]).
+    /// No error after which it is safe to continue: the opening fails at its end, with all findings ([`Error::Diagnostics`]).
     CollectAll,
 }
 
@@ -34,16 +34,16 @@ impl Policy {
     }
 }
 
-/// What was found so far. Of each rule the first are kept, and the others counted.
+/// The findings so far. Of each rule the first are kept, and the others counted.
 #[derive(Debug)]
 pub struct Diagnostics {
     policy: Policy,
     limit: usize,
     list: Vec<Diagnostic>,
     counts: BTreeMap<&'static str, Count>,
-    /// What tells those apart that were added, hashed.
+    /// Hashes of the findings that were added.
     seen: HashSet<u64>,
-    /// An error was passed over.
+    /// Whether an error was skipped.
     failed: bool,
 }
 
@@ -57,18 +57,18 @@ struct Count {
 }
 
 impl Diagnostics {
-    /// An empty list that keeps so many of each rule for one file.
+    /// An empty list that keeps at most `limit` findings of each rule for one file.
     pub fn new(policy: Policy, limit: usize) -> Self {
         let (list, counts, seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
         Self { policy, limit, list, counts, seen, failed: false }
     }
 
-    /// True if errors are collected: then parsers go on where it is safe.
+    /// True if errors are collected: then parsers continue where it is safe.
     pub fn collects(&self) -> bool {
         self.policy == Policy::CollectAll
     }
 
-    /// True if an error was passed over, so that what was read is not whole.
+    /// True if an error was skipped, so that the result is incomplete.
     pub fn failed(&self) -> bool {
         self.failed
     }
@@ -142,7 +142,7 @@ impl Diagnostics {
         Ok(())
     }
 
-    /// Where errors are collected, keeps those of the file and goes on; otherwise, and where the system refused, gives them back.
+    /// If errors are collected, keeps those of the file and continues. Returns them otherwise, or if the system refused.
     pub fn go_on(&mut self, error: Error) -> Result<()> {
         match error {
             error if !self.collects() => return Err(error),

@@ -1,8 +1,8 @@
 //! The one error type of the project.
 //!
-//! Every error says where (path, tensor, byte offset), what was expected against what was found, and what to do. A parser knows neither
-//! its file nor, often, its tensor: it fills a [`Diagnostic`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
-//! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
+//! Every error says where (path, tensor, byte offset), what was expected and found, and what to do. A parser knows neither its file nor, often, its
+//! tensor: it fills a [`Diagnostic`] with what it knows, and the layers above add the rest ([`Error::at_path`]). The fields have texts of the file
+//! unchanged, or as [`text::shown`] returns them; a printed error is safe whatever it contains.
 
 mod diagnostic;
 mod diagnostics;
@@ -112,7 +112,7 @@ pub enum Error {
 }
 
 impl fmt::Debug for Error {
-    /// As it is displayed: this is what a `main` that returns the error prints.
+    /// Like `Display`: a `main` that returns the error prints this.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

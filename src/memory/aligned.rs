@@ -15,7 +15,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// At least so many bytes, with any content.
+    /// At least `len` bytes of unspecified content.
     pub fn room(&mut self, len: usize) -> Result<&mut [u8]> {
         if self.len < len || self.block.is_none() {
             self.block = None;

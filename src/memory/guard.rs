@@ -5,8 +5,8 @@
 
 use std::io;
 
-/// Copies runs of bytes, each an address and a length, one after the other into `out`, which has the length of all. An error of kind
-/// `UnexpectedEof` means that some of the memory is no longer there.
+/// Copies runs of bytes, each an address and a length, back to back into `out`, which has their total length. An error of kind `UnexpectedEof` means
+/// that some of the memory is no longer there.
 ///
 /// # Safety
 /// Each run must be in a mapping that stays mapped during the call (its pages may have lost their file).

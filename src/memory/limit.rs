@@ -18,8 +18,8 @@ pub(crate) fn memory_limit() -> usize {
     }
 }
 
-/// Bytes that this process can have now without anything being swapped out, as far as the system says: what is free or only cached, of the machine
-/// and of each group that the process is in.
+/// Bytes that this process can have now without swapping, as far as the system reports it. Free and cached memory counts, of the machine and of each
+/// control group of the process.
 pub fn available_memory() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
@@ -101,7 +101,7 @@ fn least(groups: &str, root: &Path, of: impl Fn(&Path, &Files) -> Option<usize>)
     limits.min()
 }
 
-/// What streams, and work on several tensors at a time, take where nobody says how much they may…
+/// The default memory budget of streams, and of work on several tensors at a time…
 const BUDGET: usize = 2 << 30;
 /// … and as a share of what this process may use.
 const BUDGET_SHARE: usize = 8;

@@ -15,7 +15,7 @@ pub struct Fingerprint {
     pub identity: Identity,
 }
 
-/// What identifies the content beside its length.
+/// What identifies the content, in addition to its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// Of a file of this machine.

@@ -72,7 +72,7 @@ pub(crate) fn kept() -> usize {
     KEPT.size()
 }
 
-/// The most memory that a block of so many bytes takes: the last of its huge pages is one, however little of it is used.
+/// The most memory that a block of `len` bytes takes: its last huge page counts in full, however little of it is used.
 pub(crate) fn block_bytes(len: usize) -> usize {
     if len < HUGE_PAGE { len } else { len.checked_next_multiple_of(HUGE_PAGE).unwrap_or(len) }
 }

@@ -1,9 +1,8 @@
-//! [`Storage`]: memory that is shared, and who has it: a block of our own, a private mapping of a file, a device,
-//! or somebody else.
+//! [`Storage`]: shared memory and its owner: a block, a private mapping of a file, a device, or another library.
 //!
-//! A mapping is private and copy-on-write: a consumer that writes through a zero-copy tensor changes its own pages, never the file, never
-//! another process. It is made with `MAP_NORESERVE`, because the kernel would otherwise set aside memory for a copy of every page and
-//! refuse files that are larger than memory.
+//! A mapping is private and copy-on-write: a consumer that writes through a zero-copy tensor changes its own pages, never the file, never another
+//! process. It is made with `MAP_NORESERVE`, because the kernel would otherwise reserve memory for a copy of every page and refuse files that are
+//! larger than memory.
 
 use std::any::Any;
 use std::fmt;
@@ -23,7 +22,7 @@ use crate::workers::Interrupt;
 /// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
 #[cfg(unix)]
 pub(crate) const READ_AHEAD: usize = 128 << 10;
-/// Bytes that are asked for between two looks at whether to go on.
+/// Bytes that are requested between two checks for cancellation.
 const ASKED_AT_A_TIME: usize = 4 << 20;
 
 /// Memory with an owner.
@@ -31,7 +30,7 @@ pub struct Storage {
     pub(super) start: NonNull<u8>,
     len: usize,
     owner: Owner,
-    /// Of a mapping: somebody has had its address to write to.
+    /// Whether the address of a mapping was handed out for writing.
     pub(super) lent: AtomicBool,
 }
 
@@ -156,8 +155,8 @@ impl Storage {
         Ok(self.address(start, len))
     }
 
-    /// Some of the bytes, as they are now. For the time of this borrow nobody may write to them: what that means for memory that others have
-    /// the address of is in `raw.rs`. Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
+    /// Some of the bytes, borrowed. They must not be written during the borrow: `raw.rs` has the rules for memory whose address was exported.
+    /// Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
     ///
     /// # Panics
     /// If the bytes are not in the storage.
@@ -168,8 +167,8 @@ impl Storage {
         Ok(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Copies runs of bytes, given as (start, length), one after the other into `out`, which has the length of all. Where this is a mapping of
-    /// a file that was truncated meanwhile, the answer is an error; a plain read would kill the process.
+    /// Copies runs of bytes, given as (start, length), back to back into `out`, which has their total length. If this is a mapping of a file that
+    /// was truncated meanwhile, the result is an error; a plain read would kill the process.
     ///
     /// # Panics
     /// If a run is not in the storage.
@@ -217,8 +216,8 @@ impl Storage {
         let _ = (start, len);
     }
 
-    /// Brings these bytes of a mapped file into memory and into the page table, so that nobody waits at the first touch; elsewhere it does
-    /// nothing.
+    /// Brings these bytes of a mapped file into memory and into the page table, so that the first access does not wait. Other memory is left
+    /// unchanged.
     pub fn populate(&self, start: usize, len: usize) -> Result<()> {
         #[cfg(target_os = "linux")]
         if let Owner::Mapping { map, origin } = &self.owner

@@ -5,7 +5,7 @@
 use super::written::has_own_pages;
 use super::{Origin, Storage};
 
-/// The mappings of files that this process has, as they are when it is asked.
+/// A snapshot of the mappings of files that this process has.
 #[derive(Debug, Default)]
 pub struct FileMappings(Vec<Mapping>);
 

@@ -35,10 +35,10 @@ pub struct Captures<'a> {
 }
 
 impl Template {
-    /// Of its text.
+    /// Parses a template.
     ///
     /// # Errors
-    /// An empty one; more than one `#`, or one without text beside it; too many `*`.
+    /// It is empty, has more than one `#` or too many `*`, or no text between `*` and `#`.
     pub fn parse(template: &str) -> Result<Self> {
         let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(template))));
         if template.is_empty() {

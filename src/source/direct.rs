@@ -1,4 +1,4 @@
-//! Reads past the page cache: one at a time ([`read`]), or several under way on one thread ([`Ring`]).
+//! Reads that bypass the page cache: one at a time ([`read`]), or several in flight on one thread ([`Ring`]).
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Aligned, DIRECT_ALIGN};
 use crate::workers::Interrupt;
 
-/// Requests that a [`Ring`] has under way.
+/// Requests that a [`Ring`] keeps in flight.
 const DEPTH: usize = 16;
 /// The room of each: for a MiB at any offset.
 const ROOM: usize = (1 << 20) + DIRECT_ALIGN;
@@ -75,7 +75,7 @@ pub fn read<'a>(file: &File, offset: u64, len: usize, room: &'a mut Aligned) -> 
     Ok(fill(file, start, bytes, before + wanted)?.then(|| &bytes[before..before + wanted]))
 }
 
-/// Several reads under way, by io_uring.
+/// Several reads in flight, through io_uring.
 #[derive(Debug)]
 pub struct Ring {
     /// None once the kernel refused requests that are in it: it would be given them with the next ones, when their memory may be others'.
@@ -137,8 +137,8 @@ impl Ring {
         Some(Self { queue: Some(Queue(IoUring::new(DEPTH as u32).ok()?)), rooms: Aligned::default(), under_way: 0 })
     }
 
-    /// Reads all that is asked for, several at a time, and calls `done` with each as it comes. The first error of `done` is the answer, once
-    /// nothing is under way any more.
+    /// Reads all requests, several at a time, and calls `done` with each answer as it arrives. Returns the first error of `done`, once no request is
+    /// in flight.
     pub fn read_each<'a, T>(
         &mut self,
         requests: Vec<Request<'_, 'a, T>>,
@@ -183,8 +183,8 @@ impl Ring {
                         (true, Some(_)) => done(slot.item, Answer::Placed),
                         (true, None) => match rooms {
                             Some(rooms) => {
-                                // SAFETY: `ask` made the request for the room of this number, of which the kernel has filled `end` bytes, and
-                                // nobody is given the room before `done` is through.
+                                // SAFETY: `ask` made the request for the room of this number. The kernel has filled `end` bytes of it, and it is not
+                                // reused before `done` returns.
                                 let room =
                                     unsafe { std::slice::from_raw_parts(rooms.add(number * ROOM).as_ptr(), end) };
                                 done(slot.item, Answer::Read(&room[slot.pages.before..]))
@@ -207,7 +207,7 @@ impl Ring {
             Some(to) => to.cast().as_ptr(),
             None if len > ROOM => return false,
             None => {
-                // Once, before any request for a room is under way.
+                // Once, before any request for a room is in flight.
                 let first = match *rooms {
                     Some(first) => first,
                     None => match memory.room(DEPTH * ROOM) {
@@ -221,10 +221,10 @@ impl Ring {
         };
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, count);
         let entry = entry.offset(start).build().user_data(number as u64);
-        // SAFETY: there are `len` bytes, of the caller's memory, which the slot has borrowed (it fits, so the pages around the bytes are the
-        // bytes), or of the room of this number, which no other request gets before this one is answered. Neither is given up before
-        // `read_each` ends, and that does not end, not even by a panic, before the kernel has answered all that it was given (`Drained`), and
-        // the queue is gone if it holds what the kernel was not given.
+        // SAFETY: `len` bytes are valid at `to`. They are the caller's memory, which the slot has borrowed (the request fits, so it covers exactly
+        // these bytes), or the room of this number, which no other request gets before this one is answered. Neither is freed before `read_each`
+        // ends. It ends, even by a panic, only after the kernel has answered all that it took (`Drained`). Requests that the kernel did not take go
+        // away with the queue.
         let pushed = unsafe { queue.0.submission().push(&entry) }.is_ok();
         *under_way += usize::from(pushed);
         pushed
@@ -257,7 +257,7 @@ impl Ring {
     }
 }
 
-/// A ring of which nothing is under way once this is dropped.
+/// A ring without requests in flight once this is dropped.
 struct Drained<'r>(&'r mut Ring);
 
 impl Drop for Drained<'_> {
@@ -272,7 +272,7 @@ impl Drop for Drained<'_> {
 impl<'a, T> Slot<'a, T> {
     /// Says that the bytes are to be read in another way.
     fn failed(self, done: &mut impl FnMut(T, Answer<'_, 'a>) -> Result<()>) -> Result<()> {
-        // SAFETY: it was made of memory that was borrowed for `'a`, and the kernel does not have it, or not any more.
+        // SAFETY: the pointer comes from memory that was borrowed for `'a`, and the kernel does not have it, or has released it.
         let to = self.to.map(|mut to| unsafe { to.as_mut() });
         done(self.item, Answer::Failed(to))
     }
@@ -405,7 +405,7 @@ mod tests {
         let Some(queue) = &ring.queue else { panic!("just made") };
         // Another file under the number of the ring refuses all calls.
         let other = File::open("/dev/null").expect("opened");
-        // SAFETY: nobody else uses either descriptor.
+        // SAFETY: both descriptors are open, and no other code uses either.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), queue.0.as_raw_fd()) } >= 0);
         let mut aligned = Aligned::default();
         let memory = aligned.room(8 * DIRECT_ALIGN).expect("memory");

@@ -16,11 +16,11 @@ use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
-/// What is read between two questions whether to go on: a slow disk takes some 30 ms for it.
+/// Bytes that are read between two checks for cancellation: a slow disk takes some 30 ms for them.
 const READ_AT_A_TIME: usize = 4 << 20;
-/// Parts that are no longer than this, and no farther from each other, are read together…
+/// Parts of at most this length, with gaps of at most this length, are coalesced into one read…
 const SMALL: usize = 4 << 10;
-/// … up to so many bytes.
+/// … of at most this many bytes.
 const JOINED: usize = 128 << 10;
 /// Of parts that reach no farther, it is asked at once whether they were written to.
 const NEAR: u64 = 64 << 20;
@@ -31,8 +31,8 @@ pub struct LocalFile {
     origin: Arc<Origin>,
     /// None where there are too many files to hold them all open: then it is opened anew each time that it is needed.
     file: Option<File>,
-    /// The mapping, made when the first tensor is taken; or why there is none. Threads that come at the same time may each make one, of which
-    /// one stays: nobody waits, so that a child forked meanwhile does not wait for ever.
+    /// The mapping, made when the first tensor is taken; or why there is none. Concurrent threads may each make one, of which one is kept. They do
+    /// not wait for each other, so that a child forked meanwhile cannot deadlock.
     mapping: OnceBox<Result<Arc<Storage>, String>>,
 }
 
@@ -172,7 +172,7 @@ impl LocalFile {
         // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
         // it; docs/security.md says what that means for views, and whatever copies in bulk reads the file instead.
         let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(file) }.map_err(failed)?;
-        // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
+        // If the file became shorter since it was opened, an access to the pages beyond its end would kill the process.
         if file.metadata().map_err(failed)?.len() < self.len() {
             return Err(self.origin.truncated());
         }
@@ -185,7 +185,7 @@ impl Source for LocalFile {
         &self.origin
     }
 
-    /// What was written to the mapping is read there, so that a file has one content for whoever has it open.
+    /// What was written to the mapping is read there, so that all readers of the file in this process see the same content.
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
         let reach = parts.iter().map(|part| part.offset).min().unwrap_or_default()
@@ -238,7 +238,7 @@ impl Source for LocalFile {
 
     #[cfg(target_os = "linux")]
     fn forget(&self, offset: u64, len: u64) {
-        // Advice: that it cannot be opened again is told to whoever reads it.
+        // This is only advice. A file that cannot be opened again is reported by the read.
         let _ = self.with_file(|file| {
             page_cache::dont_need(file, offset, len);
             Ok(())
@@ -285,7 +285,7 @@ impl Source for LocalFile {
 
     fn is_written(&self, offset: u64, len: u64) -> bool {
         let Some(Ok(mapping)) = self.mapping.get() else { return false };
-        // What is asked for may end beyond the file, which is an error of whoever reads it.
+        // The range may end beyond the file, which the read reports as an error.
         let start = usize::try_from(offset).map_or(mapping.len(), |start| start.min(mapping.len()));
         mapping.is_written(start, usize::try_from(len).map_or(mapping.len(), |len| len.min(mapping.len() - start)))
     }
@@ -404,12 +404,12 @@ mod tests {
         };
         assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing is mapped");
         let mapping = file.mapping().expect("mapped").clone();
-        assert!(!file.is_written(0, 300_000), "nobody has the address");
+        assert!(!file.is_written(0, 300_000), "its address was not handed out");
         let start = mapping.as_ptr();
         #[cfg(target_os = "linux")]
-        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nobody has written");
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing was written");
         assert!(!file.differs_from(&mapping, &go_on).expect("compared"));
-        // SAFETY: the byte is in the private mapping, which nobody else has.
+        // SAFETY: the byte is in the private mapping, which no other code uses.
         unsafe { start.add(200_000).write(7) };
         assert!(file.is_written(199_999, 2) && file.any_written(&go_on).unwrap_or(true));
         #[cfg(target_os = "linux")]

@@ -101,13 +101,13 @@ pub trait Source: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// What is wrong with it that is not looked at before its bytes are read.
+    /// The faults that only a check of its bytes finds.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let _ = interrupt;
         Ok(Vec::new())
     }
 
-    /// Says that `len` bytes from `offset` on will be asked for soon. Nobody waits for them.
+    /// Announces that `len` bytes from `offset` on will be read soon. Does not wait for them.
     fn read_ahead(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
@@ -150,7 +150,7 @@ pub trait Source: Send + Sync + fmt::Debug {
         Err("only files are mapped")
     }
 
-    /// Brings bytes of the mapping into memory and into the page table, so that nobody waits at the first touch.
+    /// Brings bytes of the mapping into memory and into the page table, so that the first access does not wait.
     fn fetch(&self, offset: u64, len: u64) -> Result<()> {
         let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
         mapping.populate(offset as usize, len as usize)
@@ -176,8 +176,8 @@ pub trait Source: Send + Sync + fmt::Debug {
 }
 
 impl dyn Source + '_ {
-    /// The bytes of `span`, read on all cores into a new aligned block. `change` may change each part of it, of a whole number of `unit` bytes but
-    /// for the last, before it is shared.
+    /// The bytes of `span`, read on all cores into a new aligned block. `change` may change each part before the block is shared. Parts are a
+    /// multiple of `unit` bytes long, except for the last one.
     pub fn read_span(
         &self,
         span: Span,

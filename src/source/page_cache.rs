@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 /// The number of cachestat(2), the same on all processors.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Asks for bytes to be read into the page cache; nobody waits for them.
+/// Starts reading bytes into the page cache, and does not wait for them.
 pub(super) fn will_need(file: &File, range: std::ops::Range<u64>) {
     for at in range.clone().step_by(READ_AHEAD) {
         advise(file, at, (range.end - at).min(READ_AHEAD as u64), libc::POSIX_FADV_WILLNEED);
@@ -22,11 +22,11 @@ pub(super) fn dont_need(file: &File, offset: u64, len: u64) {
     advise(file, offset, len, libc::POSIX_FADV_DONTNEED);
 }
 
-/// Asks for what was written to be brought to the disk; nobody waits for it.
+/// Starts writing dirty pages to the disk, and does not wait for it.
 pub(crate) fn write_back(file: &File) {
     use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open, and the call touches no memory of ours. Its failure changes nothing: whoever needs the bytes on the disk
-    // waits for them later, and is told then.
+    // SAFETY: the descriptor is open, and the call touches no memory of ours. Its failure can be ignored: a caller that needs the bytes on the disk
+    // waits for them later, and gets the error then.
     unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 

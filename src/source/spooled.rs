@@ -17,7 +17,7 @@ pub struct Spooled {
 }
 
 impl Spooled {
-    /// None yet; the file begins where they are more than so many.
+    /// An empty one; it moves to a file once it has more than `most` bytes.
     pub fn within(most: usize) -> Self {
         Self { memory: Vec::new(), most, file: None, len: 0 }
     }
@@ -64,7 +64,7 @@ impl Spooled {
                 .ok_or_else(|| io::ErrorKind::UnexpectedEof.into()),
             Some(file) => read_exact_at(file, offset, into),
         };
-        read.map_err(|error| Error::io(Path::new("a temporary file"), "read what was put aside", error))
+        read.map_err(|error| Error::io(Path::new("a temporary file"), "read spilled bytes", error))
     }
 }
 

@@ -48,11 +48,11 @@ impl IfExists {
 /// A part of an upload, by its number, and what the server calls it.
 pub type SentPart = (usize, String);
 
-/// A file on its way to a server, which nobody sees before it is complete. Of one that is dropped before, nothing stays.
+/// A file that is being uploaded. Readers do not see it before it is complete, and dropping it earlier leaves nothing behind.
 ///
-/// One that may be there already ([`IfExists::Same`]) is compared in [`Self::flush`].
+/// One that may exist already ([`IfExists::Same`]) is compared in [`Self::flush`].
 pub trait Upload: Send + Sync + fmt::Debug {
-    /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are on their way.
+    /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are in flight.
     ///
     /// # Errors
     /// The server refuses these or earlier ones; the caller is to stop.
@@ -120,10 +120,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Opens files, and fetches the first bytes of all at the same time: with them come the size, and what identifies the content.
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>>;
 
-    /// Begins a file of `len` bytes. `holes` are ranges of zeros that nobody will write, in order.
+    /// Begins a file of `len` bytes. `holes` are ranges of zeros that are never written, in order.
     ///
     /// # Errors
-    /// Nothing can be written there; there is such a file, and it is to stay.
+    /// Nothing can be written there, or the file exists and must be kept.
     fn create(
         &self,
         url: &Path,
@@ -253,7 +253,7 @@ pub fn require_no_query(url: &Path) -> Result<()> {
     }
     let shown = text::path(&redacted(url));
     let cause =
-        format!("{shown}: the URL of a folder or an index has no query: each of its files would need one of its own");
+        format!("{shown}: the URL of a folder or an index has no query: each of its files would need a separate one");
     Err(Error::Argument(cause))
 }
 

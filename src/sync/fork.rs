@@ -54,7 +54,7 @@ impl<T: Default> ForkMutex<T> {
                 return value;
             }
             drop(value);
-            // SAFETY: made above and given to nobody.
+            // SAFETY: `own` was made above by `Box::into_raw`, and no other code has it.
             drop(unsafe { Box::from_raw(own) });
         }
     }
@@ -70,7 +70,7 @@ impl<T> Drop for ForkMutex<T> {
     fn drop(&mut self) {
         let current = self.current.load(Ordering::Acquire);
         if !current.is_null() {
-            // SAFETY: leaked by `lock`, and nobody else has it: every guard borrows `self`.
+            // SAFETY: leaked by `lock`, and no guard has it: every guard borrows `self`.
             drop(unsafe { Box::from_raw(current) });
         }
     }

@@ -4,8 +4,8 @@ use super::ForkMutex;
 
 /// A value that is made at the first use in each process.
 ///
-/// What a child has of its parent is neither used nor dropped: to drop it would take locks that threads of the parent may hold, who are not there to
-/// give them back, and would take the parent's sockets from its own poll.
+/// A child neither uses nor drops the value of its parent. A drop could wait for locks of threads that do not exist in the child, and could
+/// unregister the parent's sockets from its poll.
 pub struct ForkOnce<T>(ForkMutex<Option<Owned<T>>>);
 
 struct Owned<T> {

@@ -75,7 +75,7 @@ impl NoArray {
             }
             Self::Quantized => "a quantized tensor",
             Self::Meta => "a tensor without data (on the device \"meta\")",
-            Self::Wrapper => "a tensor made of other tensors",
+            Self::Wrapper => "a tensor composed of other tensors",
             Self::Converted => "a tensor made from an array of another kind",
         }
     }

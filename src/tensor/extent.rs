@@ -42,7 +42,7 @@ pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
 }
 
 impl Extent {
-    /// Of elements of so many bytes, in bytes; `None` if that is more than an address space has.
+    /// In bytes, for elements of `item` bytes; `None` if that exceeds an address space.
     pub fn bytes(self, item: u64) -> Option<Self> {
         let len = self.len.checked_mul(item).filter(|len| i64::try_from(*len).is_ok())?;
         Some(Self { before: self.before * item, len }) // less than `len`
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The places of all elements, one after the other.
+    /// The offsets of all elements, in C order.
     fn places(axes: &[(i64, i64)]) -> Vec<i64> {
         let Some(((dim, stride), inner)) = axes.split_first() else { return vec![0] };
         let inner = places(inner);

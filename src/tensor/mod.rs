@@ -57,7 +57,7 @@ impl Span {
         }
     }
 
-    /// As many bytes as are made of what begins where `first` does: they are in no file, and are not read from there.
+    /// `len` computed bytes, whose source begins where `first` does. They are in no file, and are not read from there.
     pub(crate) const fn of_made(first: Self, len: u64) -> Self {
         Self { start: first.start, len }
     }
@@ -90,7 +90,7 @@ pub struct View<'a> {
     pub strides: &'a [u64],
     /// The bytes of the storage in the file; the same for all tensors that share it.
     pub storage: Span,
-    /// The bytes of the storage once it is inflated; `None` for one that is stored as it is.
+    /// The bytes of the storage once it is inflated; `None` for one that is not compressed.
     pub inflated: Option<u64>,
     /// Bytes from the start of the storage to the first element.
     pub start: u64,
@@ -123,14 +123,14 @@ impl TensorInfo<'_> {
         }
     }
 
-    /// True if the first byte is at a multiple of the element's alignment, so that the mapping can be used as it is.
+    /// True if the first byte is at a multiple of the element's alignment, so that the mapping can be used without a copy.
     pub fn is_aligned(&self) -> bool {
         if self.view.is_some_and(|view| view.inflated.is_some()) {
             return false;
         }
         match self.element {
             Element::Plain(dtype) => self.span.start.is_multiple_of(dtype.align() as u64),
-            // Blocks are read byte by byte, as are the bytes of what nobody knows.
+            // Blocks, and types that are not known, are read byte by byte.
             Element::Packed(_) | Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => true,
         }
     }

@@ -209,7 +209,7 @@ impl RegionBytes {
         Ok(region)
     }
 
-    /// A box of elements of so many bytes: its first position and its size on each axis, which are within the tensor.
+    /// A box of elements of `item` bytes: its first position and its size on each axis, which are within the tensor.
     pub fn of_box(shape: &[u64], start: &[u64], size: &[u64], item: u64) -> Self {
         let ranges = start.iter().zip(size).map(|(&start, &size)| std::iter::once(start..start + size).collect());
         Self::new(shape, (1, item), &ranges.collect::<AxisRanges>()).unwrap_or_default() // nothing is stored together
@@ -411,7 +411,7 @@ fn reach(ranges: &[Range<u64>]) -> Range<u64> {
     start..ranges.iter().map(|range| range.end).max().unwrap_or(0)
 }
 
-/// One row, as far as it is in the range.
+/// The part of one row that is in the range.
 fn clipped((from, to): (u64, u64), len: u64, clip: &Range<u64>, moves: &mut Vec<Move>) {
     let some = overlap(&(from..from + len), clip);
     if !some.is_empty() {

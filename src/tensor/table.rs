@@ -5,7 +5,7 @@ use crate::budget::{self, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
+/// One entry of [`TensorTable`]: 40 bytes a tensor, in addition to its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     start: u64,

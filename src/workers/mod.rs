@@ -1,7 +1,7 @@
-//! The threads of this crate: those for work on large arrays, as many as the process may use, and those that mostly wait, as many as a call wants. They
-//! are made when first needed, and made anew in a forked child.
+//! The threads of this crate: those for work on large arrays, at most as many as the process may use, and those that mostly wait for I/O, as many as
+//! a call wants. They are made when first needed, and made again in a forked child.
 //!
-//! The thread that asks for the work asks every few milliseconds whether to go on, so that Ctrl-C ends long work at once.
+//! The calling thread checks for cancellation every few milliseconds, so that Ctrl-C ends long work at once.
 
 mod divide;
 
@@ -22,7 +22,7 @@ use crate::sync::{ForkOnce, Lane};
 /// Asked now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
-/// How long work goes on, or who waits does so, between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
+/// How long work, or a wait, continues between two checks for cancellation. Ctrl-C is answered within 100 ms, and a unit of work takes part of that.
 pub const ASKED_EVERY: Duration = Duration::from_millis(25);
 
 thread_local! {
@@ -52,7 +52,7 @@ impl Drop for Helping {
     }
 }
 
-/// The question for work that nobody interrupts.
+/// The check for work that cannot be interrupted.
 pub fn uninterrupted() -> Result<()> {
     Ok(())
 }
@@ -90,7 +90,7 @@ pub fn limit_threads(threads: Option<NonZero<usize>>) -> Option<NonZero<usize>> 
     LIMIT.replace(threads)
 }
 
-/// How many threads somebody asked for, up to 512: by [`limit_threads`], [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
+/// The requested number of threads, up to 512: by [`limit_threads`], [`set_threads`], or the environment variable `MAX_WEIGHTS_THREADS`.
 pub fn asked_threads() -> Option<usize> {
     static VARIABLE: OnceBox<Option<usize>> = OnceBox::new();
     let variable = || Box::new(std::env::var("MAX_WEIGHTS_THREADS").ok().and_then(|text| text.trim().parse().ok()));
@@ -109,9 +109,9 @@ pub fn threads() -> usize {
 
 /// The threads of a process, which a forked child makes anew.
 pub struct Workers {
-    /// For work on large arrays: as many as are asked for, whoever calls.
+    /// For work on large arrays: as many as are configured, for all callers together.
     busy: ForkOnce<Lane>,
-    /// For what mostly waits, as reading files does: as many as each call wants.
+    /// For work that mostly waits for I/O: as many as each call wants.
     waiting: ForkOnce<Lane>,
 }
 
@@ -119,7 +119,7 @@ pub struct Workers {
 pub static WORKERS: Workers = Workers { busy: ForkOnce::new(), waiting: ForkOnce::new() };
 
 impl Workers {
-    /// Has the threads without work end. For a fork: a child has none of its parent's threads, and Python warns of those that there are.
+    /// Ends the threads without work. For a fork: a child has none of its parent's threads, and Python warns of running ones.
     pub fn end_idle(&self) {
         lane(&self.busy).end_idle();
         lane(&self.waiting).end_idle();
