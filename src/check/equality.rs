@@ -18,8 +18,9 @@ const PART: usize = 128 << 10;
 /// Tensors of at least this many bytes are read sequentially, each on all cores; of smaller ones each core reads one.
 const LARGE: u64 = 64 << 20;
 
-/// For each pair of a weight and a tensor, whether the tensor provably holds the weight. Then it has as many elements, with the bits of the weight
-/// or of its conversion, which rounds once. `false` may also mean that this cannot be decided, as for packed blocks. `done` counts bytes of weights.
+/// For each pair of a weight and a tensor, whether the tensor provably holds the weight. It then has as many elements, and their bits are those of
+/// the weight or of its conversion, which rounds once. A result of `false` may also mean that this cannot be decided, as for packed blocks. The
+/// counter `done` counts bytes of weights.
 ///
 /// # Errors
 /// A file cannot be read, or changed since it was opened. A view of a weight was written to: the checkpoint then has the written bytes, and would

@@ -12,9 +12,9 @@ use crate::memory::Identity;
 /// A file that was written to within this time may be again without another time of modification.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// A key that two weights share only if their bytes are equal. It has the device, inode, length and modification time of the file, or the entity tag
-/// of an object, and where the elements are in it. `None` for a weight that is converted on load, and for a range that was written to through a
-/// view. `None` also if the file changed since it was opened, or was written to just now.
+/// A key that two weights share only if their bytes are equal. It names the file (device, inode, length and modification time) or the object (entity
+/// tag), and where the elements are in it. There is none for a weight that is converted on load, or for a range that was written to through a view.
+/// There is none either if the file changed since it was opened, or was written to just now.
 ///
 /// # Errors
 /// A closed checkpoint.

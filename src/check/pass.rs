@@ -41,8 +41,8 @@ pub struct Wanted {
 /// What a pass over a tensor found.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
-    /// SHA-256 of the elements in C order and little-endian, with packed blocks unchanged: the same in every file and format. `None` if it was not
-    /// requested, or if the elements of the tensor overlap in the file so often that they are too many.
+    /// SHA-256 of the elements in C order and little-endian, with packed blocks unchanged: the same in every file and format. It is missing if it
+    /// was not requested, or if the elements of the tensor overlap in the file so often that they are too many.
     pub sha256: Option<[u8; 32]>,
     /// Statistics of the values, with the bins of the pass; `None` if not requested, or if the type of the values is not known.
     pub statistics: Option<Statistics>,

@@ -1,7 +1,7 @@
 //! The index of a sharded checkpoint (`*.index.json`): which tensor is in which file.
 //!
-//! The index is an allow-list: a tensor that it does not name is none of the checkpoint's. Shard names are judged by their text, because a
-//! cache of models is made of symbolic links that lead out of the folder, and the name is what an attacker writes.
+//! The index is an allow-list: a tensor that it does not name is not in the checkpoint. Shard names are judged by their text, because a cache of
+//! models consists of symbolic links that lead out of the folder, and an attacker controls the name.
 
 use std::collections::HashMap;
 use std::fmt;

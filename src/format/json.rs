@@ -106,8 +106,8 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// A value that nobody asked for. Unlike serde's `IgnoredAny` it is read to its depth, so that JSON's limits
-/// on nesting and numbers hold for it too: what this reader accepts, others do.
+/// A value that is skipped. Unlike serde's `IgnoredAny` it is parsed in full, so that JSON's limits on nesting and numbers hold for it too: what
+/// this reader accepts, others do.
 pub(super) struct Skipped;
 
 impl<'de> Deserialize<'de> for Skipped {

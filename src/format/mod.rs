@@ -1,5 +1,5 @@
-//! The file formats: from bytes to a table of tensors. No file is opened and none is read here: a parser asks for the parts that it needs
-//! ([`Parse`]), and is as easy to fuzz as it is to run on a remote file.
+//! The file formats: from bytes to a table of tensors. Parsers do no I/O: they request the parts that they need ([`Parse`]). The same parser runs
+//! under a fuzzer and on a remote file.
 
 #![deny(
     clippy::cast_possible_truncation,

@@ -6,7 +6,7 @@ use crate::budget::{self, Short};
 
 const POSITION: u64 = u32::MAX as u64;
 
-/// The positions of names, sorted by 32 bits of hash and then by name, so that a file made of collisions costs a sort and no more.
+/// The positions of names, sorted by 32 bits of hash and then by name, so that a file full of collisions costs no more than a sort.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NameTable {
     keys: Vec<u64>,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn duplicates_are_told_from_names_whose_hashes_are_equal() {
-        // Among so many names about ten pairs share their 32 bits of hash.
+        // Of this many names, about ten pairs share their 32 bits of hash.
         let mut names: Vec<String> = (0..300_000).rev().map(|i| format!("layers.{i}.weight")).collect();
         assert_eq!(duplicates(names.len(), |i| &names[i]), Ok(Vec::new()));
         names[200_000] = names[7].clone();

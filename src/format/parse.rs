@@ -1,5 +1,5 @@
-//! How parsers come by the bytes of their file: they open nothing and read nothing. A parser says which parts of the file it needs, lends the
-//! memory for them, and goes on when they are filled; whether from a file, over a network or by a fuzzer is not its business.
+//! How parsers get the bytes of their file, without I/O of their own making. A parser names the parts of the file that it needs, lends the memory
+//! for them, and continues once they are filled, be it from a file, over a network or by a fuzzer.
 
 use crate::error::Result;
 use crate::source::{Part, Source};
@@ -10,7 +10,7 @@ use crate::workers::Interrupt;
 pub enum Progress<'a, T> {
     /// These parts of the file have to be filled before it is asked again: all that can be asked for at the time.
     Need(Vec<Part<'a>>),
-    /// This is what it made of them.
+    /// The result of the parser.
     Done(T),
 }
 
@@ -19,7 +19,7 @@ pub trait Parse {
     /// What is made.
     type Output;
 
-    /// Goes on as far as the bytes lead that are there. Not to be called again once it is done.
+    /// Continues as far as the available bytes allow. Must not be called again once it is done.
     fn advance(&mut self) -> Result<Progress<'_, Self::Output>>;
 }
 

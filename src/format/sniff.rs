@@ -70,7 +70,7 @@ const STRANGERS: [(usize, &[u8], &str, &str); 15] = [
     (0, b"%PDF", "a PDF document", "give the checkpoint itself"),
 ];
 
-const EXPERT_PACK: &str = "load it with sglang, or give the checkpoint that it was made of";
+const EXPERT_PACK: &str = "load it with sglang, or give the checkpoint that it was made from";
 const OLD_GGML: &str = "convert it with the scripts of llama.cpp, or find a GGUF of it";
 
 /// The format of a file of `file_len` bytes that begins with `prefix`: its first [`SNIFF_BYTES`], or all of it.
@@ -91,7 +91,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
 }
 
 fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
-    // Before the magics: a header of 67,324,752 bytes spells "PK\3\4". Only a safetensors file goes on with four zeros.
+    // Before the magics: a header of 67,324,752 bytes spells "PK\3\4". Only in a safetensors file do four zeros follow.
     let short_header = prefix.get(4..8) == Some(&[0; 4]);
     if short_header && (opens_object(prefix) || (file_len == 8 && prefix.get(..4) != Some(&[0; 4]))) {
         return Some(Kind::Safetensors);

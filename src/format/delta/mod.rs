@@ -30,7 +30,7 @@ pub const DIGEST: &str = "max_weights.delta.digest";
 pub const PREFIX: &str = "max_weights.delta/";
 /// The version of the format.
 const VERSION: u64 = 2;
-/// The hashes of the names of all tensors that stay as they are.
+/// The hashes of the names of all unchanged tensors.
 pub const UNCHANGED: &str = "max_weights.delta/unchanged";
 /// The numbers of a row.
 pub const COLUMNS: usize = 8;

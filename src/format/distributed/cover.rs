@@ -5,7 +5,7 @@ use crate::tensor::checked_elements;
 /// How many comparisons are made for one tensor: grids of a million boxes need far fewer.
 const MAX_STEPS: usize = 100_000_000;
 
-/// So many boxes are compared with each other.
+/// At most this many boxes are compared pairwise.
 const FEW: usize = 8;
 
 /// How boxes lie in a larger one.

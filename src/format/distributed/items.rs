@@ -91,7 +91,7 @@ impl<'a> Items<'a> {
         OfName { entries, offsets: &self.offsets }
     }
 
-    /// The names that nobody asked for.
+    /// The names that were not requested.
     pub(super) fn others(&self) -> Vec<&'a str> {
         let is_other = |(_, number): &(&&str, &u32)| self.asked.get(**number as usize) == Some(&false);
         let mut others: Vec<&str> = self.names.iter().filter(is_other).map(|(name, _)| *name).collect();

@@ -56,7 +56,7 @@ pub struct Distributed {
 /// A tensor.
 #[derive(Debug)]
 pub struct Tensor {
-    /// The name, as it is in the flattened state dict.
+    /// The name in the flattened state dict.
     pub name: String,
     /// The type of its elements.
     pub dtype: TorchDType,

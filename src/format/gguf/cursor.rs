@@ -1,5 +1,5 @@
-//! Reading the fields of a header of which only the first bytes may be at hand, and telling three cases apart: the field is there, it lies
-//! further on in the file, or the file has no room for it.
+//! Reads the fields of a header of which only the first bytes may have been read. There are three cases: the field is there, it lies further on in
+//! the file, or the file is too short for it.
 
 use super::types::{Form, ValueType};
 use crate::budget::{Short, saturating_usize};
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn too_long(&self, end: u64) -> Diagnostic {
-        let cause = format!("the header goes on to byte {end} at least; at most {} are read", self.most);
+        let cause = format!("the header extends to byte {end} at least; at most {} are read", self.most);
         Diagnostic::new(rules::GGUF_HEADER_TOO_LONG, cause).offset(self.at as u64)
     }
 

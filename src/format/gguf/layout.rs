@@ -23,7 +23,7 @@ pub(super) struct DataRange {
 }
 
 impl DataRange {
-    /// Of so many bytes, if the record says how many.
+    /// Of `bytes` bytes, if the record states its size.
     pub(super) fn new(start: u64, bytes: Option<u64>, record: &TensorRecord<'_>) -> Self {
         // The limit on the header keeps every offset in it below 2^32.
         Self {
@@ -41,8 +41,8 @@ impl DataRange {
     }
 }
 
-/// Numbers that forks gave to other types are believed only if the sizes agree with the places of the tensors that follow: if one tensor
-/// of such a type does not fit, none of its type is taken for what ggml means by the number.
+/// Forks of ggml gave some type numbers another meaning. ggml's meaning is accepted only if the sizes agree with the offsets of the following
+/// tensors. If one tensor of such a type does not fit, all tensors of the type have an unknown size.
 pub(super) fn doubt_ambiguous<'a>(
     places: &mut [DataRange],
     record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,

@@ -1,5 +1,5 @@
-//! The types of metadata values, and the numbers of tensor types: those that are plain dtypes, those of packed blocks, those that ggml took back, and those that mean
-//! something else in a fork of it.
+//! The types of metadata values, and the numbers of tensor types: plain dtypes, packed blocks, types that ggml removed, and numbers with another
+//! meaning in a fork.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(super) enum TensorType {
     Unknown,
 }
 
-/// Numbers that forks of ggml gave to types of their own before ggml used them.
+/// Numbers that forks of ggml gave to other types before ggml used them.
 pub(super) const AMBIGUOUS: [u32; 2] = [41, 42];
 
 impl TensorType {

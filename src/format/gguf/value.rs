@@ -9,7 +9,7 @@ use crate::budget::saturating_usize;
 use crate::error::Diagnostic;
 use crate::rules;
 
-/// How deep arrays may be in arrays. Nobody writes even two.
+/// How deeply arrays may be nested. Real files do not nest them even twice.
 pub const MAX_ARRAY_DEPTH: usize = 16;
 
 /// Walks over a value. Strings are stepped over by their lengths, numbers by arithmetic.
@@ -134,7 +134,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// An array of the metadata: a range of the header, decoded as far as it is asked for.
+/// An array of the metadata: a range of the header, decoded on demand.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a> {
     header: &'a [u8],
@@ -166,8 +166,8 @@ impl<'a> Array<'a> {
         self.start..self.end
     }
 
-    /// The elements as they are in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers lie one after
-    /// the other, so these bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
+    /// The bytes of the elements in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers are contiguous, so these
+    /// bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
     pub fn bytes(&self) -> &'a [u8] {
         self.header.get(self.range()).unwrap_or_default()
     }

@@ -14,7 +14,7 @@ use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules;
 
-/// What a global takes beside the bytes of its names, in the list and in the map.
+/// What a global takes in addition to the bytes of its names, in the list and in the map.
 const GLOBAL_BYTES: usize = 384;
 
 /// The most arguments of a call that is known.
@@ -80,7 +80,7 @@ impl Machine<'_> {
         made.ok_or_else(|| self.arguments(global))
     }
 
-    /// What is made of this global.
+    /// What this global constructs.
     pub(super) fn known_of(&self, global: GlobalId) -> Option<Known> {
         self.globals.get(global.index()).and_then(|global| global.known)
     }

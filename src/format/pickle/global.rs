@@ -18,7 +18,7 @@ pub struct GlobalUse {
     pub imported: Option<Box<(String, String)>>,
     /// What is known of it.
     pub danger: Danger,
-    /// What is made of it, if it is one that PyTorch writes.
+    /// What it constructs, if PyTorch writes this global.
     pub known: Option<Known>,
 }
 

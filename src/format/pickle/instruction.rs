@@ -73,11 +73,11 @@ impl Instruction {
 /// Why there is no instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoInstruction {
-    /// The bytes end before it does, which needs so many from there on.
+    /// The bytes end before the instruction does.
     Cut {
-        /// From where on.
+        /// Where the missing bytes begin.
         at: u64,
-        /// How many it needs.
+        /// How many bytes it needs from there on.
         bytes: u64,
     },
     /// The length of its argument is negative.

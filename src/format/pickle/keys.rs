@@ -12,7 +12,7 @@ const COMPARED_ELEMENTS: usize = 8;
 
 /// Keys of more bytes are compared once for each value, not once for each place in which it is a key.
 const LONG: usize = 256;
-/// So many keys are compared with each other.
+/// At most this many keys are compared pairwise.
 const FEW: usize = 8;
 /// 2^63: from here on a float is not an integer of 64 bits.
 const EXACT: f64 = 9_223_372_036_854_775_808.0;
@@ -66,7 +66,7 @@ impl<'a> Key<'a> {
             Object::BigInt(slice) => Self::BigInt(objects.bytes_of(*slice)),
             Object::Int(value) => Self::Int(*value),
             Object::Bool(value) => Self::Int(i64::from(*value)),
-            // A whole float is the same key as its integer; each NaN is one of its own.
+            // A whole float is the same key as its integer; each NaN is a separate key.
             Object::Float(value) if !value.is_nan() => {
                 whole(*value).map_or_else(|| Self::Float(value.to_bits()), Self::Int)
             }
@@ -113,8 +113,8 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
     Ok(())
 }
 
-/// Whether it is seen without hashes that all keys differ: a few short texts, as those of attributes are, and instances, of which each is a key of
-/// its own, in the order in which they were made.
+/// Whether all keys differ, decided without hashes. That is possible for a few short texts, such as names of attributes, and for instances in the
+/// order in which they were made: each instance is a separate key.
 fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
     if let [(first, _), ..] = entries
         && matches!(objects.get(*first), Object::Opaque(_))

@@ -16,7 +16,7 @@ pub const ROOT_TENSOR: &str = "tensor";
 /// The name of anything else that is the whole pickle and has no parts.
 pub const ROOT_OBJECT: &str = "object";
 
-/// What a leaf takes in memory beside the bytes of its name.
+/// What a leaf takes in memory in addition to the bytes of its name.
 const LEAF_BYTES: usize = 40;
 /// What a leaf takes in memory until it is in the table: in a list that grows, in another and in a set to find duplicates, in the table.
 const LIVE_LEAF_BYTES: usize = 240;
@@ -39,21 +39,19 @@ pub struct Leaf {
     pub tensor: Option<TensorId>,
 }
 
-/// Names every tensor of a pickle, and every other value that is not a container of named ones: all leaves, in the order of the file, no two of
-/// one name.
+/// Names every tensor of a pickle, and every other value that is not a container of named ones: all leaves, in the order of the file, with unique
+/// names.
 ///
-/// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. An integer, a truth value, `None` and
-///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry is in brackets: `[3]`.
-/// - A list or tuple that leads to a tensor gives the indices of its elements; any other is one leaf, whole.
-/// - An empty dict is a leaf, unless it is the whole pickle.
-/// - A placeholder ([`super::Opaque`]) is a leaf, and the tensors in it have names below its own: attributes by name (those in the
-///   `_parameters`, `_buffers` and `_modules` of a module stand directly below it, as in its state dict), arguments by index, items by key.
-/// - A tensor of a subclass is a leaf; the tensors of its state have names below its own (of a `DTensor`, `_local_tensor` alone).
-/// - A value that contains itself is a leaf where it comes again.
-/// - The whole, if it is a leaf, is called [`ROOT_TENSOR`] or [`ROOT_OBJECT`].
+/// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. Integers, booleans, `None` and UTF-8 bytes become
+///   text as Python prints them. Any other key becomes the position of the entry in brackets, `[3]`.
+/// - A list or tuple that leads to a tensor gives the indices of its elements. Any other is one leaf, as is an empty dict below the root.
+/// - A placeholder ([`super::Opaque`]) is a leaf. Tensors in it have names below its name: attributes by name, arguments by index, items by key.
+///   Those in the `_parameters`, `_buffers` and `_modules` of a module are directly below it, as in its state dict.
+/// - A tensor of a subclass is a leaf. The tensors of its state have names below its name (of a `DTensor`, `_local_tensor` alone).
+/// - A value that contains itself is a leaf where it recurs. If the root is a leaf, it is called [`ROOT_TENSOR`] or [`ROOT_OBJECT`].
 ///
-/// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later
-/// gets a number: `a.b#2`.
+/// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later gets a
+/// number: `a.b#2`.
 pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Vec<Leaf>> {
     let leads = leads_to_tensor(&pickled.objects, &pickled.budget);
     let walk = Walk {
@@ -210,7 +208,7 @@ impl Walk<'_> {
         too_many(self.pickled, self.limits).into()
     }
 
-    /// The place of the first tensor: what a limit on the way to it concerns.
+    /// The offset of the first tensor, at which limits on its nesting are reported.
     fn first_tensor(&self) -> u64 {
         self.pickled.tensors.first().map_or(0, |tensor| tensor.position)
     }

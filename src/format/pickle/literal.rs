@@ -3,7 +3,7 @@
 use crate::budget::saturating_u32;
 use crate::text;
 
-/// A string of at most so many characters, which ends where the next piece has no room.
+/// A string of limited length, which ends before the first piece that does not fit.
 pub struct Limited {
     text: String,
     left: usize,
@@ -40,7 +40,7 @@ impl Limited {
         }
     }
 
-    /// Adds all of a piece of so many characters, or ends before it.
+    /// Adds all of a piece of `characters` characters, or ends before it.
     fn whole(&mut self, piece: &str, characters: usize) {
         self.is_full |= self.left < characters;
         if !self.is_full {

@@ -1,12 +1,12 @@
 //! Pickles, as PyTorch writes them, read by a machine that cannot call anything.
 //!
-//! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here a name that is
-//! imported becomes an entry of [`Pickled::globals`], and a call becomes a description: of a tensor, a storage or a plain value if the
-//! name is one that PyTorch writes ([`Known`]) and the arguments have the right kinds, and otherwise an [`Opaque`] that records
-//! what the call would have been given. No code of the file, and none that it names, is ever run.
+//! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here an imported name becomes
+//! an entry of [`Pickled::globals`], and a call becomes a description. If PyTorch writes the name ([`Known`]) and the arguments have the right
+//! kinds, it describes a tensor, a storage or a plain value. Otherwise it is an [`Opaque`] that records the arguments. No code of the file, and none
+//! that it names, is ever run.
 //!
-//! The values of a pickle are in an arena and refer to one another by number, so that they may share and even contain each other, and
-//! nothing that walks or frees them calls itself. The memory they take is a small multiple of the bytes that were read.
+//! The values of a pickle are in an arena and refer to one another by number, so that they may share and even contain each other, and walking or
+//! freeing them never recurses. The memory they take is a small multiple of the bytes that were read.
 
 #![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
 
@@ -81,9 +81,9 @@ pub const MAX_INTEGER_BYTES: usize = 1024;
 pub const MAX_GLOBAL_BYTES: usize = 1024;
 /// The most different globals.
 pub const MAX_GLOBALS: usize = 10_000;
-/// The most containers inside one another on the way to a tensor.
+/// The most containers nested around a tensor.
 pub const MAX_DEPTH: usize = 256;
-/// The most names that the values get together.
+/// The most names of all values together.
 pub const MAX_LEAVES: usize = 10_000_000;
 /// Bytes of names per byte of the pickle: containers that hold each other twice, and so on, have names without end.
 pub const MAX_NAME_BYTES_PER_BYTE: usize = 64;
@@ -108,7 +108,7 @@ pub struct Limits {
     pub depth: usize,
     pub leaves: usize,
     pub name_bytes_per_byte: usize,
-    /// Bytes of memory for the values, their names and what is made of them; none: what [`Budget::of_file`] allows the pickle alone.
+    /// Memory in bytes for the values, their names and what is built from them; by default, what [`Budget::of_file`] allows the pickle alone.
     pub memory: Option<usize>,
 }
 
@@ -160,7 +160,7 @@ pub struct Pickled {
     pub storages: Vec<StorageRef>,
     /// The tensors, in the order they are built.
     pub tensors: Vec<TensorRef>,
-    /// What may still be made of it in memory.
+    /// The memory budget that is left.
     pub budget: Budget,
 }
 
@@ -180,8 +180,8 @@ impl Pickled {
         &self.globals[id.index()]
     }
 
-    /// Every call that loading the pickle by Python's own `pickle` would make and that is described here instead, in the order of the file:
-    /// also those whose results are thrown away, or stand where no name leads to.
+    /// Every call that Python's own `pickle` would make and that is described here instead, in the order of the file. It includes calls whose
+    /// results are discarded or have no name.
     pub fn calls(&self) -> impl Iterator<Item = (ObjectId, &Opaque)> {
         self.objects.iter().filter_map(|(id, _)| Some((id, self.objects.opaque(id)?)))
     }
@@ -201,7 +201,7 @@ impl Pickled {
         })
     }
 
-    /// The offset in the file of what a value is made of or, for a class, of where it is named first; `None` where it is not known.
+    /// The offset in the file from which a value is built; for a class, where it is first named. `None` where it is not known.
     pub fn position_of(&self, id: ObjectId) -> Option<u64> {
         match self.objects.get(id) {
             Object::Opaque(_) => self.objects.opaque(id).map(|opaque| opaque.position),

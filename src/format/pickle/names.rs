@@ -20,7 +20,7 @@ pub enum Danger {
     Harmless,
     /// A library's, which pickles of its objects have: its code runs.
     Library,
-    /// On no list: whoever loads it has to trust it.
+    /// On no list: loading it requires trust in the file.
     NeedsTrust,
     /// It runs code, starts programs, or reaches files, the network or memory when it is called; or it leads to what does.
     RunsCode,
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(judge_spelled("commands", "Popen", 2), Danger::RunsCode);
         assert_eq!(judge_spelled("commands", "Popen", 4), Danger::RunsCode);
         assert_eq!(judge_spelled("copy_reg", "_reconstructor", 0), Danger::Harmless);
-        // A module of this name beside the model is imported by it.
+        // A module of this name next to the model is imported by it.
         assert_ne!(judge_spelled("UserDict", "OrderedDict", 4), Danger::Harmless);
     }
 }

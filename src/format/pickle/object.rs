@@ -74,7 +74,7 @@ pub enum Object {
         tensor: ObjectId,
         /// The class.
         class: GlobalId,
-        /// Its Python attributes: a dict, a pair of dict and slots, or whatever the class made of it.
+        /// Its Python attributes: a dict, a pair of dict and slots, or the class's own representation.
         state: ObjectId,
     },
     /// A NumPy dtype.

@@ -1,7 +1,7 @@
 //! Names of Python 2, which pickles of protocols 0 to 2 have: Python 3 writes them into such files, and imports what they are called there.
 //!
-//! The tables are those of CPython's `_compat_pickle`, with which a test compares them. `subprocess.Popen` is in a file of torch.save as
-//! `commands.Popen`: what a message says, and what is judged, is the name that is imported.
+//! The tables are those of CPython's `_compat_pickle`, with which a test compares them. For example, torch.save writes `subprocess.Popen` as
+//! `commands.Popen`. Messages and verdicts use the name that Python 3 imports.
 
 /// The highest protocol whose names are those of Python 2.
 pub const LAST_PROTOCOL: u8 = 2;

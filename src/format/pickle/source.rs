@@ -9,7 +9,7 @@ use std::hash::Hash;
 
 use super::literal::Limited;
 
-/// The most calls of what a call would have returned, one after the other, that are written.
+/// The most chained calls, each on the result of the previous one, that are written.
 const MOST_CALLS: usize = 100;
 
 /// The values of a machine, each by its number.
@@ -62,13 +62,13 @@ pub enum Part<Id> {
     Entry(Id, Id),
     /// A state that it gets.
     State(Id),
-    /// There are more, which are not known.
+    /// Further ones, which are not known.
     Unknown,
-    /// There are no more.
+    /// The end.
     End,
 }
 
-/// Writes module and name. What is none of Python's names could look like more than it is, `os.system('x')`, and stands in angle brackets.
+/// Writes module and name. An invalid Python name such as `os.system('x')` could pass for something else, so it is in angle brackets.
 pub fn put_global(module: &str, name: &str, out: &mut Limited) {
     if [module, name].iter().all(|dotted| dotted.split('.').all(is_name)) {
         out.put(module);
@@ -107,7 +107,7 @@ pub struct Writer<'v, V: Values> {
     values: &'v mut V,
     out: Limited,
     open: Vec<Task<V::Id>>,
-    /// The values that are being written. Each has something before its parts, so that there are no more of them than characters.
+    /// The values that are being written. Each writes something before its parts, so that their number is bounded by the characters.
     within: HashSet<V::Id>,
 }
 
@@ -233,7 +233,7 @@ impl<'v, V: Values> Writer<'v, V> {
         self.open.push(Task::Put("("));
     }
 
-    /// What is done with a result, each by a call; what is added one after the other is in one call.
+    /// The next call on a result; consecutive additions share one call.
     fn step(&mut self, id: V::Id, number: usize, end: &'static str) {
         let step = self.values.part(id, number);
         let (before, same_end) = match step {

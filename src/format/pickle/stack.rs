@@ -9,7 +9,7 @@ use crate::budget::{Short, vec_bytes};
 use crate::error::Diagnostic;
 use crate::rules::{self, Rule};
 
-/// The most values that there is always room for.
+/// The number of values that fit without growing.
 const KEPT: usize = 1 << 12;
 
 impl Machine<'_> {
@@ -21,7 +21,7 @@ impl Machine<'_> {
         limit("values", self.limits.objects, self.position)
     }
 
-    /// More memory than the file may take, or than there is.
+    /// More memory than the file may take, or than is available.
     #[cold]
     pub(super) fn short(&self, short: Short) -> Box<Diagnostic> {
         short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
@@ -132,7 +132,7 @@ impl Machine<'_> {
         Ok(items)
     }
 
-    /// The same, exactly as long as they are, to be kept.
+    /// Like [`Machine::pop_mark`], with the exact capacity, to be kept.
     pub(super) fn pop_mark_copied(&mut self) -> Step<Vec<ObjectId>> {
         let items = self.pop_mark()?;
         let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;

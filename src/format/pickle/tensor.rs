@@ -98,7 +98,7 @@ pub struct Strided {
     pub strides: Arc<[u64]>,
 }
 
-/// What a tensor is made of. All but the first are not an array in the file; their parts are values of the pickle.
+/// How a tensor is stored. All kinds but the first are not an array in the file; their parts are values of the pickle.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TensorKind {
     /// A part of a storage.
@@ -147,7 +147,7 @@ pub enum TensorKind {
         /// The strides, in elements.
         strides: Arc<[u64]>,
     },
-    /// The outside a tensor that is made of others, such as `DTensor`: they are in the state of the [`super::Object::Subclass`].
+    /// A wrapper around other tensors, such as `DTensor`: they are in the state of the [`super::Object::Subclass`].
     Wrapper {
         /// The class.
         class: GlobalId,
@@ -168,7 +168,7 @@ pub enum TensorKind {
 /// A tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorRef {
-    /// What it is made of.
+    /// How it is stored.
     pub kind: TensorKind,
     /// Whether it is trained, as the tensor says; a parameter says so for itself.
     pub requires_grad: bool,
@@ -227,7 +227,7 @@ impl TensorRef {
         }
     }
 
-    /// The parts that are values of their own, by name.
+    /// The parts that are separate values, by name.
     pub fn parts(&self) -> Vec<(&'static str, ObjectId)> {
         match &self.kind {
             TensorKind::Sparse { layout: Layout::SparseCoo, indices, values, .. } => {

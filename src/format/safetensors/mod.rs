@@ -1,9 +1,8 @@
 //! safetensors: 8 bytes of length, a JSON header, and the data, covered by the tensors from its first byte to its last.
 //!
-//! The reader is stricter than the format's own library where two readers could disagree about a file (a name given twice), and more
-//! lenient where nothing is lost (a dtype from the future: listed and copied, never converted).
-//! A fault in the header carries the offset of the tensor's key (of its opening quote); a fault in the layout of the data, that of the byte
-//! of the data at which it shows.
+//! The reader is stricter than the official library where two readers could disagree about a file (a name given twice). It is more lenient where
+//! nothing is lost (a dtype from the future: listed and copied, never converted). A fault in the header carries the offset of the tensor's key (of
+//! its opening quote). A fault in the layout of the data carries that of the byte of the data at which it shows.
 
 mod reader;
 mod visitors;
@@ -69,7 +68,7 @@ pub struct Parser<'o> {
 }
 
 impl<'o> Parser<'o> {
-    /// Of a file of `file_len` bytes that begins with `first`: 8 bytes or more, or all that there are.
+    /// Of a file of `file_len` bytes that begins with `first`: at least 8 bytes, or the whole file.
     pub fn new(first: Vec<u8>, file_len: u64, options: &'o Options) -> Self {
         Self { bytes: first, file_len, options }
     }
@@ -216,8 +215,8 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Diagnosti
     Err(Diagnostic::new(rules::SAFETENSORS_SIZE, cause).into())
 }
 
-/// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets; those
-/// without a place lie nowhere; unless all are `placed`, the room that they leave says nothing.
+/// Checks that the data is covered entirely: no hole, no overlap, nothing after the last tensor. The tensors are in the order of their offsets;
+/// those without an offset are ignored. If any is not `placed`, holes are not reported.
 fn check_coverage(
     tensors: &TensorTable,
     data_start: u64,

@@ -1,8 +1,8 @@
 //! PyTorch checkpoints: from a pickle, and the places of its storages in the file, to a table of tensors.
 //!
-//! A tensor of PyTorch is a view of a storage: a start, a shape and strides. Tied weights are two views of one storage. What is no such
-//! view (a sparse or quantized tensor, one without data) is listed all the same, without bytes; the arrays that it is made of have names
-//! below its own, such as `embedding.weight.indices`.
+//! A tensor of PyTorch is a view of a storage: a start, a shape and strides. Tied weights are two views of one storage. Any other tensor (sparse,
+//! quantized, or without data) is listed without bytes. The arrays of which it is composed have names below its name, such as
+//! `embedding.weight.indices`.
 
 mod build;
 mod parts;
@@ -23,14 +23,14 @@ pub use build::build;
 pub struct Place {
     /// The bytes in the file, compressed if `inflated` is given. Of a part of a storage, those of the whole.
     pub span: Span,
-    /// The number of bytes once they are inflated; `None` where they are stored as they are.
+    /// The number of bytes once they are inflated; `None` if they are not compressed.
     pub inflated: Option<u64>,
-    /// The checksum of the (inflated) bytes; 0 where the file says none.
+    /// The checksum of the (inflated) bytes; 0 if the file has none.
     pub crc32: u32,
 }
 
 impl Place {
-    /// Bytes that are stored as they are, without a checksum.
+    /// Bytes that are not compressed, without a checksum.
     pub fn stored(span: Span) -> Self {
         Self { span, inflated: None, crc32: 0 }
     }
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// What is known of a PyTorch file beside its table of tensors.
+/// The properties of a PyTorch file apart from its table of tensors.
 #[derive(Debug)]
 pub struct Torch {
     /// The values of the pickle.
@@ -128,7 +128,7 @@ impl Torch {
         known.filter(move |place| place.crc32 != 0 && seen.insert(place.span.start()))
     }
 
-    /// A file without names for its tensors: what a loader needs that builds the values as they are nested.
+    /// A file without names for its tensors, for a loader that builds the nested values.
     pub fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
         pickled.budget.take(budget::vec_bytes(&places))?;
@@ -146,10 +146,10 @@ pub struct File<'a> {
     pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
 }
 
-/// The places of all storages. A storage of fewer bytes than the pickle says is an error; one that is not there is one when it is needed.
+/// The places of all storages. A storage shorter than the pickle says is an error; a missing one is an error when it is needed.
 fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>) -> Result<Vec<Option<Place>>> {
     let place = |(number, storage): (usize, &StorageRef)| {
-        // A storage of no elements need not have an entry of its own, and touches nothing.
+        // A storage of no elements may have no entry, and needs none.
         let Some(place) = find(number, storage) else { return Ok(None) };
         if place.bytes() < storage.bytes() {
             let (have, wanted) = (place.bytes(), storage.bytes());

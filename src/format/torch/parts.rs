@@ -1,4 +1,4 @@
-//! What a tensor is in the table: one entry, or an entry without bytes and the arrays that it is made of.
+//! What a tensor is in the table: one entry, or an entry without bytes and the arrays of which it is composed.
 
 use crate::dtype::DType;
 use crate::format::pickle::{ObjectId, Pickled, Strided, TensorId, TensorKind};
@@ -16,7 +16,7 @@ pub(super) enum Part {
 
 /// Names of parts within parts end here: a converted tensor may be made from one.
 const DEPTH: usize = 8;
-/// What a part takes in memory beside the bytes of its name…
+/// What a part takes in memory in addition to the bytes of its name…
 const PART_BYTES: usize = 128;
 /// … and what a dimension of it takes.
 const DIM_BYTES: usize = 16;

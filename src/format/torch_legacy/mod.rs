@@ -1,8 +1,8 @@
-//! The stream that PyTorch wrote before 1.6: five pickles, one after the other, and then the raw storages, each after its count.
+//! The stream that PyTorch wrote before 1.6: five pickles in sequence, and then the raw storages, each after its count.
 //!
-//! Nothing says where a pickle ends but the pickle itself, so the first bytes are asked for, and more of them while a pickle goes on. Of
-//! the storages only the counts are, all of them together. All numbers are little-endian: PyTorch converts the elements when it writes on a machine of the
-//! other order, and does not look at what the file says about it when it reads.
+//! Only the pickle itself marks its end, so the first bytes are requested, and more while a pickle continues. Of the storages only the counts are
+//! requested, all of them together. All numbers are little-endian: on a big-endian machine, PyTorch converts the elements when it writes, and
+//! ignores the byte order of the file when it reads.
 
 mod storages;
 
@@ -69,7 +69,7 @@ impl Parser {
         Self { stream, read: 0, object: None, storages: None, findings }
     }
 
-    /// Goes on as far as the bytes lead that are there.
+    /// Continues as far as the available bytes allow.
     fn go_on(&mut self) -> Result<Option<Legacy>> {
         while self.storages.is_none() {
             let at = self.stream.at;
@@ -190,7 +190,7 @@ impl Stream {
     }
 
     fn truncated(&self) -> Error {
-        let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
+        let cause = format!("the file ends early: the pickle that begins at byte {} is incomplete", self.at);
         Diagnostic::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(self.file_len).format()
     }
 

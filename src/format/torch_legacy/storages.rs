@@ -218,7 +218,7 @@ fn part<'a>(
         return Err(refuse("has the key of another storage".into()));
     }
     if *views.entry(&view.key).or_insert(span) != span {
-        return Err(refuse("is said to be in two places".into()));
+        return Err(refuse("is declared in two places".into()));
     }
     Ok(span)
 }

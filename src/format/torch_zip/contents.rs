@@ -116,8 +116,8 @@ pub fn inflate(compressed: &[u8], size: u64, interrupt: Interrupt<'_>) -> Result
     Ok(output)
 }
 
-/// Inflates in bounded memory. `read` gives the compressed bytes, of which there are so many, from a place on; `each` gets the inflated ones, which
-/// have to be `size` together, a piece after the other.
+/// Inflates in bounded memory. `read` reads some of the `compressed` bytes, from an offset on. `each` gets the inflated bytes in consecutive pieces,
+/// which must have `size` bytes together.
 pub fn inflate_in_pieces(
     compressed: u64,
     size: u64,
@@ -154,7 +154,7 @@ pub fn inflate_in_pieces(
     check_end(written, size, unread.len() as u64 + (compressed - taken))
 }
 
-/// Why there are no more bytes after these.
+/// Why the inflated bytes end early.
 fn no_more(status: TINFLStatus, written: u64) -> Error {
     match status {
         TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => {

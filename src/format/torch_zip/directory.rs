@@ -192,7 +192,7 @@ fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Diagnos
     match method {
         Method::Stored if compressed != size => Err(Diagnostic::new(
             rules::TORCH_ZIP_SIZE,
-            format!("it is stored as it is, but {size} bytes take {compressed}"),
+            format!("it is stored without compression, but {size} bytes take {compressed}"),
         )),
         Method::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
             let cause =

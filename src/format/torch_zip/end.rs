@@ -10,7 +10,7 @@ use crate::format::Limits;
 use crate::rules;
 use crate::tensor::Span;
 
-/// What the zip64 record says of its own length: the bytes that follow its signature and this number.
+/// The length that the zip64 record states for itself: the bytes that follow its signature and this number.
 const ZIP64_LENGTH: u64 = records::End::BYTES64 as u64 - 12;
 
 /// What the end says about the directory, checked against the file.
@@ -84,7 +84,7 @@ fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::
     };
     let offset64 = locator_offset - records::End::BYTES64 as u64;
     if locator.offset != offset64 {
-        let cause = format!("the zip64 end record is said to be at {}, but is at {offset64}", locator.offset);
+        let cause = format!("the locator places the zip64 end record at {}, but it is at {offset64}", locator.offset);
         return Err(lie(cause, locator_offset));
     }
     if length != ZIP64_LENGTH {
@@ -119,7 +119,7 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
     }
     if start.checked_add(size) != Some(directory_end) {
         let cause = format!(
-            "the directory is said to be {size} bytes at {start}, but must end at {directory_end}, where the end record begins"
+            "the end record places a directory of {size} bytes at {start}, but it must end at {directory_end}, where the end record begins"
         );
         return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).offset(offset).format());
     }

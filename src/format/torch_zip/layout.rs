@@ -12,7 +12,7 @@ use crate::source::Part;
 /// The most bytes of an entry that says one word about the others.
 const MAX_WORD_BYTES: u64 = 64;
 
-/// What PyTorch wrote beside the tensors.
+/// What PyTorch wrote in addition to the tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The number of the entry `data.pkl`.
@@ -26,8 +26,8 @@ pub struct Layout {
 /// The entries that say one word each.
 const WORDS: [&str; 2] = ["byteorder", "version"];
 
-/// Finds what makes a checkpoint of an archive, and reads the pickle and the small entries beside it, all of them together. An archive that is
-/// something else (TorchScript, a document, a `.npz`) is refused with a sentence that says what it is.
+/// Finds the entries of a checkpoint in an archive, and reads the pickle together with its small companions. An archive of another kind
+/// (TorchScript, a document, a `.npz`) is refused with a message that names the kind.
 #[derive(Debug)]
 pub struct LayoutParser<'a> {
     archive: &'a Archive,

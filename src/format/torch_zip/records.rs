@@ -1,6 +1,6 @@
-//! The records of a zip file as they are written, with nothing checked but their signatures: their numbers, and the extra fields in which the large
-//! ones stand. This parser and the scanner of `max-weights-check` read them by different rules. The fields are those of the format's specification
-//! (APPNOTE.TXT), in its order.
+//! The raw records of a zip file, with nothing checked but their signatures: their numbers, and the extra fields with the large ones. This parser
+//! and the scanner of `max-weights-check` read them by different rules. The fields are those of the format's specification (APPNOTE.TXT), in its
+//! order.
 #![allow(missing_docs)]
 
 /// What is in a field of 16 bits whose value is in the zip64 record.
@@ -29,7 +29,7 @@ fn u64_at(record: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes_at(record, at))
 }
 
-/// The bytes of a record, if there are so many with this signature.
+/// The bytes of a record, if there are `len` of them, with this signature.
 fn signed<'b>(bytes: &'b [u8], signature: &[u8], len: usize) -> Option<&'b [u8]> {
     bytes.get(..len).filter(|record| record.starts_with(signature))
 }

@@ -5,7 +5,7 @@ use super::Archive;
 use crate::error::Diagnostic;
 use crate::rules;
 
-/// An archive that PyTorch wrote, or that somebody gave by mistake, and that has no tensors for us. TorchScript has a data.pkl too.
+/// An archive without tensors that PyTorch wrote, or that was given by mistake. TorchScript has a data.pkl too.
 pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
     let is_member = |name: &str| archive.member(name).is_some();
     let below = |folder: &str| archive.iter().any(|entry| below_prefix(archive, entry.name).starts_with(folder));

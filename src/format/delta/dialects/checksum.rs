@@ -48,7 +48,7 @@ impl ChecksumFormat {
     }
 }
 
-/// A checksum of bytes that come one after the other.
+/// A checksum of consecutive bytes.
 pub(crate) enum Hasher {
     Xxh3(Box<XxHash3_128>),
     Blake3(Box<blake3::Hasher>),

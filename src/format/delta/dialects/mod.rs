@@ -1,5 +1,5 @@
-//! Deltas of other libraries: the forms that there are, and what the files of each contain. A form is encoded beside where it is decoded; files are read
-//! and written elsewhere.
+//! Deltas of other libraries: the supported forms, and what the files of each contain. A form is encoded and decoded in the same file; reading and
+//! writing of the files is elsewhere.
 
 mod checksum;
 mod folder;

@@ -20,7 +20,8 @@ fn record_len(count: usize) -> usize {
     count.saturating_mul(WORD + 1).saturating_add(WORD)
 }
 
-/// The number of places of a record of a tensor of so many bytes, which begins with these bytes; an error if it is none, or has more bytes than it can have.
+/// The number of places in a record that begins with `bytes`, for a tensor of `len` bytes. Fails if the record is invalid, or longer than its count
+/// says.
 pub(crate) fn check_record(bytes: &[u8], len: usize) -> Result<Option<usize>, String> {
     let Some(count) = bytes.first_chunk().map(|count| saturating_usize(u32::from_le_bytes(*count).into())) else {
         return Ok(None);
@@ -53,7 +54,7 @@ pub(crate) struct Cursor {
 }
 
 impl Replaced {
-    /// Of a record, all of it, of a tensor of so many bytes.
+    /// From a complete record, for a tensor of `len` bytes.
     pub(crate) fn of_record(bytes: Vec<u8>, len: usize) -> Result<Self, String> {
         let Some(count) = check_record(&bytes, len)? else { return Err("what changed unpacks to nothing".to_owned()) };
         if bytes.len() < record_len(count) {
@@ -65,7 +66,8 @@ impl Replaced {
         Self { places, range: WORD..WORD + WORD * count, bytes, width: 1 }.checked(len, "byte")
     }
 
-    /// Of the bytes of places, which are so many, and of values, in a tensor of so many bytes; compared with the sum of both, where there is one.
+    /// From `end` bytes of places, followed by values, for a tensor of `len` elements. Compares them with `sum`, the checksum of both, if there is
+    /// one.
     pub(crate) fn of_elements(
         places: Places,
         (bytes, end): (Vec<u8>, usize),
@@ -169,7 +171,7 @@ pub(crate) fn push_places(first: u64, numbers: &[u16], places: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// How many elements are passed over before each place, as they are made: in 32 bits, until it is known whether 16 suffice.
+/// How many elements are skipped before each place. They are collected in 32 bits, until it is known whether 16 suffice.
 #[derive(Default)]
 pub(crate) struct Gaps {
     /// The element behind the last place.
@@ -206,8 +208,8 @@ pub(crate) fn narrowed(gaps: &[u8]) -> Vec<u8> {
     short.into_flattened()
 }
 
-/// An element as the 64 bits that `torch.hash_tensor` combines: those of a float of 64 bits, or of a whole number. `None` for elements of other kinds, and
-/// for NaN, of which processors make different bits.
+/// An element as the 64 bits that `torch.hash_tensor` combines: those of the value as float64 or as an integer. Other kinds have none. NaN has none
+/// either, because its bits depend on the processor.
 fn bits_of(dtype: DType, value: &[u8]) -> Option<u64> {
     let float = |number: f64| (!number.is_nan()).then(|| number.to_bits());
     #[expect(clippy::cast_sign_loss, reason = "the bits")]

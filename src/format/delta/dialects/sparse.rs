@@ -1,5 +1,5 @@
-//! Sparse deltas of other libraries (TRL, prime-rl): of each tensor that changed, the places of elements and their new values, as two tensors of a
-//! safetensors file. What is known of the whole is in its metadata, or in a manifest beside it.
+//! Sparse deltas of other libraries (TRL, prime-rl): for each tensor that changed, the places of elements and their new values, as two tensors of a
+//! safetensors file. Its metadata, or a separate manifest, describes the whole delta.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -60,7 +60,7 @@ pub(crate) struct Sparse {
     pub(crate) base: String,
     /// The version that it leads to.
     pub(crate) target: String,
-    /// The file with the tensors, beside the manifest; none of a delta without any.
+    /// The file with the tensors, in the folder of the manifest; none for a delta without tensors.
     pub(crate) file: Option<String>,
     /// What changed.
     tensors: Vec<SparseTensor>,
