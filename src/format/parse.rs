@@ -1,5 +1,5 @@
-//! How parsers get the bytes of their file, without I/O of their own making. A parser names the parts of the file that it needs, lends the memory
-//! for them, and continues once they are filled, be it from a file, over a network or by a fuzzer.
+//! How parsers get the bytes of their file, without doing I/O themselves. A parser names the parts of the file that it needs, lends the memory for
+//! them, and continues once they are filled, be it from a file, over a network or by a fuzzer.
 
 use crate::error::Result;
 use crate::source::{Part, Source};

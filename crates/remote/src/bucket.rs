@@ -81,7 +81,7 @@ impl Bucket {
         self.store.get(is_fresh, connect).map(|one| one.store)
     }
 
-    /// Forgets who asks, so that a function that gives credentials is asked again; false if nothing can be renewed.
+    /// Forgets the credentials, so that their provider is called again; false if they cannot be renewed.
     pub(crate) fn renew(&self) -> bool {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         if renews {
@@ -91,7 +91,7 @@ impl Bucket {
     }
 
     fn connect(&self) -> Result<Arc<dyn Client>, Failure> {
-        // Tries are ours, so that they go on at the byte that was reached, and wait as long as the server asks.
+        // Retries happen in this crate: they resume at the byte that was reached, and wait as long as the server requests.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
         credentials::store(self.kind, &self.name, &self.options, client, retry, Connector)
@@ -297,7 +297,7 @@ impl HttpService for Service {
                 Err(failure) => Some(failure),
             },
             None => {
-                // One byte more is asked for, which tells that it goes on.
+                // Reads one byte more, to detect a longer answer.
                 let (text, broken) = beginning(&mut body, MOST_PAGE + 1).await;
                 if let Some(error) = broken {
                     return Err(error);

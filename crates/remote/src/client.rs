@@ -16,7 +16,7 @@ use crate::url::{Refused, is_inner, is_link_local};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Environment variables that name a file of certificates, beside those of the system.
+/// Environment variables that name a file of certificates, in addition to those of the system.
 const BUNDLES: [&str; 3] = ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
 
 /// The clients of one process.
@@ -35,7 +35,7 @@ static CLIENTS: ForkOnce<Clients> = ForkOnce::new();
 /// The clients of this process.
 pub(crate) fn clients() -> Result<Clients> {
     let make = || {
-        // Whoever set one before in this process has the same functions in another build.
+        // An error means that this process has installed the same functions from another build.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Ok(Clients {
             named: client(None)?,

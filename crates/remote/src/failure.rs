@@ -205,7 +205,7 @@ impl From<&reqwest::Error> for Failure {
     }
 }
 
-/// What a request answers. A panic on the way is a failure: libraries take numbers of servers, such as how long a token is valid, as they come.
+/// The result of a request. A panic in it becomes a failure: libraries trust numbers from servers, such as how long a token is valid.
 pub(crate) async fn caught<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     match AssertUnwindSafe(request).catch_unwind().await {
         Ok(answer) => answer,

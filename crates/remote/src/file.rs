@@ -150,7 +150,7 @@ impl RemoteFile {
         self.asking.options.stall
     }
 
-    /// Fetches what one request asks for, and goes on where a failed one ended.
+    /// Fetches the range of one request, and resumes where a failed try ended.
     async fn fetch(&self, mut request: Request<'_>) -> Result<()> {
         let whole = request.range.clone();
         let mut at = whole.start;
@@ -263,7 +263,7 @@ pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
 #[derive(Debug)]
 struct Tries {
     began: Instant,
-    /// The one under way, from 1 on.
+    /// The current try, from 1 on.
     number: u32,
 }
 
@@ -335,7 +335,7 @@ impl Source for RemoteFile {
 }
 
 impl RemoteFile {
-    /// Fills parts, and fetches gaps of at most so many bytes with their neighbours.
+    /// Fills parts, and fetches gaps of at most `gap` bytes together with their neighbours.
     fn read_across_gaps(&self, parts: &mut [Part<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for part in parts.iter_mut() {

@@ -1,5 +1,5 @@
-//! The folder in which `huggingface_hub` keeps what it downloads: looked at before the hub is asked, instead of it where the environment says that
-//! there is no network, and never written to.
+//! The folder in which `huggingface_hub` keeps its downloads. It is searched before the hub is asked, and replaces the hub if the environment
+//! switches the network off. It is never written to.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
 /// The deepest folder that is listed.
 const DEEPEST: usize = 16;
 
-/// The variable of the environment that says that the hub is not to be asked.
+/// The environment variable that switches the network off.
 pub(crate) fn offline() -> Option<&'static str> {
     let is_on = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
     let set = |name: &&str| std::env::var(name).is_ok_and(|value| !value.is_empty());

@@ -1,7 +1,8 @@
 //! Checkpoints where they are: files of object stores, web servers and the hub as sources of `max_weights`, and those of object stores as targets.
 //!
-//! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors;
-//! each answer is compared with what was opened, so that nothing is a mix of two objects; what may pass is tried again, at the byte that was reached.
+//! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors.
+//! Each answer is compared with the object that was opened, so that no tensor mixes two objects. Transient failures are retried, from the byte that
+//! was reached.
 //!
 //! ```no_run
 //! max_weights_remote::Remote::default().install();

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use max_weights::source::Part;
 
-/// How long requests to a server that is far away are, in fifths of the usual length, one after the other. Those that begin at the same time then end at
-/// different ones, so that others bring bytes while the next of each is waited for; of one length, all would end together, and all wait together.
+/// The lengths of successive requests to a distant server, in fifths of the usual length. Requests that begin together then end at different times,
+/// so that some transfer bytes while others wait for an answer. With equal lengths, all would end together, and all wait together.
 const FIFTHS: [u64; 4] = [2, 4, 6, 8];
 
 /// How long requests are.
@@ -28,14 +28,14 @@ impl Lengths {
         if self.vary { (self.usual * FIFTHS[number % FIFTHS.len()] / 5).max(1) } else { self.usual }
     }
 
-    /// Where the next request ends of so many bytes, of which `all` are one run.
+    /// The end of the next request, for the `rest` of a run of `all` bytes.
     fn next(self, number: usize, rest: u64, all: u64) -> u64 {
         if !self.vary || all <= 2 * self.usual {
-            // Pieces of nearly the same length, so that none comes long after the others.
+            // Pieces of nearly equal length, so that none ends long after the others.
             return all.div_ceil(all.div_ceil(self.usual)).min(rest);
         }
         let next = self.most(number);
-        // What is left is no request of its own where it is short.
+        // A short rest is added to this request.
         if rest.saturating_sub(next) < self.most(0) { rest } else { next }
     }
 }

@@ -30,10 +30,10 @@ pub(crate) fn handle() -> Result<Handle> {
     RUNTIME.get(|_| true, start).map_err(failed)
 }
 
-/// Waits for a future on this thread, which does this with that URL, and asks now and then whether to go on.
+/// Waits for a future on this thread, and checks now and then for cancellation. Errors name the action and the URL.
 ///
 /// # Errors
-/// What the future says; that the caller is to stop; that the time is over.
+/// Those of the future, a cancellation, and a timeout.
 pub(crate) fn wait<T>(
     interrupt: Interrupt<'_>,
     timeout: Option<Duration>,

@@ -1,5 +1,5 @@
-//! An object that is there, and may be the one that would be written: what would be sent is hashed, part by part, and compared with the tag of the
-//! object where that is made of the same hashes, or else with what is read of it.
+//! Compares an existing object with the one that would be written. The parts that would be sent are hashed, and compared with the tag of the object
+//! if that is derived from the same hashes. Otherwise the object is read.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -61,10 +61,10 @@ impl Standing {
         self.tag.as_deref().is_some_and(|tag| is_tag_of(tag, &all))
     }
 
-    /// Compares the object, which is opened, with the parts, of so many bytes each.
+    /// Compares the open object with the parts, of `part` bytes each.
     ///
     /// # Errors
-    /// It is another one.
+    /// They differ.
     pub(crate) fn compare(&self, url: &Path, file: &RemoteFile, part: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = Vec::new();

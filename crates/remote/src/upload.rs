@@ -23,10 +23,10 @@ use crate::url::shown;
 
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
-/// How often a waiting thread asks whether to go on.
+/// How often a waiting thread checks for cancellation.
 const TICK: Duration = max_weights::workers::ASKED_EVERY;
 const SHORT_WAIT: Duration = Duration::from_millis(1);
-/// How long the store is waited for to forget what it has when the caller is to stop.
+/// How long a cancelled upload waits for the store to discard its parts.
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
 
 struct Shared {
@@ -71,7 +71,7 @@ impl ObjectUpload {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Takes part in one that another process has begun, with parts of so many bytes.
+    /// Joins an upload that another process has begun, with parts of `part` bytes.
     pub(crate) fn join(place: Destination, len: u64, part: u64, name: &str) -> Result<Self> {
         if !is_taken(part) {
             return Err(Error::Argument(format!("{}: parts of {part} bytes are not taken", shown(&place.0))));
@@ -116,7 +116,7 @@ impl Shared {
         )))
     }
 
-    /// The bytes of a range that somebody writes.
+    /// The bytes of a range outside holes.
     fn written_of(&self, range: &Range<u64>) -> u64 {
         let first = self.holes.partition_point(|hole| hole.end <= range.start);
         let holes = self.holes[first..].iter().take_while(|hole| hole.start < range.end);
@@ -267,7 +267,7 @@ impl Upload for ObjectUpload {
         let shared = &self.0;
         shared.require_own()?;
         let is_shared = shared.has_others.load(Ordering::Relaxed);
-        // Parts of which nobody writes a byte.
+        // Parts that consist of holes.
         if !shared.is_whole && !is_shared {
             for number in 0..shared.to.parts() {
                 if shared.written_of(&shared.to.range(number)) == 0 {
@@ -400,7 +400,7 @@ impl Upload for ObjectUpload {
             format!("the parts of the upload {named} may still be stored, because it could not be aborted: {why}")
         };
         let Ok(handle) = handle() else { return Some(left("no threads".to_owned())) };
-        // On the threads of connections, so that it goes on where it is not waited for.
+        // On the threads of connections, so that it continues after the wait ends.
         let aborted = handle.spawn(async move { shared.to.abort(&upload).await });
         let patience = if in_haste { WAITED_WHEN_STOPPED } else { ABORTED_WITHIN };
         let doing = ("abort the upload", self.0.to.url.as_path());

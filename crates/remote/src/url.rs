@@ -19,7 +19,7 @@ pub(crate) enum Address {
         kind: Kind,
         /// The bucket or container.
         bucket: String,
-        /// The key, as it is: not percent-encoded.
+        /// The key, not percent-encoded.
         key: String,
     },
     /// A file of a web server.
@@ -103,7 +103,7 @@ impl Address {
     }
 }
 
-/// The URL as it is printed: without its query, which may hold a signature.
+/// The URL for messages: without its query, which may hold a signature.
 pub(crate) fn shown(path: &Path) -> String {
     text::path(&store::redacted(path))
 }

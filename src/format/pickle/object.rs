@@ -271,7 +271,7 @@ impl Objects {
         entries.iter().rev().find(|(have, _)| self.text(*have) == Some(key)).map(|(_, value)| *value)
     }
 
-    /// The elements of a tuple of exactly so many.
+    /// The elements of a tuple of exactly `N`.
     pub(super) fn tuple<const N: usize>(&self, id: ObjectId) -> Option<[ObjectId; N]> {
         match self.get(id) {
             Object::Tuple(elements) => <[ObjectId; N]>::try_from(&**elements).ok(),

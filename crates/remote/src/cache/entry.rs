@@ -1,8 +1,8 @@
-//! One object in the cache: a sparse file of its bytes, and a file that says which units of them are there.
+//! One object in the cache: a sparse file of its bytes, and a file that records which units of them are there.
 //!
-//! The second begins with what the first is a copy of, and has a byte for each unit, which is written after the unit is on the disk. So a process may
-//! end at any moment, and any number of them may fill one object: they write the same bytes. Both files are removed by a process that can lock the
-//! second one for itself, which nobody can while it is in use.
+//! The second begins with the identity of the cached object, and has a byte for each unit, which is written after the unit is on the disk. So a
+//! process may end at any moment, and several may fill one object: they write the same bytes. To remove both files, a process must lock the second
+//! one exclusively, which is impossible while it is in use.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -48,7 +48,7 @@ impl Key {
         self.0.iter().fold(String::new(), |name, byte| name + &format!("{byte:02x}"))
     }
 
-    /// One of so many numbers for a range of its units, the same in each process.
+    /// One of `of` numbers for a range of its units, the same in each process.
     pub(crate) fn number(&self, range: u64, of: u64) -> u64 {
         let first = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|at| self.0[at]));
         first.wrapping_add(range) % of
@@ -167,8 +167,8 @@ impl Entry {
         read_at(&self.data, offset, bytes)
     }
 
-    /// Keeps whole units, given by their first byte. They are on the disk when the first of them is said to be there: neither a process that is killed
-    /// nor a machine that stops leaves one that is not whole.
+    /// Keeps whole units, given by their first byte. They are flushed to the disk before the first of them is marked as present, so that a killed
+    /// process or a crashed machine leaves no partial unit.
     pub(crate) fn keep<'a>(&self, units: impl Iterator<Item = (u64, &'a [u8])> + Clone) -> io::Result<()> {
         for (offset, bytes) in units.clone() {
             write_at(&self.data, offset, bytes)?;
@@ -181,7 +181,7 @@ impl Entry {
     }
 }
 
-/// Removes an object unless somebody uses it; false if so. The folder is locked.
+/// Removes an object; false if it is in use. The folder must be locked.
 pub(crate) fn remove_unused(folder: &Path, name: &str) -> io::Result<bool> {
     match options().open(folder.join(name.to_owned() + UNITS)) {
         Ok(units) => match units.try_lock() {

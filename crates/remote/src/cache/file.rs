@@ -98,7 +98,7 @@ impl CachedFile {
         Ok(missing)
     }
 
-    /// Fills the pieces that nobody else fetches, and gives back the others.
+    /// Fills the pieces that no other process fetches, and returns the others.
     fn fetch_unclaimed<'a>(&self, pieces: Vec<Piece<'a>>, interrupt: Interrupt<'_>) -> Outcome<Vec<Piece<'a>>> {
         let (mut claims, mut asked): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -183,14 +183,14 @@ impl CachedFile {
         }
     }
 
-    /// Reads the parts by way of the folder; `None` where the server is to be asked for them.
+    /// Reads the parts from the folder; `None` if they must be requested from the server.
     fn read_here(
         &self,
         parts: &mut [Part<'_>],
         interrupt: Interrupt<'_>,
         read: impl FnOnce(Vec<Piece<'_>>) -> Outcome<()>,
     ) -> Option<Result<()>> {
-        // What reaches beyond the end is an error that the file of the server has words for.
+        // Reads beyond the end fail, and the file of the server has the message.
         if self.cache.is_off() || self.is_at_hand(parts) || !self.is_within(parts) {
             return None;
         }

@@ -159,7 +159,7 @@ impl Cache {
         Ok(entries)
     }
 
-    /// A lock for units of an object, which says that they are being fetched; `None` if somebody else says so.
+    /// A lock that marks units of an object as being fetched; `None` if another reader holds it.
     fn claim(&self, key: Key, unit: u64) -> io::Result<Option<Claim>> {
         let number = key.number(unit / LOCKED, LOCKS);
         let file = options().create(true).truncate(false).open(self.folder()?.join(format!("{FETCHING}{number}")))?;
@@ -224,7 +224,7 @@ impl Others {
         Ok(others)
     }
 
-    /// Removes what was not used for the longest time until so many bytes more are within the limit; false if they cannot be.
+    /// Evicts the least recently used entries until `len` more bytes fit the limit; false if that is impossible.
     fn make_room(&mut self, folder: &Path, len: u64, limit: u64) -> io::Result<bool> {
         if len > limit {
             return Ok(false);
@@ -327,7 +327,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = cache(folder.path(), UNIT);
         let key = Key::of("a", "", 1);
-        let claim = cache.claim(key, 3).expect("asked").expect("nobody has it");
+        let claim = cache.claim(key, 3).expect("asked").expect("it is free");
         assert!(cache.claim(key, LOCKED - 1).expect("asked").is_none(), "the same lock");
         assert!(cache.claim(key, LOCKED).expect("asked").is_some());
         drop(claim);
