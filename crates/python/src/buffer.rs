@@ -69,13 +69,13 @@ impl Buffer {
     ///     filename: The file.
     ///     dtype: The type of the elements.
     ///     shape: The shape, or the number of elements.
-    ///     mode: As in `numpy.memmap`. By `c` (or `copyonwrite`) and `r` (or `readonly`) the file is never changed, and a file that
-    ///         is truncated is an error as it is for weights; `r+` (or `readwrite`) and `w+` (or `write`) are NumPy's.
+    ///     mode: As in `numpy.memmap`. Modes `c` (or `copyonwrite`) and `r` (or `readonly`) never change the file, and a
+    ///         truncated file is an error, as for weights. Modes `r+` (or `readwrite`) and `w+` (or `write`) are NumPy's.
     ///     offset: The first byte.
     ///
     /// Raises:
     ///     FileNotFoundError: there is no such file.
-    ///     ValueError: the file is too short, or the mode another one.
+    ///     ValueError: the file is too short, or the mode is unknown.
     ///
     /// Example:
     ///     >>> max_weights.Buffer.mmap("model.safetensors", "uint8", 8).nbytes
@@ -136,7 +136,7 @@ impl Buffer {
     ///
     /// Args:
     ///     array: Any object with `__dlpack__`.
-    ///     copy: True for a copy in memory of its own.
+    ///     copy: True for a copy.
     ///
     /// Raises:
     ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
@@ -180,7 +180,7 @@ impl Buffer {
         Ok(Self { tensor })
     }
 
-    /// A new tensor of any content, for somebody who fills all of it.
+    /// A new tensor of unspecified content, for a caller that fills all of it.
     #[staticmethod]
     fn _any(py: Python<'_>, shape: Listed<i64>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
         let dtype = dtype_from_python(dtype)?;
@@ -293,8 +293,8 @@ impl Buffer {
         require_file(&self.tensor)
     }
 
-    /// The file that this is a view of, and the byte in it where the first element is. None if this is no such view, if its pages may have been
-    /// written to, or if the file at the path is another one by now or was changed: then no file is known to have these elements.
+    /// The mapped file behind this view, and the byte in it of the first element. None if there is no such file, or if its pages may have been
+    /// written to. None also if the file at the path was changed or replaced: then it may not have these elements.
     fn _file_place(&self, py: Python<'_>) -> Option<(PathBuf, usize)> {
         let origin = self.tensor.storage().origin()?;
         let unchanged = detached(py, || origin.is_unchanged()) && !pickle::is_written(py, &self.tensor);

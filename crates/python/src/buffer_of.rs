@@ -92,7 +92,7 @@ fn shared<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(Bound::new(py, Buffer { tensor })?.into_any())
 }
 
-/// Whether a value is of one of these classes of a library, which it cannot be where nobody has imported that.
+/// Whether a value is of one of these classes of a library, which is impossible unless the library was imported.
 fn is_of(value: &Bound<'_, PyAny>, library: &Bound<'_, PyString>, classes: &[&str]) -> PyResult<bool> {
     let py = value.py();
     let Ok(library) = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?.get_item(library) else {

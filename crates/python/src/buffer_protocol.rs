@@ -69,7 +69,7 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     tensor.device().require_host().map_err(to_python)?;
     let exported = Exported::new(tensor, flags)?;
     let asked = |flag: c_int| flags & flag == flag;
-    // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.
+    // A consumer that requests the format, as NumPy and memoryview do, may copy the elements at once. Our own `to_numpy` does not, and makes a view.
     if asked(ffi::PyBUF_FORMAT) {
         require_file(tensor)?;
     }

@@ -100,8 +100,8 @@ pub(crate) fn write_delta(
     Ok(summary(written))
 }
 
-/// Writes one delta that does what a chain does, to `path`, or in the place of the newest of those that are folded, where `keep` newer ones stay; `None` if
-/// fewer than two would be folded.
+/// Folds a chain of deltas into one, written to `path`. Without a path, it replaces the newest folded delta, and the `keep` newest deltas stay.
+/// `None` if there are fewer than two to fold.
 #[pyfunction]
 #[pyo3(signature = (base, deltas, *, path=None, keep=0, sync=true))]
 pub(crate) fn fold_deltas(
@@ -128,8 +128,8 @@ pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
     })
 }
 
-/// The form of a delta; the identities of its base and its target, or what another library calls them; dtype and shape of the tensors that changed in
-/// part, where it says them; those that it has as a whole, and those that are removed; the versions between, where it replaces a chain.
+/// Form; identities of base and target, or the names that another library gives them; dtype and shape of partly changed tensors, where known. Then
+/// the tensors that it has whole, the removed tensors, and the versions between, if it replaces a chain.
 type Header =
     (String, String, String, BTreeMap<String, Option<(String, Vec<u64>)>>, Vec<String>, Vec<String>, Vec<String>);
 
@@ -183,9 +183,9 @@ fn writable_tensors(tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<Targets
     tensors.into_iter().map(|(name, tensor)| Ok((name, writable(&tensor, Access::Load)?.1))).collect()
 }
 
-/// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
-/// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are. What is replaced is in `log`; with
-/// `may_be_tied`, a name that the checkpoint does not have may be another one of a tensor that it has.
+/// Applies deltas, in their order, to tensors of these names in memory. Returns how many blocks changed, how many had all changes already, and how
+/// many tensors were replaced. `others` names further tensors, which stay unchanged. Replaced content is recorded in `log`. With `may_be_tied`, a
+/// name that the checkpoint lacks may be a tied name of a tensor that it has.
 #[pyfunction]
 #[pyo3(signature = (paths, tensors, log, *, others=None, may_be_tied=false, progress=None))]
 pub(crate) fn apply_deltas_to(

@@ -1,8 +1,8 @@
 //! DLPack: tensors out of and into this package without a copy (specification version 1.1, and the older unversioned capsules).
 //!
-//! A capsule owns a heap block with the C struct, the shape, the strides and an `Arc` to the storage. Whoever takes the capsule renames it
-//! to `used_…` and calls the deleter when done; a capsule that nobody took is freed by its own destructor. Deleters run on any thread, and
-//! when Python has ended: nothing here may panic then.
+//! A capsule owns a heap block with the C struct, the shape, the strides and an `Arc` to the storage. The consumer of the capsule renames it to
+//! `used_…` and calls the deleter when done; a capsule without a consumer is freed by its own destructor. Deleters run on any thread, and after
+//! Python has ended: nothing here may panic then.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -105,7 +105,7 @@ pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) ->
     export_flagged(py, tensor, version, false)
 }
 
-/// As `export`; `copied` tells the consumer that the memory is nobody else's.
+/// Like `export`; `copied` tells the consumer that the memory is not shared.
 pub(crate) fn export_flagged<'py>(
     py: Python<'py>,
     tensor: &Tensor,
@@ -230,7 +230,7 @@ fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
             "stream 0 could be either default stream: use 1 for the legacy one, 2 for the thread's",
         )
         .into()),
-        // SAFETY: DLPack has the consumer give a stream of its own, which lives.
+        // SAFETY: DLPack requires the consumer to pass the handle of a live stream of the device.
         Ok(stream) => Ok(unsafe { memory.ready_on(stream) }?),
         Err(_) if stream == -1 => Ok(()),
         Err(_) => Err(PyBufferError::new_err(format!("{stream} is not a stream")).into()),
@@ -252,7 +252,7 @@ fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
                 "the tensor has negative strides, which torch and JAX do not support (torch may abort); call contiguous() first, or use to_numpy()",
             ));
         }
-        // Along an axis of one element nobody steps.
+        // The stride of an axis of one element is never used.
         let strides = axes().map(|(&dim, &stride)| if dim > 1 { stride } else { stride.max(0) }).collect();
         return Ok((tensor.shape().into(), strides, 1));
     }
@@ -427,13 +427,13 @@ pub(crate) fn writable<'py>(
         Ok(own) => own,
         Err(other) => Bound::new(py, Buffer::new(import(&other.into_inner(), access)?))?,
     };
-    // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
+    // SAFETY: the caller passes `out=` to be written to, and does not use it meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
     Ok((found, exclusive))
 }
 
-/// Refuses a tensor of torch whose values are not what its memory holds. torch itself refuses to export one with the conjugate bit, and
-/// exports one with the negative bit, such as `z.conj().imag`, as the memory without the sign.
+/// Refuses a torch tensor whose values differ from its memory. torch refuses to export a tensor with the conjugate bit. It exports one with the
+/// negative bit, such as `z.conj().imag`, as the memory without the sign.
 fn require_unflipped(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = object.py();
     // Of the class: an object may answer to any attribute, as a tree of weights does.

@@ -17,9 +17,9 @@ use crate::convert::dtype_to_python;
 use crate::error::to_python;
 use crate::package;
 
-/// A notebook shows at most so many pairs.
+/// The most pairs that a notebook shows.
 const HTML_ROWS: usize = 100;
-/// An error names at most so many keys.
+/// The most keys that an error suggests.
 const NEAR: usize = 3;
 
 /// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes values on demand.
@@ -146,7 +146,7 @@ impl<'py> Making<'py> {
         Self { py, budget: Budget::of_file(table.header().len() as u64), pace: Pace::default() }
     }
 
-    /// Counts an object of so many bytes, and asks for them: Python's own functions here cannot be refused.
+    /// Counts an object of `bytes` bytes, and checks that they are available: Python's own allocations here cannot fail gracefully.
     fn ask(&mut self, bytes: usize) -> PyResult<()> {
         const OBJECT_BYTES: usize = 80;
         let short = |short: Short| to_python(error_of(short.into_fault(rules::GGUF_MEMORY).into()));
@@ -196,7 +196,7 @@ impl<'py> Making<'py> {
 
     /// Arrays of numbers become NumPy arrays, others lists.
     fn array(&mut self, array: &Array<'_>) -> PyResult<Bound<'py, PyAny>> {
-        /// What an array takes beside its elements, and the call that makes it.
+        /// What an array takes in addition to its elements, and the call that makes it.
         const ARRAY_BYTES: usize = 256;
         /// A pointer, and room to grow.
         const ELEMENT_BYTES: usize = 10;

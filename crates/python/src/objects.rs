@@ -30,7 +30,7 @@ pub(crate) struct Objects {
     places: Vec<(u32, u32)>,
     /// Positions in `places`, sorted by name; made for the first look-up.
     sorted: OnceLock<Vec<u32>>,
-    /// What was made of each file: what is one value there is one object here, under whatever name it is asked for.
+    /// The objects that were built, per file: a value of the pickle is one object, under all of its names.
     made: Mutex<HashMap<u32, Made>>,
 }
 

@@ -28,9 +28,9 @@ use crate::open::Arguments;
 use crate::place::device_from_python;
 use crate::tensor::Buffer;
 
-/// Bytes that say how long the header is.
+/// Bytes that state the length of the header.
 const LENGTH_BYTES: usize = 8;
-/// In so many places of a file, each so long, is looked whether it is in the page cache.
+/// The number and the length of the samples of a file that are tested for being in the page cache.
 const PLACES: u64 = 32;
 const PLACE: u64 = 256 << 10;
 
@@ -51,17 +51,17 @@ type Entries = (Vec<Entry>, Vec<(String, String)>);
 pub(crate) struct SafetensorsFile {
     checkpoint: Arc<Checkpoint>,
     source: Arc<LocalFile>,
-    /// Whether its data have to come from a disk, as it was when that was first asked.
+    /// Whether its data must come from a disk, as of the first test.
     cold: OnceLock<bool>,
     /// The first tensor that was taken as a whole.
     first_taken: OnceLock<usize>,
-    /// What fetches those that follow; `None` where they do not come from a disk.
+    /// The readahead for the following tensors; `None` if they do not come from a disk.
     ahead: OnceLock<Option<Prefetch>>,
 }
 
 impl SafetensorsFile {
     fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
-        // Whoever opens a file keeps its bytes, even if another takes its place, and many may be open at a time.
+        // Opening a file keeps its bytes, even if another file replaces it, and many may be open at a time.
         let (checkpoint, source) = Checkpoint::open_safetensors(path, options)?;
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
         let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
@@ -114,8 +114,8 @@ impl SafetensorsFile {
         })
     }
 
-    /// Says that a whole tensor is taken as a view, which is not read now. From the second on, whoever takes them wants more of them: they are
-    /// fetched, and what follows, where they come from a disk.
+    /// Records that a whole tensor is taken as a view, which is not read now. From the second one on, the caller probably takes more of them: then
+    /// these and the following tensors are fetched, if they come from a disk.
     fn fetch_ahead(&self, py: Python<'_>, number: usize) {
         let mut is_first = false;
         let first = *self.first_taken.get_or_init(|| {
@@ -144,8 +144,8 @@ impl SafetensorsFile {
         });
     }
 
-    /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
-    /// is read, another device is wanted, or they are to have memory of their `own`, that.
+    /// All tensors, in the order of the file. They are views, whose pages are brought into memory if they come from a disk. They are copies if the
+    /// file is read, if the device is another one, or if `own` is true.
     fn everything(&self, device: Device, own: bool) -> Result<Vec<Tensor>, Error> {
         let mapped = self.source.is_mapped();
         let own = own || !mapped;
@@ -327,7 +327,7 @@ impl PySafeSlice {
 /// What the header of a file says about its tensors, in their order, and its metadata.
 ///
 /// Args:
-///     start: The file from its first byte to the end of its header; at least 8 bytes, or all that there are.
+///     start: The file from its first byte to the end of its header; at least 8 bytes, or the whole file.
 ///     length: The bytes of the whole file.
 ///
 /// Raises:

@@ -28,7 +28,7 @@ use crate::tensor::Buffer;
 /// What to do where a scheme cannot be decoded.
 const BY_OTHERS: &str = "its tensors are in `parts`: decode them by the library that wrote them";
 
-/// What the files beside a checkpoint say of its quantization.
+/// The quantization of a checkpoint, from the configuration files in its folder.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct QuantizationConfig(Option<Declared>);
 
@@ -47,7 +47,7 @@ pub(crate) fn read_quantization_config(py: Python<'_>, folder: PathBuf) -> Outco
     Ok(QuantizationConfig(detached(py, || Declared::read(&folder))?))
 }
 
-/// How one weight is quantized, and how its numbers are made of its parts.
+/// How one weight is quantized, and how its values are computed from its parts.
 #[pyclass(frozen, get_all, module = "max_weights._core")]
 pub(crate) struct QuantizedLayout {
     /// The name of the scheme.
@@ -240,16 +240,16 @@ fn record(
     Ok(QuantizedRecord { name, is_bare, parts: parts.unbind(), nbytes, scheme, layout, refusal, decoding })
 }
 
-/// What a request with a dtype has to know of the quantized weights of a whole tree.
+/// The quantized weights of a whole tree, as needed by a request with a dtype.
 #[pyclass(frozen, get_all, module = "max_weights._core")]
 pub(crate) struct QuantizedNames {
-    /// Of each weight, the name that it has where it is decoded, that of its packed numbers, and those of all its tensors.
+    /// Of each weight, its decoded name, the name of its packed numbers, and those of all its tensors.
     weights: Vec<(String, String, Vec<String>)>,
-    /// The tensors of which nobody knows what they are times.
+    /// Tensors with unknown scales.
     unknown: Vec<String>,
-    /// The weights that are decoded with outputs before inputs, which their model has the other way round.
+    /// Weights that are decoded with outputs before inputs, in contrast to their model.
     turned: Vec<String>,
-    /// Whether the tree has the weights otherwise than its files, which have quantized ones.
+    /// Whether the tree has other weights than its files, which have quantized ones.
     is_converted: bool,
 }
 
@@ -314,7 +314,7 @@ pub(crate) fn decode_weights<'py>(
     Ok(WeightsNode::at(Arc::new(shared), own.name().to_owned()).into_python(py)?)
 }
 
-/// The elements of a tensor, if they have at most so many bytes.
+/// The elements of a tensor, if they have at most `most` bytes.
 fn bytes(py: Python<'_>, node: &WeightsNode, number: usize, most: u64) -> Outcome<Option<Vec<u8>>> {
     if node.catalog().table().get(number).bytes() > most {
         return Ok(None);
@@ -334,7 +334,7 @@ fn raised(node: &WeightsNode, layer: &Layer<'_>, fault: Fault) -> Failure {
     found.tensor(info.map_or(layer.name, |info| info.name)).format().into()
 }
 
-/// The error of whoever asks for more than the parts of a scheme that cannot be decoded.
+/// The error for a request that needs more than the parts of a scheme that cannot be decoded.
 fn refused(py: Python<'_>, node: &WeightsNode, layer: &Layer<'_>, (tensor, cause): (usize, &str)) -> PyResult<PyErr> {
     let (file, catalog) = (node.catalog().table().get(tensor).file as usize, node.catalog());
     let path = catalog.files().get(file).map_or("".as_ref(), |file| file.path.as_path());

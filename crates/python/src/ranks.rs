@@ -22,19 +22,20 @@ use crate::load::PythonCut;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// Who has which part: None for all, the number of a mesh, or the cut of each part.
+/// The sharding: None for replicated, the number of a mesh, or one region per rank.
 #[derive(FromPyObject)]
 enum PythonSharing {
     Mesh(usize),
     Parts(Vec<Option<PythonCut>>),
 }
 
-/// Ranks (one that is no part of this, as the largest number), sizes, and for each size the axis that is split (None for none) and in how many chunks it is already (0 for one).
+/// Ranks, where the largest number means that the rank does not take part; sizes; and for each size the split axis (None for none), with the chunks
+/// that the axis already has (0 for one).
 pub(crate) type PythonMesh = (Vec<u32>, Vec<u32>, Vec<(Option<usize>, u64)>);
 
 /// Bytes, and the ranges of each axis.
 type PythonPart = (u64, Vec<Vec<(u64, u64)>>);
-/// Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same arguments has the same plan.
+/// Which rank reads what of some weights, and what ranks exchange then. Every rank that passes the same arguments gets the same plan.
 ///
 /// Args:
 ///     node: Any node of the tree.
@@ -121,9 +122,9 @@ impl RankPlan {
         Ok(parts.into_iter().map(|one| one.map(part)).collect())
     }
 
-    /// What a rank does in a round, as one array of records of ten little-endian numbers of 64 bits: action, rank, unit, tensor, where the first row
-    /// begins and the bytes to the next, where it goes and the bytes to the next there, rows, and the bytes of each. The actions are to read a unit,
-    /// send, receive and keep rows, broadcast a unit, and take rows of that.
+    /// The actions of a rank in a round, as one array of records of ten little-endian 64-bit integers. They are action, rank, unit, tensor, offset
+    /// and stride of the rows in the source, offset and stride in the destination, the number of rows, and the bytes of each. The actions are to
+    /// read a unit, send, receive and keep rows, broadcast a unit, and take rows of that.
     fn round<'py>(&self, py: Python<'py>, number: usize, rank: u32) -> Outcome<Bound<'py, PyBytes>> {
         let packed = detached(py, || Ok::<_, Error>(self.plan.round(number, rank)?.packed()))?;
         Ok(PyBytes::new(py, &packed))

@@ -88,7 +88,7 @@ pub(crate) fn destination(store: Option<StoreHandle>, if_exists: &str) -> Result
     Ok(Destination { store: store.map(|store| store.0), if_exists, task: None })
 }
 
-/// What `save` writes, of so many bytes, which are counted while it does.
+/// Runs `save`, which writes `bytes` bytes, and reports progress meanwhile.
 pub(crate) fn saved(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
@@ -152,15 +152,15 @@ fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tens
     names.into_iter().zip(tensors.iter().map(|tensor| tensor.get().tensor().clone())).collect()
 }
 
-/// The error for a weight whose elements only its own file has.
+/// The error for a weight whose elements cannot be written to another file.
 pub(crate) fn unwritable(catalog: &Catalog, info: &TensorInfo<'_>) -> Error {
     let cause = format!("elements of the type {} cannot be written to another file", info.element);
     let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
     fault.path(&catalog.files()[info.file as usize].path).unsupported()
 }
 
-/// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
-/// read, converted and written a part at a time. `cuts` are as in `load_tensors`.
+/// Like `save_tensors`, for the weights of these full names, under new names, with a dtype for each (None: unchanged). They are read, converted and
+/// written a part at a time. `cuts` are as in `load_tensors`.
 #[pyfunction]
 #[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, cuts=None, alignment, sync, verify=false, stem=None,
                     max_shard_size=None, progress=None, store=None, if_exists="replace"))]
@@ -291,7 +291,7 @@ impl FileWriter {
         Ok(detached(py, || writer.finish(&interrupt))?)
     }
 
-    /// Discards the file: what is at its path stays as it is.
+    /// Discards the file; an existing one at its path stays unchanged.
     fn discard(&self, py: Python<'_>) {
         let writer = self.slot().take();
         detached(py, || drop(writer));

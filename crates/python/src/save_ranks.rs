@@ -119,7 +119,7 @@ impl RankSave {
         Ok(bytes)
     }
 
-    /// Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the end.
+    /// Writes about `most` of the remaining bytes that are not exchanged; returns how many, 0 at the end.
     fn write(&self, py: Python<'_>, most: u64) -> Outcome<u64> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);

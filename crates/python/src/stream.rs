@@ -1,4 +1,4 @@
-//! Tensors of a tree one after the other, in bounded memory.
+//! Streams the tensors of a tree, in bounded memory.
 
 use std::num::NonZero;
 
@@ -13,22 +13,21 @@ use crate::load::PythonCut;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the dtype beside it (None: as it
-/// is), in this order; but the parts of a quantized weight follow the packed one.
+/// An iterator of (position, tensor) with a thread for readahead. It has the tensors of these full names, each as its dtype (None: unchanged), in
+/// this order; but the parts of a quantized weight follow the packed one.
 ///
 /// Args:
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each.
-///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
+///     cuts: None, or one for each: None for the whole tensor, else an axis and the requested ranges of it, joined along it.
 ///     backend: 'auto', 'read' or 'direct'.
-///     threads: How many; None for as many as is best.
-///     drop_cache: Let the page cache forget what was read.
-///     max_memory: The most host memory that tensors take which are read, wait or were given last, or on their way to a device; None for
-///         the default.
-///     reuse: Write the memory of a tensor again when the next one is asked for.
+///     threads: How many; None for the best number.
+///     drop_cache: Remove from the page cache what was read.
+///     max_memory: The most host memory of tensors that are being read, wait, are in use, or are copied to a device; None for the default.
+///     reuse: Reuse the memory of a tensor when the next one is requested.
 ///     device: Where they go; None for host memory.
-///     verify: The digest of each, with which what it is made of is compared before it is given.
+///     verify: The digest of each, which is compared with that of the stored elements before the tensor is returned.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TensorStream {
     stream: Stream,

@@ -135,7 +135,7 @@ impl WeightsNode {
             let element = info.element.to_string();
             let cause = format!("its elements are of the type '{}', which is unknown", text::shown(&element));
             let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
-            let help = "its bytes can be read and copied as they are";
+            let help = "its bytes can be read and copied unchanged";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
             let refusal = [("refusal", to_python(error).into_value(py))].into_py_dict(py)?;
             return Ok(class.call((buffer, name, dtype, shape), Some(&refusal))?);
@@ -144,7 +144,7 @@ impl WeightsNode {
     }
 }
 
-/// A `Shape`. It is copied from one that was made before, as the weights of a model have few shapes.
+/// A `Shape`. Equal shapes are copied from a cached one, because the weights of a model have few shapes.
 fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

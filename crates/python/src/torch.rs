@@ -1,4 +1,4 @@
-//! What the Python side needs of PyTorch files beside weights: the globals of a pickle, and the nested values as torch would load them.
+//! PyTorch files in Python, apart from weights: the globals of a pickle, and the nested values as torch would load them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -39,14 +39,14 @@ use crate::place::device_from_python;
 use crate::tensor::Buffer;
 use crate::values::{Maker, Values, at_path};
 
-/// Characters of a message of torch.
+/// The most characters of a message of torch.
 const SAID: usize = 300;
-/// What a tensor of torch takes beside its elements.
+/// What a tensor of torch takes in addition to its elements.
 const TENSOR_BYTES: usize = 640;
 /// The file of a checkpoint that is loaded as a whole: there is one.
 const FILE: u32 = 0;
 
-/// One PyTorch file, open for a loader that builds its values as they are nested.
+/// One PyTorch file, open for a loader that builds its nested values.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TorchFile {
     checkpoint: Checkpoint,
@@ -91,7 +91,7 @@ impl TorchFile {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
     }
 
-    /// Whether it is a stream, of which a file may have several, one after the other, and not an archive.
+    /// Whether it is a stream, several of which may follow each other in a file, and not an archive.
     #[getter]
     fn is_stream(&self) -> bool {
         self.checkpoint.catalog().kind() == Kind::TorchLegacy
@@ -104,8 +104,8 @@ impl TorchFile {
         self.checkpoint.catalog().findings().iter().find(follows).and_then(|fault| fault.offset)
     }
 
-    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in memory of its `own`, on a device
-    /// where one is named, or where the file is mapped, or not at all where `data` is false. What is not built is refused, or a placeholder.
+    /// Builds the nested values; `builder` makes what only torch can. Storages are read together. They are copies if `own` is set, on a device if
+    /// one is named, views if the file is mapped, and absent if `data` is false. Values that cannot be built are refused, or become placeholders.
     #[pyo3(signature = (builder, *, data, own, device=None, placeholders=false))]
     fn build<'py>(
         slf: &Bound<'py, Self>,

@@ -21,20 +21,20 @@ use pyo3::types::{
 use crate::error::{Failure, Outcome};
 use crate::keys::Keys;
 
-/// The most containers inside one another. Python itself prints and compares about a thousand.
+/// The most nested containers. Python itself prints and compares about a thousand.
 const MAX_DEPTH: usize = 400;
 
-/// What an object of Python takes beside its content, at most.
+/// The most bytes of a Python object in addition to its content.
 const OBJECT_BYTES: usize = 80;
 /// What an element of a list or tuple takes: a pointer, and room to grow.
 const ELEMENT_BYTES: usize = 10;
 /// What an element of a set takes at most: tables are up to a fourth full after they grew.
 const SET_BYTES: usize = 72;
-/// The same of an entry of a dict.
+/// The most bytes of an entry of a dict.
 const ENTRY_BYTES: usize = 104;
-/// What an ordered dict has for an entry beside that.
+/// What an ordered dict has for an entry in addition to that.
 const ORDER_BYTES: usize = 72;
-/// Longer texts and arrays are asked for in a way that can be refused.
+/// Memory for longer texts and arrays is checked before it is allocated.
 const LONG: usize = 4096;
 
 /// What makes the values that are not plain data.
@@ -193,7 +193,7 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(PyBytes::new(self.py, bytes))
     }
 
-    /// Counts a value of so many bytes, and asks for them where they are many: Python's own functions here cannot be refused.
+    /// Counts a value of `bytes` bytes, and checks that they are available if they are many: Python's own allocations here cannot fail gracefully.
     fn ask(&mut self, bytes: usize) -> Outcome<()> {
         self.take(bytes.saturating_add(OBJECT_BYTES))?;
         if bytes > LONG { budget::probe(bytes).map_err(short) } else { Ok(()) }
@@ -210,7 +210,7 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(())
     }
 
-    /// Goes on with a value: the part that it needs first, or nothing, and it is done.
+    /// Advances a value: returns the part that it needs first, or none once it is done.
     fn advance(&mut self, frame: &mut Frame<'py>, maker: &mut dyn Maker<'py>) -> Outcome<Option<ObjectId>> {
         let (py, objects, id) = (self.py, self.objects(), frame.id);
         match objects.get(id) {
@@ -273,7 +273,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 if !self.made.objects.contains_key(&id) {
                     self.ask(elements.len() * SET_BYTES)?;
-                    // By way of a set, where keys are counted; it is counted as long as it is there.
+                    // Built through a set, where keys are counted; the set counts while it exists.
                     let set = PySet::empty(py)?;
                     for &element in elements {
                         let value = self.ready(element)?;

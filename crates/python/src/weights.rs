@@ -246,8 +246,8 @@ impl WeightsNode {
         self.shared.allocated.bind(py).clone()
     }
 
-    /// The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
-    /// mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
+    /// The metadata. Safetensors files have text; where files disagree on a key, the first one wins. GGUF files have a
+    /// mapping that decodes values on demand. PyTorch files have `byteorder` and, if an archive, `version`.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.catalog().gguf().is_some() {
