@@ -36,7 +36,7 @@ impl fmt::Debug for Block {
 
 // SAFETY: the block owns its memory, which is not tied to a thread, and hands it out by reference only.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives shared access only, and the memory is not tied to a thread.
 unsafe impl Sync for Block {}
 
 impl Block {

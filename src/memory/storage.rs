@@ -54,10 +54,9 @@ pub(super) enum Owner {
     Elsewhere(Device),
 }
 
-// SAFETY: the memory is owned by `owner`, whose parts are Send + Sync, and is not tied to a thread. Who may write to it while it is shared,
-// says `raw.rs`.
+// SAFETY: `owner` owns the memory; its parts are Send + Sync, and it is not tied to a thread. `raw.rs` has the rules for writes to shared memory.
 unsafe impl Send for Storage {}
-// SAFETY: as above.
+// SAFETY: reads through shared references are allowed on any thread, and `raw.rs` has the rules for writes to shared memory.
 unsafe impl Sync for Storage {}
 
 impl Storage {

@@ -20,9 +20,9 @@ struct Owned<T> {
     value: Mutex<T>,
 }
 
-// SAFETY: what the pointer leads to is owned by this, and shared between threads by its mutex only.
+// SAFETY: this owns the referent of the pointer, and threads share it only through its mutex.
 unsafe impl<T: Send> Send for ForkMutex<T> {}
-// SAFETY: as above.
+// SAFETY: this owns the referent of the pointer, and threads share it only through its mutex.
 unsafe impl<T: Send> Sync for ForkMutex<T> {}
 
 impl<T: Default> ForkMutex<T> {

@@ -1,4 +1,4 @@
-//! Casts on one thread, in GB/s of input + output bytes, beside a memcpy of as many bytes in the same run.
+//! Casts on one thread, in GB/s of input + output bytes, compared with a memcpy of as many bytes in the same run.
 //!
 //! `cargo bench -p max-weights-kernels --bench cast [LEVEL] [ELEMENTS] [TEXT]`: 48 Mi elements, the rows whose names contain a text, outputs reused,
 //! the best and the median of several rounds in which the pairs and their memcpy alternate.

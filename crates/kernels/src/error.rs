@@ -5,8 +5,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why there is no result; nothing was written to the output.
 ///
-/// A variant is a reason that a caller may want to tell from others, and has the sentence for people, without a full stop.
-/// There are few, and whoever translates them into errors of its own should hear of a new one: so they can be matched without a rest.
+/// A variant is a reason that a caller may want to distinguish, and its message has no full stop. There are few variants, and callers that map them
+/// to their errors should notice a new one: so the enum is exhaustive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// One of the dtypes cannot be converted to the other.

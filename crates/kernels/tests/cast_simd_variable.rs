@@ -1,4 +1,4 @@
-//! The environment variable that forces a level is read once in a process, so each value is tried in a process of its own.
+//! The environment variable that forces a level is read once in a process, so each value is tried in a separate process.
 
 use std::process::Command;
 

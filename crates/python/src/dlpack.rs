@@ -159,7 +159,7 @@ pub(crate) fn export_flagged<'py>(
             let block = Box::leak(Box::new(Export { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
-            // SAFETY: as above.
+            // SAFETY: the block lives until its deleter runs: by the consumer, or by the destructor if there is none.
             unsafe {
                 PyCapsule::new_with_pointer_and_destructor(
                     py,
@@ -319,7 +319,7 @@ unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
 }
 
 unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: as above.
+    // SAFETY: called by Python with the capsule; a taken capsule has another name, and then nothing is freed here.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
             delete::<ManagedVersioned>(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
@@ -401,7 +401,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
                 "the capsule for out holds a copy of it, so nothing can be written to out",
             ));
         }
-        // SAFETY: as above.
+        // SAFETY: `owner` keeps the struct and its memory alive, and is dropped last.
         return unsafe { borrowed(tensor, place, flags & FLAG_READ_ONLY == 0, owner) };
     }
     if !capsule.is_valid_checked(Some(LEGACY)) {
@@ -504,7 +504,7 @@ impl<M: Managed> Drop for Imported<M> {
 
 // SAFETY: DLPack lets any thread call the deleter, and nothing else is done with the pointer.
 unsafe impl<M: Managed> Send for Imported<M> {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives no access to the pointer's referent: only `drop` uses it.
 unsafe impl<M: Managed> Sync for Imported<M> {}
 
 /// # Safety
@@ -553,12 +553,12 @@ unsafe fn borrowed<M: Managed + 'static>(
     })?;
     // The producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
     let storage = match asked {
-        // SAFETY: as above; the address is one of the device, where nothing of this process follows it.
+        // SAFETY: the caller promises that the memory is valid until `owner` is dropped. This process does not dereference a device address.
         Device::Cuda(index) => Storage::on_device(
             unsafe { DeviceMemory::borrowed(index, start.addr().get() as u64, len, writable, Box::new(owner)) }
                 .map_err(to_python)?,
         ),
-        // SAFETY: as above.
+        // SAFETY: the caller promises that the memory is valid until `owner` is dropped, and `start` and `len` enclose the elements of the tensor.
         _ => unsafe { Storage::foreign(start, len, writable, Box::new(owner)) },
     };
     let made = if pairs {

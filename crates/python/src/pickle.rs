@@ -39,7 +39,7 @@ fn mark(fingerprint: Fingerprint) -> Mark {
 /// How a tree is opened again: paths, arguments, and the marks of its files.
 type Reopening = (Vec<PathBuf>, Arguments, Vec<Mark>);
 
-/// The checkpoints that were opened for unpickling, as long as they are in use.
+/// The checkpoints that were opened for unpickling, while they are in use.
 static OPENED: ForkMutex<HashMap<Reopening, Weak<Checkpoint>>> = ForkMutex::new();
 
 fn opened(key: &Reopening) -> Option<Arc<Checkpoint>> {

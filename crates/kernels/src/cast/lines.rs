@@ -7,7 +7,7 @@ use crate::simd::Level;
 
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
-/// Values that are kept for the next time: less than a line of the narrowest type.
+/// Values that are kept for the next call: less than a line of the narrowest type.
 const KEPT: usize = LINE / 2;
 /// Values made at a time, at most: they stay in the nearest cache.
 pub(crate) const VALUES: usize = 2048;
@@ -15,8 +15,8 @@ pub(crate) const VALUES: usize = 2048;
 /// Values, and directly before them those of a line that was not complete yet.
 type Buffer = Aligned<[[u8; 4]; KEPT + VALUES]>;
 
-/// An output is streamed to in whole lines, wherever it begins: the processor waits for memory where a part of one is written, which would be at both
-/// ends of what is made at a time. NumPy's arrays begin in the middle of a line.
+/// Streams an output in whole cache lines, wherever it begins. A partly written line makes the processor wait for memory, and each batch would have
+/// one at both ends. NumPy's arrays begin in the middle of a line.
 pub(crate) struct Lines<'a> {
     buffer: Buffer,
     kept: usize,
@@ -96,7 +96,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// f32 as another type, or as they are; the lengths match. After calls with `stream` a [`fence`](super::fence) is needed.
+/// Converts f32 to another type, or copies them; the lengths match. After calls with `stream` a [`fence`](super::fence) is needed.
 pub(crate) fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
     let options = CastOptions { saturate: false, stream };
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -43,9 +43,9 @@ pub fn is_supported(from: DType, to: DType) -> bool {
     from == to || (from != DType::Complex64 && to != DType::Complex64)
 }
 
-/// A real dtype in numbers, as the kernels of GPUs take it that convert any dtype: from the lowest byte up its bits; its kind, 0 for a float, 1 for an
-/// unsigned integer, 2 for a signed one, 3 for bool; and of a float the bits of exponent and mantissa, two bytes of the bias, and a number for what it
-/// does with the codes at the end of its range.
+/// A real dtype as a number, for GPU kernels that convert any dtype. From the lowest byte up it has the bits and the kind: 0 for a float, 1 for an
+/// unsigned integer, 2 for a signed one, 3 for bool. For a float follow the bits of exponent and mantissa, two bytes of bias, and a number for the
+/// use of the codes at the end of its range.
 pub fn description(dtype: DType) -> u64 {
     use DType::{Bool, Int8, Int16, Int32, Int64};
     let [exponent, mantissa, bias, specials] = FloatFormat::of(dtype).map_or([0; 4], FloatFormat::parts);

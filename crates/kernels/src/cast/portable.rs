@@ -211,8 +211,8 @@ fn f64_to_f32(src: &[u8], dst: &mut [u8]) {
     });
 }
 
-/// Elements that become f32 on the way to something of at most half its precision: exactly where f32 holds every value of the type,
-/// else rounded "to odd" (toward zero, with the lowest bit set if anything was lost), which keeps the final rounding a single one.
+/// Converts elements to f32, as an intermediate for a type of at most half its precision. The result is exact if f32 holds every value of the type.
+/// Otherwise it is rounded "to odd" (toward zero, with the lowest bit set if anything was lost), so that only the final rounding counts.
 pub(super) fn to_f32_for_rounding(from: DType, src: &[u8], dst: &mut [u8]) -> bool {
     match from {
         DType::Float64 => map_bits(src, dst, |code| f64_to_odd(u64::from_le_bytes(code)).to_le_bytes()),

@@ -85,10 +85,11 @@ pub fn changes_at(
     })
 }
 
-/// The elements of `width` bytes (1, 2, 4, 8 or 16) in which two versions of a block differ: their numbers, and what they are in `new`, one after the other.
+/// The elements of `width` bytes (1, 2, 4, 8 or 16) in which two versions of a block differ: their numbers, and their values in `new`, in the same
+/// order.
 ///
 /// # Errors
-/// As of [`changes`].
+/// Those of [`changes`].
 pub fn differing<'a>(old: &[u8], new: &[u8], width: usize, scratch: &'a mut Scratch) -> Result<(&'a [u16], &'a [u8])> {
     differing_at(Level::chosen()?, old, new, width, scratch)
 }

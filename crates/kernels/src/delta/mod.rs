@@ -274,7 +274,7 @@ mod tests {
         assert!(refused(&[7, 4], lists), "beyond the block");
         assert!(refused(&[7], lists) && refused(&[], lists), "too short");
         assert!(refused(&[7, 3, 0], lists), "too long");
-        assert!(refused(&[7, 255], lists), "ends with a gap that goes on");
+        assert!(refused(&[7, 255], lists), "ends with an incomplete gap");
         assert!(refused(&[7, 254], lists), "ends before the number of those that follow");
         assert!(!refused(&[7, 254, 0, 254, 1], lists));
         assert!(refused(&[7, 254, 2], lists), "more follow than there are values");

@@ -204,7 +204,7 @@ fn each_place(
             (numbers.after, left, places) = (run.end, left - run.len(), rest);
             work(Place::Run(run))?;
         } else if numbers.get().is_empty() {
-            // It ends, goes on beyond the block, or has a run of which the length is missing.
+            // The places end, continue beyond the block, or have a run without its length.
             return None;
         }
     }

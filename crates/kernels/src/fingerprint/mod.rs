@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::simd::{Aligned, Level, Loop, prefetch, run_at, with_default_environment};
 use words::Words;
 
-/// Columns that share the numbers of columns; then they begin again, and the sum is multiplied by a number of its own.
+/// Columns with distinct numbers; then the numbers begin again, and the sum of each chunk is multiplied by a separate number.
 pub const CHUNK: usize = 1024;
 
 /// Bytes that are read at a time, and how far ahead of them memory is fetched: more at once, or nearer, is slower.
@@ -280,7 +280,7 @@ mod tests {
                 data = data.iter().map(|byte| byte & 1).collect();
             }
             if from == DType::BFloat16 {
-                // A NaN of bfloat16 may become a quiet one on the way to float64.
+                // The conversion to float64 may make a NaN of bfloat16 quiet.
                 data = (0..=u16::MAX).filter(|code| code & 0x7fff <= 0x7f80).flat_map(u16::to_le_bytes).collect();
             }
             let mut out = vec![0; data.len() / narrow * wide];

@@ -93,7 +93,7 @@ pub(super) fn scale_each_from<const N: usize>(out: &mut [f32; N], quants: &[u8; 
     }
 }
 
-/// `scale * quant` for each signed byte, each group of `GROUP` elements with a scale of its own.
+/// `scale * quant` for each signed byte, with one scale for each group of `GROUP` elements.
 #[inline(never)]
 pub(super) fn scale_groups<const GROUP: usize, const GROUPS: usize, const WORDS: usize, const N: usize>(
     out: &mut [f32; N],
@@ -107,7 +107,7 @@ pub(super) fn scale_groups<const GROUP: usize, const GROUPS: usize, const WORDS:
     }
 }
 
-/// `scale * quant - minimum` for each byte, each group of `GROUP` elements with a scale and a minimum of its own.
+/// `scale * quant - minimum` for each byte, with one scale and one minimum for each group of `GROUP` elements.
 #[inline(never)]
 pub(super) fn scale_groups_from<const GROUP: usize, const GROUPS: usize>(
     out: &mut [f32; 256],

@@ -121,7 +121,7 @@ fn scale(codes: &Codebook<'_>, block: usize) -> f32 {
 }
 
 fn four_bits(level: Level, codes: &Codebook<'_>, values: &[f32; 16], start: usize, out: &mut [[u8; 4]]) {
-    // The low half first, as it is looked up in registers.
+    // The low half first, in the order of the lookup in registers.
     let mut swapped = [0; VALUES / 2];
     let packed = &codes.packed[start / 2..][..out.len().div_ceil(2)];
     for (swapped, packed) in swapped.iter_mut().zip(packed) {

@@ -102,7 +102,7 @@ fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut 
     is_f32
 }
 
-/// The decoding of at most [`VALUES`] elements by way of f32, by what rounds every value right.
+/// Decodes at most [`VALUES`] elements through f32, with a conversion that rounds every value correctly.
 fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
     let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
     let values = values.0[..out.len() / (to.bits() / 8) / STEP].as_flattened_mut();

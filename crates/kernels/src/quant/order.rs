@@ -6,7 +6,7 @@
 
 use super::Encoding;
 
-/// Numbers that lie one after the other in a block: where the first begins, the bytes of each, and how many there are.
+/// Consecutive numbers in a block: where the first begins, the bytes of each, and how many there are.
 type Field = (usize, usize, usize);
 
 /// The fields of more than one byte in a block.

@@ -1,7 +1,7 @@
 //! Floats into blocks: the encodings that need no search (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0), byte for byte as gguf-py writes them.
 //!
-//! What gguf-py does with NaN, infinities and scales too small to invert is kept too: integers that do not fit wrap as they do in
-//! NumPy on x86-64, and a value that has no integer becomes 0.
+//! NaN, infinities and scales too small to invert are treated as by gguf-py, too. Integers that do not fit wrap, as in NumPy on x86-64, and a value
+//! without an integer becomes 0.
 
 use half::f16;
 
@@ -104,7 +104,7 @@ fn fifth_bits(quants: [u8; 32]) -> [u8; 4] {
     word.to_le_bytes()
 }
 
-/// Writes the fields of a block one after another.
+/// Writes the fields of a block in sequence.
 fn joined<const BYTES: usize>(fields: &[&[u8]]) -> [u8; BYTES] {
     let mut block = [0; BYTES];
     for (byte, field) in block.iter_mut().zip(fields.iter().copied().flatten()) {

@@ -17,13 +17,13 @@ type Chunk = [u8; CHUNK];
 pub(crate) struct Changed {
     /// The first `count` of these are their numbers. There is room for more than there can be, so that vectors are stored whole.
     numbers: Vec<u16>,
-    /// Their values, one after the other, likewise.
+    /// Their values, in the same order.
     values: Vec<u8>,
     count: usize,
 }
 
 impl Changed {
-    /// Empties it, with room for so many elements of `bytes` each.
+    /// Empties it, and makes room for `elements` elements of `bytes` bytes each.
     fn clear(&mut self, elements: usize, bytes: usize) {
         self.count = 0;
         if self.numbers.len() < elements + CHUNK {
@@ -45,7 +45,7 @@ impl Changed {
         self.numbers.get(..self.count).unwrap_or_default()
     }
 
-    /// Their values, of so many bytes each.
+    /// Their values, of `bytes` bytes each.
     pub(crate) fn values(&self, bytes: usize) -> &[u8] {
         self.values.get(..self.count * bytes).unwrap_or_default()
     }

@@ -10,9 +10,9 @@ pub(crate) const QUIET: u32 = 0x0040_0000;
 /// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
 ///
 /// # Safety
-/// Every method may only be called in a function that enables the instructions of the implementor, on a processor that has them. The
-/// methods with a pointer read or write as many bytes there as sixteen elements of the width in their name take; no alignment is
-/// needed, except that `STREAM` needs the address to be a multiple of the bytes stored or of 64, whichever is less.
+/// Every method may only be called in a function that enables the instructions of the implementor, on a processor that has them. Methods with a
+/// pointer access as many bytes there as sixteen elements of the width in their name take. No alignment is needed, except that `STREAM` needs the
+/// address to be a multiple of the bytes stored or of 64, whichever is less.
 pub(crate) trait Lanes: Copy {
     /// One truth per lane.
     type Mask: Copy;
@@ -38,8 +38,9 @@ pub(crate) trait Lanes: Copy {
     /// Sixteen f16 as f32; NaNs become quiet.
     unsafe fn load_f16(src: *const u8) -> Self;
 
-    /// The f32 of sixteen f16 whose sign is the top bit of a byte and whose next bits are the rest of it, after one zero bit if `ZERO_BIT`:
-    /// e4m3 is one bit of exponent short of f16. The code `NAN` is NaN: 0x7f with either sign, 0x80 alone, or 0 for none but those of f16.
+    /// Sixteen numbers of one byte as f32. The sign is the top bit, and the other bits are the next bits of an f16, after one zero bit if
+    /// `ZERO_BIT`: e4m3 is one bit of exponent short of f16. The code `NAN` is NaN: 0x7f with either sign, 0x80 alone, or 0 for none but those of
+    /// f16.
     unsafe fn load_8_as_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> Self;
     /// Sixteen f64 rounded to f32, to nearest even; NaNs become quiet, their payload truncated. `SATURATE` brings finite values that are
     /// too large back to the largest f32.

@@ -129,7 +129,7 @@ impl Numbers {
     }
 }
 
-/// Lanes of sixteen bits, each so many further up, with zeros below.
+/// Shifts lanes of sixteen bits up by `BY` lanes, with zeros below.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]

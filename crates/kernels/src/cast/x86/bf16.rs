@@ -153,8 +153,8 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
     let stream = stream && dst.addr().is_multiple_of(2);
     let head = if stream { head.min(elements) } else { 0 };
     let whole = (elements - head) / STEP;
-    // SAFETY: the contract of `Kernel`. The head, the steps and the tail are all elements, one after the other; a store of a step is aligned
-    // where it is streamed.
+    // SAFETY: the contract of `Kernel`. The head, the steps and the tail are consecutive, and together all elements; a store of a step is aligned if
+    // it is streamed.
     unsafe {
         convert_in_lanes(R::LEVEL, src, dst, head, false);
         let (src, dst) = (src.add(4 * head), dst.add(2 * head));

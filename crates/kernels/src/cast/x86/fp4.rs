@@ -13,7 +13,8 @@ use crate::simd::{Level, are_regular};
 const STEP: usize = 32;
 const HALF: usize = STEP / 2;
 
-/// The kernel for a row of so many elements in blocks of so many, if there is one: whole steps, or with AVX-512 half ones, whose scales are regular.
+/// The kernel for a row of `elements` elements in blocks of `block`, if there is one: for whole steps, or with AVX-512 half steps, with regular
+/// scales.
 pub(in crate::cast) fn kernel(
     level: Level,
     (from, to): (DType, DType),

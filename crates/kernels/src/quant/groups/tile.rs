@@ -11,8 +11,8 @@ use crate::dtype::DType;
 use crate::quant::x86::transpose;
 use crate::simd::Level;
 
-/// Rows of a tile. Where they are columns of the packed matrix, so many words of a line of it are read at a time, which should be some lines of the
-/// cache: the next words are far away.
+/// Rows of a tile. If the packed matrix stores them as columns, this is also the number of words that are read at a time from one of its lines. They
+/// should fill some cache lines, because the next words are far away.
 pub(super) fn rows(layout: Layout) -> usize {
     match layout {
         Layout::Rows => 1,
@@ -46,13 +46,13 @@ pub(in crate::quant) struct Row<'a> {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Row<'_> {
-    /// True for codes of so many bits, one after the other.
+    /// True for contiguous codes of `bits` bits.
     pub(in crate::quant) fn is_dense(&self, bits: usize) -> bool {
         self.bits == bits && self.form == Form::Dense
     }
 }
 
-/// The memory of a tile, used again for the next one.
+/// The memory of a tile, reused for the next one.
 pub(super) struct Tile {
     level: Level,
     rows: Range<usize>,

@@ -184,7 +184,7 @@ use sixteen_steps;
 /// The f16 of a block at byte `AT`, as f32.
 #[inline(always)]
 pub(super) unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]) -> f32 {
-    // Eight bytes where there are so many: a load of two waits for what the register held before.
+    // Eight bytes where available: a load of two depends on the previous content of the register.
     let bits = match block[AT..].first_chunk() {
         Some(bytes) => u64::from_le_bytes(*bytes),
         None => u64::from(u16::from_le_bytes(*field::<AT, 2, BYTES>(block))),

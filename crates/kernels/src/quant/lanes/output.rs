@@ -40,7 +40,7 @@ macro_rules! outputs {
     )*};
 }
 outputs! {
-    /// f32, as they are.
+    /// f32, unchanged.
     F32: 64 bytes, put_32;
     /// f16, rounded.
     F16: 32 bytes, put_f16;

@@ -1,4 +1,4 @@
-//! What x86-64 has beside [`lanes`](super::lanes): decoders to f16 and bf16 that look elements up, and matrices of words that change places in registers.
+//! What x86-64 has in addition to [`lanes`](super::lanes): decoders to f16 and bf16 by lookup, and transposition of matrices of words in registers.
 
 #![allow(unsafe_code)] // the instructions of a level
 #![allow(clippy::inline_always)] // or each operation on lanes is a call

@@ -74,7 +74,7 @@ fn nibbles_avx2(
     places: [usize; 8],
     (rows, stride): (&mut [Word], usize),
 ) {
-    // A copy of some lines first: loads that nothing waits for are under way together.
+    // A copy of some lines first: its loads are independent, and so in flight together.
     let mut copy = Aligned([[[0; 4]; WORDS]; COLUMNS]);
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(COLUMNS * across)) {
         for (copy, line) in copy.0.iter_mut().zip(lines.chunks(across)) {
@@ -104,7 +104,7 @@ fn nibbles_avx2(
     }
 }
 
-/// Fetches what lies so many words behind some: the processor does not by itself, where each line is in another page.
+/// Prefetches the words that lie `behind` words after these: the processor does not by itself, as each line is in another page.
 #[inline]
 fn fetch(words: &[Word], behind: usize) {
     prefetch_line(words.as_ptr().wrapping_add(behind).cast());

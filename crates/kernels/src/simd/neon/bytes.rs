@@ -17,7 +17,7 @@ macro_rules! methods {
         $(#[$doc])*
         #[inline(always)]
         pub(crate) unsafe fn $name($($argument $(: $type)?),*) -> Self {
-            // SAFETY: registers and the referents of references alone; NEON is part of AArch64.
+            // SAFETY: only registers and referents of references are accessed; NEON is part of AArch64.
             Self(unsafe { $value })
         }
     )*};
@@ -73,7 +73,8 @@ impl Bytes16 {
 #[inline(always)]
 pub(crate) unsafe fn f16_to_f32(bits: u64) -> f32 {
     let value: f32;
-    // SAFETY: registers alone, and the instruction is part of AArch64; the flags of the status register, which it may set, are left open.
+    // SAFETY: only registers are accessed, and the instruction is part of AArch64. It may set status flags, which the options do not promise to
+    // keep.
     unsafe {
         asm!("fcvt {value:s}, {bits:h}", bits = in(vreg) bits as i16, value = out(vreg) value, options(pure, nomem, nostack));
     }

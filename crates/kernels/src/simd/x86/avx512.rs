@@ -18,7 +18,7 @@ macro_rules! lanes {
         #[inline(always)]
         unsafe fn $op(self, other: Self) -> Self {
             let ($a, $b) = (self.0, other.0);
-            // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`.
+            // SAFETY: only registers are accessed; the instructions are enabled by the contract of `Lanes`.
             unsafe { Self($e) }
         }
     )*};
@@ -116,14 +116,14 @@ impl Avx512 {
     #[inline(always)]
     unsafe fn to_f16(self) -> __m256i {
         const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
         unsafe { _mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)) }
     }
 
     /// Rounded to bf16, of what is neither NaN nor denormal.
     #[inline(always)]
     unsafe fn to_bf16(self) -> __m256i {
-        // SAFETY: registers alone; called by methods of `Lanes` only, which need AVX-512 BF16 as well.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, which need AVX-512 BF16 as well.
         unsafe { std::mem::transmute(_mm512_cvtneps_pbh(_mm512_castsi512_ps(self.0))) }
     }
 }
@@ -152,7 +152,7 @@ impl Tables for Avx512 {
     }
 }
 
-/// The numbers of lanes, each so many times.
+/// The numbers of lanes, each `times` times.
 const fn spread_lanes(times: i32) -> [i32; 16] {
     let mut lanes = [0; 16];
     let mut i = 0;

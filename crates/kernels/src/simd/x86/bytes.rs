@@ -20,7 +20,7 @@ macro_rules! methods {
         $(#[$doc])*
         #[inline(always)]
         pub(crate) unsafe fn $name($($argument $(: $type)?),*) -> Self {
-            // SAFETY: registers and the referents of references alone; the instructions are enabled by the contract of the type.
+            // SAFETY: only registers and referents of references are accessed; the instructions are enabled by the contract of the type.
             Self(unsafe { $value })
         }
     )*};
@@ -115,6 +115,6 @@ impl Bytes32 {
 /// As for [`Bytes16`], with F16C.
 #[inline(always)]
 pub(crate) unsafe fn f16_to_f32(bits: u64) -> f32 {
-    // SAFETY: registers alone; the caller has enabled AVX2 and F16C.
+    // SAFETY: only registers are accessed; the caller has enabled AVX2 and F16C.
     unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi64_si128(bits.cast_signed()))) }
 }

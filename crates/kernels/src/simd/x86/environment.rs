@@ -2,11 +2,11 @@
 //!
 //! `torch.set_flush_denormal(True)` makes it flush denormals; a cast keeps them.
 //!
-//! Rust assumes the default wherever its code runs, and wants an `asm!` block to leave the register's control bits as they were. A caller that has
-//! changed them breaks the first rule before anything here runs. Setting the default keeps it from there on, and in the end the caller, who relies on
-//! its own value, gets that back. Both blocks leave other bits behind than they found, which the second rule calls undefined, and there is no other
-//! way to change them. It works because nothing that matters can move across a block: each may touch any memory (there is no `nomem`), and memory is
-//! where the operands of the kernels come from. Where nobody has changed the register, which is nearly always, it is only read.
+//! Rust assumes the default wherever its code runs, and requires an `asm!` block to leave the register's control bits unchanged. A caller that has
+//! changed them breaks the first rule before anything here runs. Setting the default restores it from there on, and in the end the caller, who
+//! relies on its own value, gets that back. Both blocks change the bits, which the second rule calls undefined, and there is no other way to change
+//! them. It works because nothing that matters can move across a block: each may touch any memory (there is no `nomem`), and memory is where the
+//! operands of the kernels come from. An unchanged register, which is the usual case, is only read.
 
 #![allow(unsafe_code)] // the register has no safe access
 

@@ -54,14 +54,14 @@ unsafe fn times<V: Tables>(numbers: &[f32; 16], scale: f32) -> V {
 /// Numbers times a scale, and an offset.
 #[inline(always)]
 unsafe fn times_from<V: Tables>(numbers: &[f32; 16], scale: f32, offset: f32) -> V {
-    // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).add_f32(V::splat(offset.to_bits())) }
 }
 
 /// Numbers times a scale, less a minimum.
 #[inline(always)]
 unsafe fn times_less<V: Tables>(numbers: &[f32; 16], scale: f32, minimum: f32) -> V {
-    // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).sub_f32(V::splat(minimum.to_bits())) }
 }
 
