@@ -401,7 +401,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
                 "the capsule for out holds a copy of it, so nothing can be written to out",
             ));
         }
-        // SAFETY: `owner` keeps the struct and its memory alive, and is dropped last.
+        // SAFETY: the struct and the memory that it describes stay valid until `owner` is dropped.
         return unsafe { borrowed(tensor, place, flags & FLAG_READ_ONLY == 0, owner) };
     }
     if !capsule.is_valid_checked(Some(LEGACY)) {

@@ -222,7 +222,7 @@ unsafe fn signed_words(bytes: uint8x16_t) -> [int16x8_t; 2] {
 #[inline(always)]
 unsafe fn quieted(lanes: uint32x4_t) -> uint32x4_t {
     let quiet: uint32x4_t;
-    // SAFETY: only registers are accessed, and the instruction is part of AArch64; the flags of the status register, which it may set, are left open.
+    // SAFETY: only registers are accessed, and the instruction is part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fmax {quiet:v}.4s, {lanes:v}.4s, {lanes:v}.4s",
             lanes = in(vreg) lanes, quiet = lateout(vreg) quiet, options(pure, nomem, nostack));
@@ -234,7 +234,7 @@ unsafe fn quieted(lanes: uint32x4_t) -> uint32x4_t {
 #[inline(always)]
 unsafe fn f32_of(halves: uint16x8_t) -> [uint32x4_t; 2] {
     let (low, high): (uint32x4_t, uint32x4_t);
-    // SAFETY: only registers are accessed, and the instructions are part of AArch64; the flags of the status register, which they may set, are left open.
+    // SAFETY: only registers are accessed, and the instructions are part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fcvtl {low:v}.4s, {halves:v}.4h", "fcvtl2 {high:v}.4s, {halves:v}.8h",
             halves = in(vreg) halves, low = out(vreg) low, high = lateout(vreg) high, options(pure, nomem, nostack));
@@ -246,7 +246,7 @@ unsafe fn f32_of(halves: uint16x8_t) -> [uint32x4_t; 2] {
 #[inline(always)]
 unsafe fn f16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     let halves: uint16x8_t;
-    // SAFETY: only registers are accessed, and the instructions are part of AArch64; the flags of the status register, which they may set, are left open.
+    // SAFETY: only registers are accessed, and the instructions are part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fcvtn {halves:v}.4h, {low:v}.4s", "fcvtn2 {halves:v}.8h, {high:v}.4s",
             low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves, options(pure, nomem, nostack));
@@ -261,7 +261,7 @@ unsafe fn f16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
 #[inline(always)]
 unsafe fn bf16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     let halves: uint16x8_t;
-    // SAFETY: only registers are accessed; the caller's promise. The flags of the status register, which they may set, are left open.
+    // SAFETY: only registers are accessed, and the caller has checked for bf16. Status flags may change, as the options allow.
     unsafe {
         asm!(".arch_extension bf16", "bfcvtn {halves:v}.4h, {low:v}.4s", "bfcvtn2 {halves:v}.8h, {high:v}.4s",
             low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves, options(pure, nomem, nostack));
@@ -269,7 +269,7 @@ unsafe fn bf16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     halves
 }
 
-/// The same by the instructions that every processor has.
+/// Rounds to bf16 with instructions that every processor has.
 #[inline(always)]
 unsafe fn rounded_to_bf16(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     // SAFETY: only registers are accessed; NEON is part of AArch64.
@@ -280,7 +280,7 @@ unsafe fn rounded_to_bf16(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
         let value = vreinterpretq_f32_u32(lanes);
         vbslq_u32(vceqq_f32(value, value), rounded, vorrq_u32(lanes, vdupq_n_u32(QUIET)))
     };
-    // SAFETY: as in `rounded`: registers alone, and NEON is part of AArch64.
+    // SAFETY: only registers are accessed; NEON is part of AArch64.
     unsafe { vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded(low)), rounded(high)) }
 }
 
