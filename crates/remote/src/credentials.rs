@@ -17,7 +17,7 @@ use crate::failure::{Class, Failure, of_store};
 use crate::options::{Credentials, Fields, Options, Secret};
 use crate::url::Kind;
 
-/// The region of servers that have none.
+/// The region for servers without regions.
 const ANY_REGION: &str = "us-east-1";
 /// Variables that indicate credentials in the environment, or from the machine's identity.
 const KNOWN_TO_THE_ENVIRONMENT: [&str; 4] = [
@@ -161,7 +161,7 @@ fn profile_name() -> String {
     std::env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
 }
 
-/// What the files in `~/.aws` say of the profile that `AWS_PROFILE` names, or of `default`.
+/// The fields of the profile that `AWS_PROFILE` names, or of `default`, from the files in `~/.aws`.
 fn profile() -> HashMap<String, Secret> {
     let name = profile_name();
     let path = |variable: &str, file: &str| {
@@ -178,7 +178,7 @@ fn profile() -> HashMap<String, Secret> {
     fields
 }
 
-/// The fields of one section of a file as those in `~/.aws`.
+/// The fields of one section of a file like those in `~/.aws`.
 fn section_of(text: &str, section: &str) -> HashMap<String, Secret> {
     let mut inside = false;
     let mut fields = HashMap::new();

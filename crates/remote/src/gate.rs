@@ -11,7 +11,7 @@ use max_weights::source::ReadCost;
 use crate::limiter::{Limiter, Pass};
 use crate::ranges::Lengths;
 
-/// What is assumed before anything was measured: that of a store in the same region.
+/// Assumed before the first measurement: the figures of a store in the same region.
 const LATENCY: f64 = 0.03;
 const RATE: f64 = 90e6;
 /// The weight of one request against those before it.
@@ -24,7 +24,7 @@ const MIN_RATE: f64 = 1e6;
 const MAX_RATE: f64 = 1e10;
 const LEAST_REQUEST: f64 = 4_194_304.0;
 const MOST_REQUEST: f64 = 33_554_432.0;
-/// Times latency times rate, so that four fifths of the time of a request move bytes.
+/// Multiples of latency times rate, so that four fifths of the time of a request move bytes.
 const LENGTHS: f64 = 4.0;
 /// The longest wait that a server can impose: the hub's limits count for five minutes. A longer one is ignored in the retry, and the error reports
 /// it.
@@ -98,7 +98,7 @@ impl Gate {
         ReadCost { latency: (latency * 1e9).ceil() as u64, rate: rate as u64 }
     }
 
-    /// How long requests are.
+    /// The lengths of requests.
     pub(crate) fn lengths(&self) -> Lengths {
         let state = self.measured.lock();
         let usual = (LENGTHS * state.latency * state.rate).clamp(LEAST_REQUEST, MOST_REQUEST) as u64;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn sizes_follow_what_was_measured() {
-        // To a whole KiB: latency is counted in nanoseconds.
+        // Rounded to a whole KiB: latency is counted in nanoseconds.
         let gap = |gate: &Gate| gate.cost().max_gap() >> 10 << 10;
         let gate = Gate::new(64);
         assert_eq!((gap(&gate), gate.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));

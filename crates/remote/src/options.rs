@@ -1,4 +1,4 @@
-//! What a user may say about how files are fetched, and the secrets among it, which nothing prints.
+//! Options for fetching files, with secrets that are never printed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use max_weights::Result;
 
-/// A text that is in no message, log or copy of the options.
+/// A text that no message, log or copy of the options shows.
 #[derive(Clone)]
 pub struct Secret(String);
 

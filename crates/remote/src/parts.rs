@@ -1,4 +1,4 @@
-//! The parts of an upload: how long they are, which have come and been sent, and where the others wait, in memory or in a temporary file.
+//! The parts of an upload: their length, which have arrived and been sent, and where the others wait, in memory or in a temporary file.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,21 +14,21 @@ use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 use tokio::task::AbortHandle;
 
-/// The bytes of a part where no more are needed.
+/// The default size of a part.
 const PART: u64 = 8 << 20;
-/// The least that stores take, but for the last part.
+/// The minimum that stores accept, except for the last part.
 const LEAST_PART: u64 = 5 << 20;
-/// The most that they take.
+/// The maximum that they accept.
 const MOST_PART: u64 = 5 << 30;
 /// The most parts of an upload.
 const MOST_PARTS: u64 = 10_000;
 /// Parts in memory for each that is sent: one more is filled meanwhile.
 const IN_MEMORY: u64 = 2;
-/// So slow a connection may be before a part is sent again; each time it has twice as long.
+/// The slowest accepted rate before a part is sent again; each retry has twice the time.
 const SLOWEST: f64 = 1e6;
-/// The most bytes of an upload that are in memory, but for one part, however long it is.
+/// The most bytes of an upload in memory, in addition to one part of any size.
 const MAX_UPLOAD_MEMORY: u64 = 2 << 30;
-/// The same for all uploads of a process, but for one part of each: as many parts as requests are in flight by default.
+/// The same for all uploads of a process, in addition to one part of each: as many parts as requests are in flight by default.
 const MAX_PROCESS_MEMORY: u64 = 64 * PART;
 
 /// The bytes of all parts in memory. A forked child has none of its parent's.
@@ -120,7 +120,7 @@ impl Part {
         Self { held: Held::File(file, range), reserved: None, missing }
     }
 
-    /// What it has of the budget, or gets of it now to be read from its file: with `even_so` whether there is so much or not.
+    /// Its reservation, or a new one for reading it from its file; with `even_so` even beyond the budget.
     pub(crate) fn reserved(&mut self, memory: &PartMemory, even_so: bool) -> Option<Reserved> {
         match &self.held {
             Held::Memory(_) => self.reserved.take(),
@@ -128,7 +128,7 @@ impl Part {
         }
     }
 
-    /// Takes bytes from `start` of the part on; whether all have come now. None if it is sent already.
+    /// Takes bytes from `start` of the part on; true if it is complete then. None if it is sent already.
     ///
     /// # Errors
     /// The temporary file cannot be written.
@@ -150,10 +150,10 @@ impl Part {
         Ok(Some(self.missing == 0))
     }
 
-    /// All of its bytes, which it has no more.
+    /// Moves its bytes out.
     ///
     /// # Errors
-    /// There is not so much memory; the temporary file cannot be read.
+    /// Memory is exhausted, or the temporary file cannot be read.
     pub(crate) fn take(&mut self) -> Result<Bytes> {
         let taken = match std::mem::replace(&mut self.held, Held::Memory(Block::any(0)?)) {
             Held::Memory(held) => held,
@@ -261,12 +261,12 @@ impl State {
         if !self.has_failed {
             return Ok(());
         }
-        // The others that write are only told to stop.
+        // The other writers only stop.
         Err(self.failed.take().unwrap_or(Error::Interrupted))
     }
 }
 
-/// How long parts are: equal but for the last one, no more of them than stores take.
+/// The size of the parts: equal except for the last one, and within the store's limit on their number.
 pub(crate) fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
     let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
     let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);

@@ -73,8 +73,7 @@ impl Bytes16 {
 #[inline(always)]
 pub(crate) unsafe fn f16_to_f32(bits: u64) -> f32 {
     let value: f32;
-    // SAFETY: only registers are accessed, and the instruction is part of AArch64. It may set status flags, which the options do not promise to
-    // keep.
+    // SAFETY: only registers are accessed, and the instruction is part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fcvt {value:s}, {bits:h}", bits = in(vreg) bits as i16, value = out(vreg) value, options(pure, nomem, nostack));
     }
