@@ -132,13 +132,13 @@ pub fn probe(bytes: usize) -> Result<(), Short> {
     }
 }
 
-/// Room for `more` elements at the end of `vec`.
+/// Reserves memory for `more` elements at the end of `vec`.
 #[inline]
 pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<(), Short> {
     vec.try_reserve(more).map_err(|_| Short::System(more.saturating_mul(size_of::<T>())))
 }
 
-/// A list with room for exactly `count` elements.
+/// An empty list with capacity for exactly `count` elements.
 pub fn list<T>(count: usize) -> Result<Vec<T>, Short> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|_| Short::System(count.saturating_mul(size_of::<T>())))?;
@@ -207,7 +207,7 @@ impl Pace {
     }
 }
 
-/// What the values of a file may still take.
+/// The memory budget that is left for the values of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     most: usize,
@@ -261,13 +261,13 @@ impl Budget {
         if bytes > STEPS_BYTES / 8 { probe(bytes) } else { Ok(()) }
     }
 
-    /// Room for `more` elements at the end of `vec`.
+    /// Reserves memory for `more` elements at the end of `vec`.
     #[inline]
     pub fn reserve<T>(&mut self, vec: &mut Vec<T>, more: usize) -> Result<(), Short> {
         if vec.capacity() - vec.len() >= more { Ok(()) } else { self.grow(vec, more) }
     }
 
-    /// Room for `more` bytes at the end of `text`.
+    /// Reserves memory for `more` bytes at the end of `text`.
     #[inline]
     pub fn reserve_text(&mut self, text: &mut String, more: usize) -> Result<(), Short> {
         if text.capacity() - text.len() >= more {
@@ -283,7 +283,7 @@ impl Budget {
         vec.try_reserve_exact(target - vec.len()).map_err(|_| Short::System(target.saturating_mul(size_of::<T>())))
     }
 
-    /// How much a block grows, in elements; it is counted at once.
+    /// The new capacity of a block, in elements; its bytes are counted at once.
     #[cold]
     fn target(&mut self, capacity: usize, len: usize, more: usize, size: usize) -> Result<usize, Short> {
         const FIRST: usize = 4;
@@ -311,7 +311,7 @@ impl Budget {
         Ok(copy)
     }
 
-    /// Room for another entry of `map`.
+    /// Reserves memory for another entry of `map`.
     #[inline]
     pub fn entry<K: Eq + std::hash::Hash, V>(&mut self, map: &mut HashMap<K, V>) -> Result<(), Short> {
         if map.len() < map.capacity() { Ok(()) } else { self.widen(map) }

@@ -38,7 +38,7 @@
 //! [`cast`] and [`quant`] work on slices, and are in a separate crate, `max-weights-kernels`. The modules import in one direction: `check, write ->
 //! load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> error -> quant -> cast -> simd -> dtype`.
 
-// Elements are handed out as they lie in the file, which is little-endian, and offsets of 64 bits become addresses.
+// Elements are exposed in the file's byte order, which is little-endian, and 64-bit offsets become addresses.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(
     "max_weights maps files of little-endian numbers, larger than 4 GB: it needs a 64-bit little-endian target"

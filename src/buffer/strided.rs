@@ -13,21 +13,21 @@ use crate::source::ReadCost;
 use crate::tensor::{StridedAxis, StridedSteps};
 use crate::workers::Interrupt;
 
-/// Where less than this lies between elements, it is read with them: a guarded copy takes longer for another range than for a few more bytes.
+/// Gaps smaller than this are copied with their neighbours: another range of a guarded copy takes longer than a few more bytes.
 const COPY_ACROSS: usize = 1 << 10;
-/// The same for reading ahead.
+/// The same for readahead.
 const READ_ACROSS: usize = ReadCost::DISK.max_gap() as usize;
-/// Bytes that are copied under guard at a time, and the most ranges that they come from.
+/// Bytes that are copied under guard at a time, and the most ranges in one copy.
 const COPIED_AT_A_TIME: usize = 256 << 10;
 const RANGES_AT_A_TIME: usize = 256;
 
 /// Bytes that elements are gathered from, a run at a time.
 pub(crate) trait Runs {
-    /// Where less than this lies between elements, it is taken with them.
+    /// Gaps smaller than this are read with their neighbours.
     fn across(&self) -> usize;
-    /// About how many bytes are taken at a time.
+    /// About how many bytes to read at a time.
     fn at_a_time(&self) -> usize;
-    /// The bytes of a run, if they are in memory and nothing can take them away.
+    /// The bytes of a run, if they are in memory and cannot vanish.
     fn in_place(&self, start: usize, len: usize) -> Option<Result<&[u8]>>;
     /// Copies runs, each an offset and a length, back to back to `out`, which has their total length.
     fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()>;
@@ -51,18 +51,18 @@ impl Runs for Storage {
     }
 }
 
-/// The dimensions of a tensor of which none is zero, slowest first, and the bytes of an element.
+/// The dimensions of a tensor without empty ones, slowest first, and the bytes of an element.
 fn axes(buffer: &Buffer) -> (Vec<StridedAxis>, usize) {
     let item = buffer.dtype().bytes().unwrap_or(1);
     (axes_of(buffer.shape(), buffer.strides(), item), item)
 }
 
-/// The same of a shape and strides, in elements of `item` bytes.
+/// Like [`axes`], for a shape and strides, in elements of `item` bytes.
 fn axes_of(shape: &[i64], strides: &[i64], item: usize) -> Vec<StridedAxis> {
     let mut to = item;
     let mut axes: Vec<StridedAxis> = Vec::with_capacity(shape.len());
     for (&dim, &stride) in shape.iter().zip(strides).rev() {
-        // In bounds: the reach of all strides was checked. That of a dimension of one element may be any number.
+        // In bounds: the reach of all strides was checked. A dimension of one element may have any stride.
         let from = if dim == 1 { 0 } else { stride as isize * item as isize };
         axes.push(StridedAxis { count: dim as usize, from, to });
         to *= dim as usize;
@@ -81,8 +81,8 @@ pub(super) fn gather(buffer: &Buffer, range: Range<usize>, out: &mut [u8], inter
     gather.range(&axes, buffer.offset(), range, 0)
 }
 
-/// Writes all elements of a tensor to `out`, which has exactly their size. Shape and strides count elements of `item` bytes, of which the first
-/// is at byte `first`; the reach of the strides has been checked.
+/// Writes all elements of a tensor to `out`, which has exactly their size. Shape and strides count elements of `item` bytes. The first one is at
+/// byte `first`; the reach of the strides has been checked.
 pub(crate) fn gather_all(
     from: &dyn Runs,
     first: usize,
@@ -98,7 +98,7 @@ pub(crate) fn gather_all(
     gather.block(axes_of(shape, strides, item), first, 0)
 }
 
-/// The same of the elements with these numbers, in C order.
+/// Like [`gather_all`], for the elements with these numbers, in C order.
 pub(crate) fn gather_some(
     from: &dyn Runs,
     first: usize,
@@ -150,7 +150,7 @@ impl Gather<'_> {
 
     /// All elements along `axes`.
     fn block(&mut self, mut axes: Vec<StridedAxis>, from: usize, to: usize) -> Result<()> {
-        // In the order of the storage; dimensions without a gap between them are one.
+        // In storage order; dimensions without a gap between them are merged.
         axes.retain(|axis| axis.count > 1);
         axes.sort_by_key(|axis| std::cmp::Reverse(axis.from.unsigned_abs()));
         let mut merged: Vec<StridedAxis> = Vec::with_capacity(axes.len());
@@ -165,7 +165,7 @@ impl Gather<'_> {
         self.pieces(&merged, from, to)
     }
 
-    /// What lies close together is one piece: along the last axes, and some steps of the one before them.
+    /// Adjacent elements form one piece: those along the last axes, and some steps of the axis before them.
     fn pieces(&mut self, axes: &[StridedAxis], from: usize, to: usize) -> Result<()> {
         let mut piece = Piece { len: self.item, before: 0 };
         let mut outer = axes.len();
@@ -288,7 +288,7 @@ pub(super) fn grow(scratch: &mut Vec<u8>, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Asks for the pages of a mapped tensor to be read.
+/// Prefetches the pages of a mapped tensor.
 pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
     let storage = buffer.storage();
     if !storage.is_mapped() || buffer.elements() == 0 {
@@ -301,7 +301,7 @@ pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> 
     while let Some(axis) = axes.pop_if(|axis| axis.from.unsigned_abs() <= piece.len + READ_ACROSS) {
         piece = piece.along(&axis);
     }
-    // Strides of a file may lead to the same bytes again and again: then all between the first and the last is asked for once.
+    // Strides of a file may reach the same bytes repeatedly: then the whole range from the first to the last is requested once.
     let pieces = axes.iter().fold(1usize, |pieces, axis| pieces.saturating_mul(axis.count));
     if pieces > storage.len() / READ_ACROSS + 1 {
         axes.drain(..).for_each(|axis| piece = piece.along(&axis));

@@ -1,5 +1,5 @@
-//! Whether memory holds what weights are: because it is the file's own pages, or because its bytes are those of the file, converted where the
-//! memory has another dtype. Nothing is hashed, and what differs is not said.
+//! Whether memory holds the weights of a checkpoint. It does if it is the file's own pages, or if its bytes equal those of the file, converted to
+//! its dtype. Nothing is hashed, and differences are not described.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -71,7 +71,7 @@ fn require_unwritten(checkpoint: &Checkpoint, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether the tensor is the weight's own place in its file, mapped, and nothing was written there.
+/// Whether the tensor is a mapping of the weight's own bytes in its file, without writes.
 fn is_view(checkpoint: &Checkpoint, number: usize, tensor: &Buffer, mappings: &FileMappings) -> Result<bool> {
     let Ok(recipe) = checkpoint.catalog().recipe(number, None) else { return Ok(false) };
     let Some(placement) = recipe.as_stored() else { return Ok(false) };

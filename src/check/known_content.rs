@@ -1,4 +1,4 @@
-//! What a weight is read of, as a key for what was computed of it: by what identifies its file, and by its place there.
+//! A key for the content of a weight, for caching computed values: from the identity of its file, and its place there.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::Identity;
 
-/// A file that was written to within this time may be again without another time of modification.
+/// A file that was written to within this time may be written again without a new modification time.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// A key that two weights share only if their bytes are equal. It names the file (device, inode, length and modification time) or the object (entity
@@ -40,7 +40,7 @@ pub fn key_of_content(checkpoint: &Checkpoint, number: usize) -> Result<Option<S
         let _ = write!(key, " {:?} {start:?} {placement:?}", origin.fingerprint);
     }
     if pieces.len() != 1 {
-        // A tensor of many pieces has no longer key than others.
+        // Keys of tensors of many pieces are hashed, so that they are not longer than others.
         key = format!("{:?} {}", recipe.shape(), hex(&Sha256::digest(&key)));
     }
     Ok(Some(key))

@@ -1,4 +1,4 @@
-//! How a tensor is read for what is counted of it.
+//! How a tensor is read for its statistics.
 
 use crate::error::Result;
 use crate::load::Scan;

@@ -15,15 +15,15 @@ pub struct Rows {
     /// All rows: the slices of the last dimension if that has at least 16 elements, and otherwise of the first. None of a tensor of less than
     /// two dimensions, or of packed blocks.
     pub count: u64,
-    /// Those whose bytes are all zero.
+    /// Rows whose bytes are all zero.
     pub zero: u64,
-    /// Those whose elements are all the same number, and not zero.
+    /// Rows whose elements are all the same number, and not zero.
     pub constant: u64,
-    /// The first one of zeros.
+    /// The first row of zeros.
     pub first_zero: Option<u64>,
 }
 
-/// Counts rows, whose bytes come in parts.
+/// Counts rows, from consecutive parts of their bytes.
 pub(super) struct RowCounter {
     found: Rows,
     dtype: DType,
@@ -69,7 +69,7 @@ impl RowCounter {
                 self.same = true;
                 self.first[..self.item].copy_from_slice(&part[..self.item]);
             }
-            // The first difference ends it, which is the second element of nearly all rows.
+            // The comparison ends at the first difference, which is the second element of nearly all rows.
             self.same = self.same && part.chunks_exact(self.item).all(|item| *item == self.first[..self.item]);
             self.at += part.len();
             if self.at == self.row {

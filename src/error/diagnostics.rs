@@ -73,40 +73,40 @@ impl Diagnostics {
         self.failed
     }
 
-    /// How many there are, those that are not kept among them.
+    /// The number of findings, including those that are not kept.
     pub fn total(&self) -> usize {
         self.list.len() + self.dropped()
     }
 
-    /// How many are not kept.
+    /// The number of findings that are not kept.
     pub fn dropped(&self) -> usize {
         self.counts.values().map(|count| count.dropped).sum()
     }
 
-    /// Those that are kept.
+    /// The findings that are kept.
     pub fn list(&self) -> &[Diagnostic] {
         &self.list
     }
 
-    /// Those that are kept.
+    /// The findings that are kept.
     pub fn list_mut(&mut self) -> &mut [Diagnostic] {
         &mut self.list
     }
 
-    /// Those that are kept, and nothing of the others.
+    /// The findings that are kept, without the counts of the others.
     pub fn into_list(self) -> Vec<Diagnostic> {
         self.list
     }
 
-    /// Keeps what no policy refuses. What is only counted is not made.
+    /// Keeps a finding that no policy refuses. It is made only if it is kept.
     pub fn note(&mut self, rule: &'static Rule, make: impl FnOnce(&'static Rule) -> Diagnostic) {
         if self.count(rule, None) {
             self.list.push(make(rule));
         }
     }
 
-    /// Keeps it, unless its rule has too many, or it is there already. The first of a rule in each file is kept, so that what is dropped changes
-    /// nothing in what is known of a file. True if it is kept.
+    /// Keeps a finding, unless it is a duplicate or its rule has too many. The first of a rule in each file is always kept, so that dropping others
+    /// hides no file. True if it is kept.
     pub fn add(&mut self, diagnostic: Diagnostic) -> bool {
         if self.leaves_out(&diagnostic) {
             return false;
@@ -128,7 +128,7 @@ impl Diagnostics {
         is_kept
     }
 
-    /// Gives back what ends the opening: an error, unless all are collected; a warning, if the policy is strict.
+    /// Returns what ends the opening: an error, unless all are collected; a warning, if the policy is strict.
     pub fn report(&mut self, fault: impl Into<Box<Diagnostic>>) -> Result<(), Box<Diagnostic>> {
         let fault = fault.into();
         let is_error = fault.severity() == Severity::Error;
@@ -156,7 +156,7 @@ impl Diagnostics {
         Ok(())
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds findings from elsewhere.
     pub fn extend(&mut self, list: impl IntoIterator<Item = Diagnostic>) {
         for fault in list {
             if !self.leaves_out(&fault) {
@@ -165,7 +165,7 @@ impl Diagnostics {
         }
     }
 
-    /// Ends the list with the outcome of what it was for: the findings, if nothing failed; where errors are collected, all of them.
+    /// Ends the list with the outcome of the work: the findings, if nothing failed; if errors are collected, all of them.
     pub fn finish<T>(&mut self, outcome: Result<T>) -> Result<(T, Vec<Diagnostic>)> {
         match outcome {
             Ok(read) if !self.failed => Ok((read, self.close())),
@@ -174,7 +174,7 @@ impl Diagnostics {
         }
     }
 
-    /// All of them, where what was noted is tolerated; where it is not, an error for the first, which says how many there are.
+    /// All findings, if the policy tolerates them; otherwise an error for the first, with their number.
     pub fn tolerated(mut self, policy: Policy) -> Result<Vec<Diagnostic>> {
         let is_note = |rule: &Rule| rule.severity == Severity::Note;
         let notes: usize =
@@ -192,7 +192,7 @@ impl Diagnostics {
         Ok(list)
     }
 
-    /// All that are kept, and of each rule how many there are besides.
+    /// All that are kept, and for each rule the number of further ones.
     pub fn close(&mut self) -> Vec<Diagnostic> {
         let mut list = std::mem::take(&mut self.list);
         for Count { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
@@ -202,7 +202,7 @@ impl Diagnostics {
         list
     }
 
-    /// Counts those that another list had no room for; true if this is how many they were.
+    /// Counts those that exceeded the limit of another list; true if this finding stands for them.
     fn leaves_out(&mut self, fault: &Diagnostic) -> bool {
         if fault.more > 0 {
             self.of_rule(fault.rule).dropped += fault.more;
@@ -214,7 +214,7 @@ impl Diagnostics {
         self.counts.entry(rule.code).or_insert_with(|| Count { rule, kept: 0, dropped: 0, files: HashMap::new() })
     }
 
-    /// Counts one; true if it is to be kept.
+    /// Counts one; true if it must be kept.
     fn count(&mut self, rule: &'static Rule, path: Option<&Arc<Path>>) -> bool {
         let limit = self.limit;
         let count = self.of_rule(rule);

@@ -1,4 +1,4 @@
-//! [`Block`]: new memory with one owner, who fills it.
+//! [`Block`]: new memory, filled by one owner.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Block {
     memory: Memory,
 }
 
-/// Who gave the memory.
+/// Where the memory comes from.
 enum Memory {
     Nobody,
     Allocator(Layout),

@@ -42,5 +42,5 @@ pub use views::FileMappings;
 
 pub(crate) use crate::budget::no_memory;
 
-/// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
+/// The alignment of every block that this crate allocates: a cache line, which AVX-512 and zero-copy import into JAX need.
 pub const BLOCK_ALIGN: usize = 64;

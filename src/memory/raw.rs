@@ -50,7 +50,7 @@ impl Storage {
         self.start.as_ptr()
     }
 
-    /// The same as a number, for comparisons.
+    /// The address as a number, for comparisons.
     pub fn base(&self) -> usize {
         self.start.as_ptr().addr()
     }
@@ -72,12 +72,12 @@ impl<T> Exclusive<T> {
         Self(of)
     }
 
-    /// What the promise is about.
+    /// The subject of the promise.
     pub fn get(&self) -> &T {
         &self.0
     }
 
-    /// The bytes to write: `of` says in which storage they lie, from where on, and how many they are, which are not others than those of `T`.
+    /// The bytes to write: `of` returns their storage, start and length, which must be those of `T`.
     ///
     /// # Panics
     /// If the bytes are not in the storage.
@@ -106,7 +106,7 @@ impl Exclusive<Arc<Storage>> {
         Self(Storage::on_device(memory))
     }
 
-    /// As tensors over parts of it, which `make` makes and keeps nothing of, and which do not overlap: who writes to several checks that.
+    /// Tensors over parts of it. `make` must keep none of them, and they must not overlap: callers that write to several check that.
     pub(crate) fn into_parts<T>(
         self,
         make: impl FnOnce(&Arc<Storage>) -> Result<Vec<T>>,

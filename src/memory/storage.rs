@@ -19,7 +19,7 @@ use crate::device::{Device, DeviceMemory};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
+/// The length of one readahead request: the kernel cuts longer ones to its own readahead size, which is 128 KiB or more.
 #[cfg(unix)]
 pub(crate) const READ_AHEAD: usize = 128 << 10;
 /// Bytes that are requested between two checks for cancellation.
@@ -34,7 +34,7 @@ pub struct Storage {
     pub(super) lent: AtomicBool,
 }
 
-/// Who frees the memory, which says also what memory it is.
+/// The owner frees the memory, and determines its kind.
 pub(super) enum Owner {
     Mapping {
         #[cfg_attr(not(unix), expect(dead_code, reason = "it is kept, because advice has no effect there"))]
@@ -49,7 +49,7 @@ pub(super) enum Owner {
         _owner: Box<dyn Any + Send + Sync>,
     },
     Device(Arc<DeviceMemory>),
-    /// Memory that the CPU does not read, where there is no device.
+    /// Memory that the CPU cannot read, for tests without a device.
     #[cfg(test)]
     Elsewhere(Device),
 }
@@ -72,14 +72,14 @@ impl Storage {
         Self::of(start, len, Owner::Mapping { map, origin })
     }
 
-    /// Memory of a device, written already. Its address is the device's, which the CPU does not follow.
+    /// Initialised memory of a device. Its address belongs to the device, and the CPU does not dereference it.
     pub fn on_device(memory: impl Into<Arc<DeviceMemory>>) -> Arc<Self> {
         let memory = memory.into();
         let address = NonZero::new(memory.address() as usize);
         Self::of(address.map_or(NonNull::dangling(), NonNull::without_provenance), memory.len(), Owner::Device(memory))
     }
 
-    /// Bytes of a device, of which the CPU has no address.
+    /// Bytes of a device, without an address for the CPU.
     #[cfg(test)]
     pub(crate) fn elsewhere(len: usize) -> Arc<Self> {
         Self::of(NonNull::dangling(), len, Owner::Elsewhere(Device::Cuda(7)))
@@ -112,7 +112,7 @@ impl Storage {
         }
     }
 
-    /// The memory of a device that this is.
+    /// The device memory, if it is on a device.
     pub fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
         match &self.owner {
             Owner::Device(memory) => Some(memory),
@@ -125,7 +125,7 @@ impl Storage {
         self.origin().is_some()
     }
 
-    /// The file that this is a mapping of.
+    /// The mapped file, if it is a mapping.
     pub fn origin(&self) -> Option<&Arc<Origin>> {
         match &self.owner {
             Owner::Mapping { origin, .. } => Some(origin),
@@ -133,7 +133,7 @@ impl Storage {
         }
     }
 
-    /// False only for foreign memory that was given read-only.
+    /// False only for foreign memory that was imported read-only.
     pub fn is_writable(&self) -> bool {
         match &self.owner {
             Owner::Foreign { writable, .. } => *writable,
@@ -142,13 +142,13 @@ impl Storage {
         }
     }
 
-    /// The address of a part, which is inside.
+    /// The address of a part, which must be inside.
     fn address(&self, start: usize, len: usize) -> *mut u8 {
         assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
         self.start.as_ptr().wrapping_add(start)
     }
 
-    /// The same for the CPU, which reads and writes host memory only.
+    /// Like [`Self::address`], but only for memory that the CPU can access.
     pub(super) fn host(&self, start: usize, len: usize) -> Result<*mut u8> {
         self.device().require_host()?;
         Ok(self.address(start, len))
@@ -189,9 +189,9 @@ impl Storage {
         })
     }
 
-    /// Asks for these bytes of a mapped file to be read from the disk, and for nothing around them; elsewhere it does nothing.
+    /// Requests these bytes of a mapped file from the disk, without neighbours; for other memory it does nothing.
     ///
-    /// A first touch reads around the page instead, as far as the disk's read-ahead goes, which may be many times what is wanted.
+    /// A page fault would read around the page instead, up to the readahead size of the disk, which may be many times as much.
     pub fn prefetch(&self, start: usize, len: usize, interrupt: Interrupt<'_>) -> Result<()> {
         let end = start.saturating_add(len).min(self.len);
         for at in (start..end).step_by(ASKED_AT_A_TIME) {
@@ -207,7 +207,7 @@ impl Storage {
         if let Owner::Mapping { map, .. } = &self.owner {
             let end = start.saturating_add(len).min(self.len);
             for at in (start..end).step_by(READ_AHEAD) {
-                // Advice: where the system does not take it, the first touch reads.
+                // This is only advice: without it, the first access reads.
                 let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
             }
         }
@@ -224,7 +224,7 @@ impl Storage {
         {
             return match error.raw_os_error() {
                 Some(libc::EFAULT) => Err(origin.truncated()),
-                // A kernel before 5.14: the first touch brings them.
+                // A kernel before 5.14: the first access brings them in.
                 Some(libc::EINVAL) => Ok(()),
                 _ => Err(Error::io(&origin.path, "fetch pages of the mapping", error)),
             };
@@ -235,7 +235,7 @@ impl Storage {
 }
 
 impl Block {
-    /// The filled block as memory that is shared, and not written to through this crate's references any more.
+    /// The filled block as shared memory, which references of this crate do not write to.
     pub fn freeze(self) -> Arc<Storage> {
         Storage::of(self.start, self.len, Owner::Block { _block: self })
     }

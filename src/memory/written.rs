@@ -21,7 +21,7 @@ impl Storage {
         self.may_be_written() && len > 0 && has_own_pages(self.base() + start, len).unwrap_or(true)
     }
 
-    /// Whether that is known of any of its bytes; `None` where the system does not tell.
+    /// Whether any byte is known to be written; `None` if the system does not report that.
     pub fn any_written(&self) -> Option<bool> {
         if !self.may_be_written() || self.is_empty() {
             return Some(false);

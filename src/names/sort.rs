@@ -16,7 +16,7 @@ const FEW: usize = 12;
 pub(super) fn sorted(table: &TensorTable) -> Vec<u32> {
     let name = |position: u32| table.name(position as usize);
     let mut names: Vec<(u64, u32)> = (0..table.len() as u32).map(|position| (0, position)).collect();
-    // Groups, each with how many bytes of its names are behind them.
+    // Groups, each with the length of its common prefix.
     let mut groups: Vec<(Range<usize>, usize)> = vec![(0..names.len(), 0)];
     while let Some((range, from)) = groups.pop() {
         let group = &mut names[range.clone()];
@@ -44,7 +44,7 @@ fn rest(name: &str, from: usize) -> &[u8] {
     name.as_bytes().get(from..).unwrap_or_default()
 }
 
-/// How many bytes all of them begin with.
+/// The length of their common prefix.
 fn shared<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(first) = names.next() else { return 0 };
     names.fold(first.len(), |len, name| first[..len].iter().zip(name).take_while(|(a, b)| a == b).count())
