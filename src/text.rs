@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Characters of a name that a message shows.
+/// The most characters of a name in a message.
 const SHOWN: usize = 200;
 
 /// The text with Python's escapes for each character without a visible sign. These are control characters, line ends, changes of direction and other
@@ -29,7 +29,7 @@ pub fn sentence(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{}", text[..1].to_ascii_uppercase(), &text[1..]))
 }
 
-/// The text as [`printable`] has it, of at most `most` characters, escapes and all; `…` stands for the rest.
+/// The text as in [`printable`], cut to at most `most` characters, including escapes; `…` stands for the rest.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most && text.chars().all(is_printable) {
         return Cow::Borrowed(text);
@@ -52,12 +52,12 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if safe == text { Cow::Borrowed(text) } else { Cow::Owned(safe) }
 }
 
-/// A name, key or value as a message quotes it.
+/// A name, key or value, quoted for a message.
 pub fn shown(text: &str) -> String {
     cut(text, SHOWN).into_owned()
 }
 
-/// A path as a message names it. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
+/// A path for a message. Bytes that are not UTF-8 are escaped, so that different files do not look alike.
 pub fn path(path: &Path) -> String {
     let mut safe = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -67,12 +67,12 @@ pub fn path(path: &Path) -> String {
     safe
 }
 
-/// The text as [`printable`] has it, in HTML.
+/// The text as in [`printable`], in HTML.
 pub fn html(text: &str) -> String {
     printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A shape as people read it: `[384, 384]`. It may have many dimensions, of which the first are shown.
+/// A readable shape: `[384, 384]`. It may have many dimensions, of which the first are shown.
 pub fn shape(shape: &[u64]) -> String {
     const SHOWN: usize = 8;
     let mut dims: Vec<String> = shape.iter().take(SHOWN).map(u64::to_string).collect();
@@ -82,7 +82,7 @@ pub fn shape(shape: &[u64]) -> String {
     format!("[{}]", dims.join(", "))
 }
 
-/// The first of several names, and how many there are besides: `a, b and 3 more`. There may be a hundred thousand.
+/// The first of several names, and the number of the others: `a, b and 3 more`. There may be a hundred thousand.
 pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     const LISTED: usize = 8;
     let mut names = names.into_iter();
@@ -109,7 +109,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// Bytes for people, in powers of ten: `90.9 MB`.
+/// A readable size, in powers of ten: `90.9 MB`.
 pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "kB", "MB", "GB", "TB"] {
@@ -125,8 +125,8 @@ fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // The standard library keeps its table to itself, but escapes by it. It escapes a mark that combines with the character before it, too,
-    // unless there is one.
+    // The standard library does not expose its table of printable characters, but escapes by it. It also escapes a combining mark, unless a
+    // character precedes it.
     let mut both = String::from("a");
     both.push(c);
     both.escape_debug().nth(1) == Some(c)

@@ -1,5 +1,5 @@
-//! A lock that is free in a forked child, whatever the threads of the parent held at that moment. `tests/models.rs` runs it with every order
-//! in which threads can come to it.
+//! A lock that is free in a forked child, whatever the threads of the parent held at the fork. `tests/models.rs` runs it with every interleaving of
+//! threads.
 
 use std::ptr;
 use std::sync::PoisonError;
@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use crate::sync::{AtomicPtr, Mutex, MutexGuard, const_fn, process};
 
-/// A mutex over a value that can begin anew: in a forked child it has the value of the parent, unless a thread of the parent was using that.
+/// A mutex over a value that can be reset: in a forked child it has the parent's value, unless a thread of the parent was using it.
 ///
-/// The thread is not in the child to finish what it began, so an ordinary mutex would never be free there. Never held while waiting for anything.
+/// That thread does not exist in the child, so an ordinary mutex would stay locked there. It must not be held while waiting for anything.
 pub struct ForkMutex<T> {
     current: AtomicPtr<Owned<T>>,
 }
@@ -47,7 +47,7 @@ impl<T: Default> ForkMutex<T> {
             // SAFETY: made above, and freed below or with `self`.
             let mut value = unsafe { &*own }.value.lock().unwrap_or_else(PoisonError::into_inner);
             if self.current.compare_exchange(current, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                // By one thread of the child, while the others wait. What is left of it is not freed: they may be looking at it.
+                // By one thread of the child, while the others wait. The rest of the parent's value is not freed: other threads may still read it.
                 if let Some(mut parents) = owned.and_then(|owned| owned.value.try_lock().ok()) {
                     *value = std::mem::take(&mut *parents);
                 }

@@ -11,7 +11,7 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard, process, spawn};
 /// How long an idle thread is kept: longer than the pause between two calls of a burst, and short enough that other work runs without idle threads.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// What the threads that help with a call run, each once. It does not unwind.
+/// The work of the threads that help with a call, each once. It does not unwind.
 type Work = &'static (dyn Fn() + Sync);
 
 /// Threads of one process.
@@ -20,9 +20,9 @@ pub(crate) struct Lane(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// For threads without work: there is some, or they shall leave.
+    /// Wakes idle threads: there is work, or they must end.
     called: Condvar,
-    /// For those who wait for helpers of a call, or for threads to leave.
+    /// Wakes callers that wait for helpers of a call, or for threads to end.
     changed: Condvar,
 }
 
@@ -32,7 +32,7 @@ struct State {
     calls: Vec<Call>,
     /// The number of calls so far.
     number: u64,
-    /// Threads, how many of them have no work, and how many shall leave when they have none.
+    /// Threads; idle ones; and how many must end once they are idle.
     threads: usize,
     idle: usize,
     leaving: usize,
@@ -41,7 +41,7 @@ struct State {
 struct Call {
     number: u64,
     work: Work,
-    /// How many more threads shall help, and how many do.
+    /// How many more threads are wanted, and how many help.
     wanted: usize,
     helping: usize,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Helpers<'a> {
     shared: &'a Shared,
     number: u64,
     process: u32,
-    /// How many threads there were for it at once.
+    /// The number of threads that were available at once.
     pub(crate) ready: usize,
 }
 
@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Ends this thread's part in a call, and waits for another one; none: the thread is to end.
+    /// Ends this thread's part in a call, and waits for another one; `None` if the thread must end.
     fn next(&self, number: u64) -> Option<(u64, Work)> {
         let mut state = self.state();
         if state.left(number) {
@@ -177,7 +177,7 @@ impl State {
         self.calls.iter_mut().find(|call| call.number == number)
     }
 
-    /// A thread helps no longer with a call, because nothing is left of it to do; whether it was the last one.
+    /// Removes a thread from a call without work left; whether it was the last one.
     fn left(&mut self, number: u64) -> bool {
         self.call(number).is_some_and(|call| {
             call.wanted = 0;
@@ -202,7 +202,7 @@ impl Helpers<'_> {
         }
     }
 
-    /// Waits for some time, or less, until no thread helps, nor is going to; says whether that is so.
+    /// Waits up to `time` until no thread helps or will help; returns whether that is so.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         if !self.are_here() {
             return true;

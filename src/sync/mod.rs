@@ -22,7 +22,7 @@ pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::R
     thread::Builder::new().name(name).spawn(work).map(drop)
 }
 
-/// A function that is `const` here, and is not where locks are models.
+/// A function that is `const` here, but not with modelled locks.
 macro_rules! const_fn {
     ($(#[$attribute:meta])* $visibility:vis fn $($rest:tt)*) => {
         $(#[$attribute])*

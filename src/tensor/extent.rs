@@ -2,7 +2,7 @@
 
 /// A dimension or a stride: unsigned in files, signed in memory.
 pub trait Steps: Copy {
-    /// The number without its sign, and whether it is negative.
+    /// The magnitude, and whether the number is negative.
     fn magnitude(self) -> (u64, bool);
 }
 
@@ -18,12 +18,12 @@ impl Steps for i64 {
     }
 }
 
-/// What lies between the lowest element that strides lead to and the highest, these two included.
+/// The range from the lowest element that strides reach to the highest, both included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// How much of it is in front of the first element, the one that all strides start from.
+    /// The length before the first element, where all strides start.
     pub before: u64,
-    /// How much it is: nothing for a tensor without elements.
+    /// Its length: zero for a tensor without elements.
     pub len: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Where a tensor lies and what it is: spans, and the table of a checkpoint's tensors.
+//! The location and the type of tensors: spans, and the table of a checkpoint's tensors.
 
 mod element;
 mod extent;
@@ -20,7 +20,7 @@ use crate::error::{Diagnostic, Result};
 use crate::quant::Encoding;
 use crate::rules;
 
-/// A range of bytes in one file. The only way to a byte range: it is made by checked arithmetic against the file's length.
+/// A range of bytes in one file. Its constructors check it against the file's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     start: u64,
@@ -83,7 +83,7 @@ impl Span {
     }
 }
 
-/// How a tensor is in a storage that it may share with others. Only PyTorch files have such tensors.
+/// The layout of a tensor in a storage that it may share with others. Only PyTorch files have such tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View<'a> {
     /// Elements between neighbours, one for each dimension.
@@ -107,14 +107,14 @@ pub struct TensorInfo<'a> {
     pub shape: &'a [u64],
     /// The number of the file in the checkpoint.
     pub file: u32,
-    /// Where the bytes are in that file: from the first element to the last; of a deflated storage, all of its compressed bytes.
+    /// Where the bytes are in that file: from the first element to the last; for a deflated storage, all of its compressed bytes.
     pub span: Span,
     /// How the elements are in a shared storage; `None` for elements in C order that fill the span.
     pub view: Option<View<'a>>,
 }
 
 impl TensorInfo<'_> {
-    /// The bytes of all elements, which are those of the span but for strides and compression.
+    /// The bytes of all elements: those of the span, except for strides and compression.
     pub fn bytes(&self) -> u64 {
         match (self.view, self.element) {
             (Some(_), Element::Plain(dtype)) => checked_bytes(self.shape, dtype).unwrap_or(self.span.len),

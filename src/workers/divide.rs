@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::sync::{ForkOnce, Lane};
 
 impl Workers {
-    /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
+    /// Calls `work` once for each part, on several threads, and waits for all of them; returns the first error.
     ///
-    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means
+    /// The calling thread takes part, and checks `interrupt`. The check that `work` gets is for parts that take long themselves: its error means
     /// that the work was interrupted.
     pub fn each<T: Send>(
         &self,
@@ -69,7 +69,7 @@ fn divide<T: Send, S: Default>(
             Ok(Err(error)) => Ok(error),
             Err(panic) => Err(panic),
         };
-        // Before others are stopped, who say so: that is not what went wrong.
+        // Recorded before the others are stopped, whose errors are not the cause.
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         stop.store(true, Ordering::Relaxed);
     };
