@@ -57,7 +57,7 @@ fn kept_most() -> usize {
     MOST.get_or_init(most).get()
 }
 
-/// Returns the memory of released blocks, and staging memory of devices, to the system; returns the number of bytes.
+/// Gives the memory of released blocks, and staging memory of devices, back to the system; returns the number of bytes.
 pub fn release_memory() -> usize {
     KEPT.trim(0) + release_staging()
 }

@@ -187,7 +187,7 @@ impl Buffer {
         Ok(Self { tensor: detached(py, || Tensor::any(dtype, &shape.0))? })
     }
 
-    /// The tensor over the memory of a buffer-protocol object, whose items are taken as `dtype` (of the same size).
+    /// The tensor over the memory of a buffer-protocol object, whose items are interpreted as `dtype` (of the same size).
     #[staticmethod]
     fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
         Ok(Self { tensor: buffer_protocol::import(object, dtype_from_python(dtype)?)? })
@@ -264,7 +264,7 @@ impl Buffer {
         self.tensor.is_aligned()
     }
 
-    /// False only for other libraries' memory that they made read-only.
+    /// False only for read-only memory of other libraries.
     #[getter]
     fn is_writable(&self) -> bool {
         self.tensor.storage().is_writable()
@@ -467,7 +467,7 @@ impl Buffer {
         Ok(Self { tensor: place::copy(py, &self.tensor, self.tensor.device())? })
     }
 
-    /// This tensor if it is contiguous and aligned, else a copy that is: for those who only read.
+    /// This tensor if it is contiguous and aligned, else a copy that is: for read-only use.
     fn _contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
@@ -540,7 +540,7 @@ impl Buffer {
         numbers::truth(slf)
     }
 
-    /// Leaves equality to identity, and takes the hash away, as from everything that changes.
+    /// Equality is identity, and there is no hash, as for all mutable types.
     fn __eq__(&self, py: Python<'_>, _other: &Bound<'_, PyAny>) -> Py<PyAny> {
         py.NotImplemented()
     }

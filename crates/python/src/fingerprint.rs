@@ -14,7 +14,7 @@ use crate::load::over_weights;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// What the elements are, the shape, rows of a block, blocks of columns, and the sums of each block, 16 bytes in little-endian byte order.
+/// The kind of the elements, the shape, rows of a block, blocks of columns, and the sums of each block, 16 bytes in little-endian order.
 type Record<'py> = (&'static str, Vec<u64>, u64, u64, Bound<'py, PyBytes>);
 
 fn bytes<'py>(py: Python<'py>, sums: &[Sums]) -> Bound<'py, PyBytes> {

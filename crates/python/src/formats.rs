@@ -151,7 +151,7 @@ impl GGUFWeights {
     }
 }
 
-/// The paths of GGUF files, or the file of a `gguf.GGUFReader`, which has it mapped.
+/// The paths of GGUF files, or the file that a `gguf.GGUFReader` has mapped.
 fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     let data = source.getattr_opt(intern!(source.py(), "data"))?;
     let file = data.map(|data| data.getattr_opt(intern!(source.py(), "filename"))).transpose()?.flatten();

@@ -233,7 +233,7 @@ pub(crate) fn over_weights<T: Send>(
     })?)
 }
 
-/// Tells how far it is; what the function raises ends the work.
+/// Reports progress; an exception of the function ends the work.
 pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
     let Some(progress) = progress else { return Ok(()) };
     let told = reattached(|py| {

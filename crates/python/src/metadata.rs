@@ -1,4 +1,4 @@
-//! The key-value pairs of a GGUF file as a mapping that decodes a value when it is asked for.
+//! The key-value pairs of a GGUF file as a mapping that decodes values on demand.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Metadata {
         table.get(key).map(|value| Making::new(py, table).value(&value)).transpose()
     }
 
-    /// The error for a key that is not there, with those that are near it.
+    /// The error for a missing key, with similar ones.
     fn unknown(&self, key: &str) -> PyErr {
         let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
         let near: Vec<String> =
@@ -134,7 +134,7 @@ impl Metadata {
     }
 }
 
-/// Values on their way to Python, counted: an array of empty arrays takes twenty times its bytes as lists.
+/// Converts values to Python, and counts their memory: an array of empty arrays takes twenty times its bytes as lists.
 struct Making<'py> {
     py: Python<'py>,
     budget: Budget,
@@ -158,7 +158,7 @@ impl<'py> Making<'py> {
     fn value(&mut self, value: &Value<'_>) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         self.ask(match value {
-            // One character beyond the others makes all of them four bytes long.
+            // One character beyond ASCII may make all of them four bytes long.
             Value::String(text) => text.len().saturating_mul(if text.is_ascii() { 1 } else { 4 }),
             Value::Bytes(bytes) => bytes.len(),
             _ => 0,
@@ -181,7 +181,7 @@ impl<'py> Making<'py> {
         })
     }
 
-    /// What Python prints of a value; the first of an array, and how many there are.
+    /// The Python text of a value; for an array, its first elements and its length.
     fn text(&mut self, value: &Value<'_>) -> PyResult<String> {
         const SHOWN: usize = 3;
         let Value::Array(array) = value else { return Ok(text::shown(&self.value(value)?.repr()?.to_string_lossy())) };

@@ -1,4 +1,4 @@
-//! `WeightsNode`: a node of a tree of weights. What Python calls is in `weights.rs`.
+//! `WeightsNode`: a node of a tree of weights. Its Python methods are in `weights.rs`.
 
 use std::sync::Arc;
 

@@ -147,18 +147,18 @@ pub(crate) fn is_written(py: Python<'_>, tensor: &Tensor) -> bool {
 pub(crate) struct PickledFile {
     path: PathBuf,
     mark: Mark,
-    /// The mapping that it stands for where it is pickled.
+    /// The mapping in the pickling process.
     of: Weak<Storage>,
     /// The file, where it was unpickled.
     file: Option<LocalFile>,
 }
 
 impl PickledFile {
-    /// The one that stands for this mapping.
+    /// The object for this mapping.
     fn of<'py>(py: Python<'py>, storage: &Arc<Storage>, origin: &Origin) -> PyResult<Bound<'py, Self>> {
         static FILES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
         let files = FILES.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-        // An address is not used again as long as something refers to it weakly.
+        // An address is not reused while a weak reference exists.
         let address = Arc::as_ptr(storage) as usize;
         if let Some(found) = files.get_item(address)? {
             return Ok(found.cast_into::<Self>()?);
@@ -196,7 +196,7 @@ impl PickledFile {
 /// Where a tensor is in its file: offset in bytes, dtype, shape, strides in elements.
 type ViewParts<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
 
-/// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), where the system refuses to map.
+/// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), if the system refuses to map.
 #[pyfunction]
 #[pyo3(name = "_remap_buffer")]
 pub(crate) fn remap_buffer(

@@ -1,4 +1,4 @@
-//! What a load would do, before it is done.
+//! The plan of a load.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;
@@ -12,7 +12,7 @@ use crate::error::Outcome;
 use crate::load::{Places, PythonCut, memory_of, require_views};
 use crate::node::WeightsNode;
 
-/// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
+/// (file, offset, bytes in the file, bytes in memory, positions of tensors, operation, destination, byte there).
 type Range = (u32, u64, u64, u64, Vec<usize>, String, String, usize);
 /// (ranges, arenas, how).
 type Description = (Vec<Range>, Vec<(String, usize)>, String);

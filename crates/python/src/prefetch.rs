@@ -49,7 +49,7 @@ impl Ahead {
         })?)
     }
 
-    /// Says that the weight at this position is going to be taken now.
+    /// Announces that the weight at this position is loaded next.
     fn take(&self, py: Python<'_>, position: usize) {
         let pieces = self.pieces.get(position).cloned().unwrap_or_default();
         detached(py, || pieces.for_each(|piece| self.prefetch.take(piece)));

@@ -1,4 +1,4 @@
-//! Writing safetensors files: tensors that are in memory, at once, to a disk or to memory; and any, while they come.
+//! Writes safetensors files: tensors in memory, at once, to a disk or to memory; and any tensors as they arrive.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -124,14 +124,14 @@ pub(crate) fn serialize_tensors<'py>(
     })?)
 }
 
-/// Refuses files and folders that would be written if they are some that are read, or lie in them.
+/// Refuses output files and folders that are inputs, or are inside them.
 #[pyfunction]
 pub(crate) fn check_apart(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
     let inputs = Inputs::new(inputs);
     targets.iter().try_for_each(|target| inputs.check(target)).map_err(|error| invalid(&error))
 }
 
-/// Refuses the name of a file whose suffix says another format.
+/// Refuses a file name with the suffix of another format.
 #[pyfunction]
 pub(crate) fn check_safetensors_name(path: PathBuf) -> PyResult<()> {
     write::check_safetensors_name(&path).map_err(|error| invalid(&error))
@@ -141,7 +141,7 @@ fn invalid(error: &Error) -> PyErr {
     ArgumentError::new_err(error.to_string())
 }
 
-/// Writes a small file that is in memory, which takes its place when it is complete.
+/// Writes a small file atomically.
 #[pyfunction]
 #[pyo3(signature = (path, content, *, sync))]
 pub(crate) fn place_file(py: Python<'_>, path: PathBuf, content: &[u8], sync: bool) -> Outcome<()> {
@@ -203,7 +203,7 @@ pub(crate) fn save_converted(
 /// A safetensors file that is written as its tensors arrive.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct FileWriter {
-    /// None once it is finished or given up.
+    /// None once it is finished or discarded.
     writer: Mutex<Option<Arc<Writer>>>,
     path: PathBuf,
 }
@@ -224,7 +224,7 @@ impl FileWriter {
 }
 
 impl FileWriter {
-    /// Writes; an upload that failed is given up.
+    /// Writes; a failed upload is discarded.
     fn written(&self, py: Python<'_>, write: impl FnOnce() -> Result<(), Error> + Send) -> Outcome<()> {
         let written = detached(py, write);
         if let (Err(Error::Io { .. } | Error::Interrupted), true) = (&written, is_url(&self.path)) {

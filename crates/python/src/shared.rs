@@ -1,4 +1,4 @@
-//! What all nodes of one tree share: the open files, how they were opened, and the names, which may be others than the files'.
+//! The state that all nodes of one tree share: the open files, how they were opened, and the names, which may differ from those in the files.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::ending::detached;
 use crate::error::Outcome;
 use crate::open::Arguments;
 
-/// What all nodes of one opened checkpoint share.
+/// The state that all nodes of one opened checkpoint share.
 pub(crate) struct Shared {
     pub(crate) catalog: Arc<Catalog>,
     /// None once closed.
@@ -97,7 +97,7 @@ impl Shared {
         Some((tree, &renaming.scheme, renaming.rules.as_ref().map(|rules| rules.clone_ref(py))))
     }
 
-    /// What the files have, where the tree has it otherwise.
+    /// The catalog of the files, if the tree differs from it.
     pub(crate) fn of_files(&self) -> Option<Arc<Catalog>> {
         let mut renaming = self.renaming.as_ref()?;
         while let Some(of) = &renaming.of.1 {
@@ -111,7 +111,7 @@ impl Shared {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
     }
 
-    /// True once: that the system refuses to map is said in the log the first time.
+    /// True once: a refusal of the system to map is logged the first time.
     pub(crate) fn is_first_refusal(&self) -> bool {
         !self.refusal_logged.swap(true, Ordering::Relaxed)
     }

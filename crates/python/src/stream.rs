@@ -73,7 +73,7 @@ impl TensorStream {
         })
     }
 
-    /// The most bytes of host memory that tensors take which are read, wait, were given last, or travel.
+    /// The most bytes of host memory of tensors that are being read, wait, are in use, or are copied.
     #[getter]
     fn max_memory(&self) -> usize {
         self.stream.budget()
@@ -94,20 +94,20 @@ impl TensorStream {
         Ok(next.map(|(number, tensor)| (self.order[number], Buffer::new(tensor))))
     }
 
-    /// Ends the stream. Tensors that were given stay valid, unless their memory is reused.
+    /// Ends the stream. Tensors that were returned stay valid, unless their memory is reused.
     fn close(&self, py: Python<'_>) {
         detached(py, || self.stream.close());
     }
 }
 
-/// What `close` does, where the last reference goes; here and not in a `__del__`, in which Python loses a Ctrl-C.
+/// Closes when the last reference is dropped; not in a `__del__`, in which Python loses a Ctrl-C.
 impl Drop for TensorStream {
     fn drop(&mut self) {
         let _ = Python::try_attach(|py| detached(py, || self.stream.close()));
     }
 }
 
-/// The same, in the order of these positions, each of which is there once.
+/// A list in the order of these positions, each of which occurs once.
 fn in_order<T>(list: Vec<T>, order: &[usize]) -> Vec<T> {
     let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();
     order.iter().filter_map(|&position| list.get_mut(position)?.take()).collect()
