@@ -5,25 +5,25 @@ use crate::error::Result;
 use crate::source::{Part, Source};
 use crate::workers::Interrupt;
 
-/// What a parser says.
+/// The state of a parser.
 #[derive(Debug)]
 pub enum Progress<'a, T> {
-    /// These parts of the file have to be filled before it is asked again: all that can be asked for at the time.
+    /// These parts of the file must be filled before the next call: all that can be requested now.
     Need(Vec<Part<'a>>),
     /// The result of the parser.
     Done(T),
 }
 
-/// Makes something of a file that it is given piece by piece.
+/// Parses a file from its parts.
 pub trait Parse {
-    /// What is made.
+    /// The result.
     type Output;
 
     /// Continues as far as the available bytes allow. Must not be called again once it is done.
     fn advance(&mut self) -> Result<Progress<'_, Self::Output>>;
 }
 
-/// Gives a parser what it needs, one request of the source for each time that it asks.
+/// Feeds a parser, with one request of the source for each of its requests.
 pub fn drive<P: Parse>(mut parser: P, source: &dyn Source, interrupt: Interrupt<'_>) -> Result<P::Output> {
     loop {
         match parser.advance()? {

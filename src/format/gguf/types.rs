@@ -6,14 +6,14 @@ use std::fmt;
 use crate::dtype::DType;
 use crate::quant::Encoding;
 
-/// What the number of a type stands for.
+/// The meaning of a type number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TensorType {
     Plain(DType),
     Packed(Encoding),
     /// ggml had this type for a while.
     Removed(&'static str),
-    /// A fork has it, which is named.
+    /// A type of a fork, which is named.
     Fork(&'static str, &'static str),
     Unknown,
 }
@@ -121,7 +121,7 @@ value_types! {
 }
 
 impl ValueType {
-    /// Bytes that a value takes at least.
+    /// The minimum bytes of a value.
     pub(super) const fn least_bytes(self, form: Form) -> u64 {
         match (self, self.dtype()) {
             (_, Some(number)) => number.bits() as u64 / 8,

@@ -41,7 +41,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
     }
 }
 
-/// A value of the metadata. What is long is borrowed from the header.
+/// A value of the metadata. Long ones are borrowed from the header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)] // the names are the documentation
 pub enum Value<'a> {
@@ -57,13 +57,13 @@ pub enum Value<'a> {
     F64(f64),
     Bool(bool),
     String(&'a str),
-    /// A string that is not UTF-8. The format forbids it, and tokenizers have it.
+    /// A string that is not UTF-8. The format forbids it, but tokenizers have it.
     Bytes(&'a [u8]),
     Array(Array<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// The number, if this is an integer of any width that is not negative.
+    /// The number, if this is a non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U8(value) => Some(value.into()),
@@ -78,7 +78,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it is.
+    /// Its type.
     pub const fn value_type(&self) -> ValueType {
         match self {
             Self::U8(_) => ValueType::U8,
@@ -102,7 +102,7 @@ impl<'a> Value<'a> {
         if let Self::String(text) = *self { Some(text) } else { None }
     }
 
-    /// Decodes the value at the cursor. With `end`, that of the value, an array is not walked over to find it.
+    /// Decodes the value at the cursor. With `end`, the end of the value, an array is not scanned to find it.
     pub(super) fn decode(cursor: &mut Cursor<'a>, value_type: ValueType, end: Option<usize>) -> Step<Self> {
         Ok(match value_type {
             ValueType::U8 => Self::U8(cursor.u8()?),

@@ -1,4 +1,4 @@
-//! Places and values of what is replaced in a tensor: of elements, as sparse deltas have them in two tensors, or of bytes, as a frame unpacks to one record.
+//! Places and new values in a tensor: of elements, as two tensors in sparse deltas, or of bytes, as one record in a frame.
 
 use std::ops::Range;
 
@@ -35,11 +35,11 @@ pub(crate) fn check_record(bytes: &[u8], len: usize) -> Result<Option<usize>, St
     Ok(Some(count))
 }
 
-/// What is replaced in a tensor: places, which rise, and what is there then.
+/// The replaced places of a tensor, in rising order, and their new values.
 #[derive(Debug)]
 pub(crate) struct Replaced {
     places: Places,
-    /// Where the places are in the bytes; what is there then follows.
+    /// The range of the places in the bytes; the new values follow.
     range: Range<usize>,
     bytes: Vec<u8>,
     /// Bytes of an element.
@@ -137,7 +137,7 @@ impl Replaced {
         cursor.next = next;
     }
 
-    /// Replaces what there is in a part of the tensor, which begins at this byte. Parts follow each other, and divide no element.
+    /// Replaces places in a part of the tensor, which begins at this byte. Parts are consecutive, and do not split elements.
     pub(crate) fn write(&self, cursor: &mut Cursor, start: usize, part: &mut [u8]) {
         match self.width {
             1 => self.write_elements::<1>(cursor, start, part),
@@ -160,7 +160,7 @@ impl Replaced {
     }
 }
 
-/// Adds the places of bytes, whose numbers count from one on, to those of a record.
+/// Adds the places of bytes, numbered from `first` on, to those of a record.
 pub(crate) fn push_places(first: u64, numbers: &[u16], places: &mut Vec<u8>) -> Result<(), String> {
     for number in numbers {
         let Ok(place) = u32::try_from(first + u64::from(*number)) else {
@@ -174,13 +174,13 @@ pub(crate) fn push_places(first: u64, numbers: &[u16], places: &mut Vec<u8>) -> 
 /// How many elements are skipped before each place. They are collected in 32 bits, until it is known whether 16 suffice.
 #[derive(Default)]
 pub(crate) struct Gaps {
-    /// The element behind the last place.
+    /// The element after the last place.
     next: u64,
     are_long: bool,
 }
 
 impl Gaps {
-    /// Adds those of elements whose numbers count from one on.
+    /// Adds the gaps of elements, numbered from `first` on.
     pub(crate) fn push(&mut self, first: u64, numbers: &[u16], gaps: &mut Vec<u8>) -> Result<(), String> {
         gaps.reserve(numbers.len() * WORD);
         for number in numbers {
@@ -196,7 +196,7 @@ impl Gaps {
         Ok(())
     }
 
-    /// What they are written as.
+    /// The dtype in which they are written.
     pub(crate) fn dtype(&self) -> DType {
         if self.are_long { DType::UInt32 } else { DType::UInt16 }
     }
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((&tensor[..6], &tensor[140_008..]), (&[0, 0, 1, 2, 3, 4][..], &[0, 0, 5, 6][..]));
         assert_eq!(tensor.iter().filter(|byte| **byte != 0).count(), 6);
         assert!(replaced(2 * 70_005).expect_err("too short").contains("is the element 70005"));
-        // What is too far for 32 bits.
+        // Too far for 32 bits.
         assert!(Gaps::default().push(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());
         assert!(Gaps::default().push(1 << 32, &[0], &mut Vec::new()).is_err());
         assert!(push_places(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());
