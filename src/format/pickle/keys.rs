@@ -7,7 +7,7 @@ use super::ids::ObjectId;
 use super::object::{Object, Objects};
 use crate::budget::{self, Budget, Pace, Short};
 
-/// The longest tuple whose elements are compared; a longer one is the same key only if it is the same value.
+/// The longest tuple whose elements are compared; a longer one equals only itself.
 const COMPARED_ELEMENTS: usize = 8;
 
 /// Keys of more bytes are compared once for each value, not once for each place in which it is a key.
@@ -38,7 +38,7 @@ impl<'a> Long<'a> {
     }
 }
 
-/// What two equal keys have in common.
+/// A comparable form of a key.
 #[derive(PartialEq, Eq, Hash)]
 enum Key<'a> {
     Text(&'a str),
@@ -89,7 +89,7 @@ pub(super) fn is_hashable(object: &Object) -> bool {
 /// Keys and values.
 type Entries = Vec<(ObjectId, ObjectId)>;
 
-/// Drops what was replaced from every dict.
+/// Drops replaced entries from every dict.
 pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short> {
     let hasher = RandomState::new();
     let (mut long, mut pace) = (Long::default(), Pace::default());
@@ -133,8 +133,8 @@ fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
         })
 }
 
-/// The entries without those that were replaced; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can
-/// foresee, which costs 8 bytes each.
+/// The entries without the replaced ones; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can predict, which costs
+/// 8 bytes each.
 fn united<'a>(
     objects: &'a Objects,
     entries: &[(ObjectId, ObjectId)],
@@ -149,7 +149,7 @@ fn united<'a>(
         (0..entries.len()).map(|position| (hasher.hash_one(key_of(position)) & !POSITION) | position as u64),
     )?;
     hashes.sort_unstable();
-    // The place of a key, and a later place of the same key.
+    // Positions of a key, and of a later duplicate.
     let mut again: Vec<(usize, usize)> = Vec::new();
     for run in hashes.chunk_by(|a, b| a & !POSITION == b & !POSITION).filter(|run| run.len() > 1) {
         // Mostly one, and hardly ever more than two.
@@ -168,7 +168,7 @@ fn united<'a>(
     if again.is_empty() {
         return Ok(None);
     }
-    // The last value stands, at the first place.
+    // The last value wins, at the first position.
     again.sort_unstable_by_key(|(_, later)| *later);
     let mut all = budget::collected(entries.iter().copied())?;
     for (first, later) in &again {

@@ -46,7 +46,7 @@ pub use python_source::source_of;
 pub use short_list::ShortList;
 pub use tensor::{Layout, StorageRef, StorageView, Strided, TensorKind, TensorRef};
 
-/// What another machine needs to read instructions, names, texts and numbers in the same way.
+/// For another machine that must read instructions, names, texts and numbers in the same way.
 #[doc(hidden)] // for the crate that looks for code in pickles
 pub mod spelling {
     pub use super::instruction::{Bytes, Instruction, NoInstruction, decode, little};
@@ -90,7 +90,7 @@ pub const MAX_NAME_BYTES_PER_BYTE: usize = 64;
 /// Bytes of names that every pickle may have.
 pub const MIN_NAME_BYTES: usize = 1 << 20;
 
-/// What a pickle may ask for before it is refused. Each field has the constant `MAX_…` of its name as its default.
+/// The limits of a pickle. Each field defaults to the constant `MAX_…` of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the constants say it
 pub struct Limits {
@@ -134,14 +134,14 @@ impl Default for Limits {
     }
 }
 
-/// What a reference to something outside the pickle may be.
+/// The accepted references to objects outside the pickle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PersistentIds {
-    /// Nothing: the pickles around a legacy file's own, and any pickle that is not PyTorch's.
+    /// None: for the pickles around a legacy file's own, and any pickle that is not PyTorch's.
     Refused,
     /// `("storage", type, key, location, elements)`: the pickle of a zip file.
     Zip,
-    /// The same with a sixth member, `None` or `(key, offset, elements)` of a view; or `("module", class, file, source)`.
+    /// Like [`Self::Zip`], with a sixth member, `None` or `(key, offset, elements)` of a view; or `("module", class, file, source)`.
     Legacy,
 }
 
@@ -152,7 +152,7 @@ pub struct Pickled {
     pub objects: Objects,
     /// The value of the whole.
     pub root: ObjectId,
-    /// How many bytes the pickle has, its last instruction included; what follows was not looked at.
+    /// How many bytes the pickle has, with its last instruction; later bytes were not read.
     pub consumed: usize,
     /// Every global that the pickle names, in the order of their first places.
     pub globals: Vec<GlobalUse>,
@@ -234,5 +234,5 @@ fn wrap(fault: Box<Diagnostic>) -> Error {
     budget::error_of(fault)
 }
 
-/// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.
+/// A result within the parser; the fault is boxed, because it is large and rare.
 type Step<T> = std::result::Result<T, Box<Diagnostic>>;

@@ -27,7 +27,7 @@ impl Machine<'_> {
         short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
     }
 
-    /// Counts memory that is going to be taken.
+    /// Counts memory before it is allocated.
     pub(super) fn take(&mut self, bytes: usize) -> Step<()> {
         self.budget.take(bytes).map_err(|short| self.short(short))
     }
@@ -37,7 +37,7 @@ impl Machine<'_> {
         self.budget.scratch(bytes).map_err(|short| self.short(short))
     }
 
-    /// Takes back what [`Machine::pop_mark`] gave, for the next time.
+    /// Takes the list of [`Machine::pop_mark`] back, for reuse.
     pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
         let gone = if items.capacity() <= KEPT { std::mem::replace(&mut self.items, items) } else { items };
         self.budget.give(vec_bytes(&gone));
@@ -119,7 +119,7 @@ impl Machine<'_> {
         self.stack.last().copied().ok_or_else(|| self.full())
     }
 
-    /// The values above the last mark, to be given back: [`Machine::freed`].
+    /// The values above the last mark; the list is returned with [`Machine::freed`].
     pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
         let height = self.mark_height()?;
         let above = self.stack.get(height..).unwrap_or_default();

@@ -35,7 +35,7 @@ pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u6
 }
 
 fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
-    // The table counts bytes of names in 32 bits, whatever the limits say.
+    // The table counts bytes of names in 32 bits, regardless of the limits.
     let most = limits.header_bytes.min(u64::from(u32::MAX));
     if length > most {
         let cause = format!("the header claims {length} bytes; at most {most} are read");
@@ -61,7 +61,7 @@ fn truncated(file_len: u64, expected: u64, at_least: &str) -> Diagnostic {
 /// Reads the header of a file.
 #[derive(Debug)]
 pub struct Parser<'o> {
-    /// The start of the file, as far as it was asked for.
+    /// The start of the file, as far as it was requested.
     bytes: Vec<u8>,
     file_len: u64,
     options: &'o Options,
@@ -150,7 +150,7 @@ fn check_name(name: &str) -> Option<Diagnostic> {
     name.contains('\0').then(|| Diagnostic::new(rules::SAFETENSORS_NAME_NUL, "the name contains a NUL character"))
 }
 
-/// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
+/// The tensor of one record of the header, if it breaks no rule that concerns it alone.
 fn check_record<'a>(
     name: &'a str,
     record: &'a TensorEntry<'a>,
@@ -186,7 +186,7 @@ fn check_record<'a>(
     Ok(TensorInfo { name, element, shape, file: 0, span, view: None })
 }
 
-/// Where a tensor lies; against the end of the file it is checked in `check_coverage`, which can tell a truncated one.
+/// The location of a tensor; `check_coverage` compares it with the end of the file, because it can recognize a truncated one.
 fn place(begin: u64, len: u64, data_start: u64) -> Option<Span> {
     Span::within(u64::MAX - 1, data_start.saturating_add(begin), len).ok()
 }

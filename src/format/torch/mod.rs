@@ -18,10 +18,10 @@ use crate::tensor::Span;
 
 pub use build::build;
 
-/// Where the bytes of a storage lie.
+/// The location of the bytes of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The bytes in the file, compressed if `inflated` is given. Of a part of a storage, those of the whole.
+    /// The bytes in the file, compressed if `inflated` is set. For a part of a storage, those of the whole.
     pub span: Span,
     /// The number of bytes once they are inflated; `None` if they are not compressed.
     pub inflated: Option<u64>,
@@ -50,11 +50,11 @@ pub struct Torch {
     pub objects: Vec<Leaf>,
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// Where the storages lie, by their number; `None` for one that the file does not have.
+    /// The locations of storages, by their number; `None` for one that the file does not have.
     places: Vec<Option<Place>>,
-    /// What is compressed.
+    /// The compressed storages.
     deflated: Deflated,
-    /// Globals of what follows the pickle in its entry, which `torch.load` does not read.
+    /// Globals of data after the pickle in its entry, which `torch.load` does not read.
     pub stray_globals: Vec<GlobalUse>,
 }
 
@@ -85,7 +85,7 @@ impl Deflated {
 }
 
 impl Torch {
-    /// Where a storage lies, by its position in [`Pickled::storages`], or an error that names it.
+    /// The location of a storage, by its position in [`Pickled::storages`], or an error that names it.
     pub fn place(&self, number: usize) -> Result<Place> {
         let place = self.places.get(number).copied().flatten();
         place.ok_or_else(|| match self.pickled.storages.get(number) {
@@ -94,7 +94,7 @@ impl Torch {
         })
     }
 
-    /// The storage that lies here, if the file has one.
+    /// The storage at this location, if the file has one.
     pub fn place_at(&self, span: Span, inflated: Option<u64>) -> Place {
         Place { span, inflated, crc32: self.deflated.checksums.get(&span.start()).copied().unwrap_or_default() }
     }
@@ -110,7 +110,7 @@ impl Torch {
         })
     }
 
-    /// Refuses the bytes of the storage of this span if their checksum is another than the file said.
+    /// Refuses the bytes of the storage of this span if their checksum differs from the file's.
     pub fn check_crc32(&self, span: Span, said: u32, actual: u32) -> Result<()> {
         if said == 0 || said == actual {
             return Ok(());
@@ -137,12 +137,12 @@ impl Torch {
     }
 }
 
-/// What the frame of a file says.
+/// The properties of a file around its pickle.
 #[derive(Clone, Copy)]
 pub struct File<'a> {
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// Where the whole of a storage lies, by its position in [`Pickled::storages`].
+    /// The location of a whole storage, by its position in [`Pickled::storages`].
     pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
 }
 

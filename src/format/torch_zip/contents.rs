@@ -12,13 +12,13 @@ use crate::format::shown;
 use crate::rules;
 use crate::workers::Interrupt;
 
-/// The most that deflate can expand its input; an entry that claims more lies.
+/// The maximum expansion of deflate; an entry that claims more is invalid.
 pub const DEFLATE_RATIO: u64 = 1032;
 /// The most that an entry is inflated, as a multiple of its compressed size…
 pub const MAX_INFLATED_RATIO: u64 = 200;
 /// … unless it is smaller than this when it is inflated: zeros are compressed a thousandfold, legitimately.
 pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
-/// Bytes that are read and inflated at a time: a power of two, and no less than deflate looks back.
+/// Bytes that are read and inflated at a time: a power of two, and at least the window of deflate.
 const PIECE: usize = 256 << 10;
 
 /// The checksum of these bytes.
@@ -27,7 +27,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 }
 
 impl Entry<'_> {
-    /// What is wrong if the inflated bytes have this checksum; nothing, if PyTorch was told not to compute it.
+    /// The fault if the inflated bytes have this checksum; none if PyTorch was told not to compute it.
     pub fn check_crc32(&self, actual: u32) -> Option<Diagnostic> {
         if self.crc32 == actual || self.crc32 == 0 {
             return None;
@@ -35,7 +35,7 @@ impl Entry<'_> {
         Some(wrong_crc32(self.name, actual, self.crc32, self.data.start()))
     }
 
-    /// Memory for the bytes in the file, unless there are more than `most` of them, now or when they are inflated.
+    /// Memory for the bytes in the file, unless there are more than `most` of them, compressed or inflated.
     pub fn room(&self, most: u64) -> Result<Vec<u8>> {
         if self.size > most || self.data.len() > most {
             let cause =
@@ -56,7 +56,7 @@ impl Entry<'_> {
         })
     }
 
-    /// What [`Entry::contents`] needs at once.
+    /// The memory that [`Entry::contents`] needs.
     pub fn contents_bytes(&self) -> usize {
         let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
@@ -67,7 +67,7 @@ impl Entry<'_> {
     }
 }
 
-/// What is wrong with the bytes of an entry at `offset`.
+/// The fault of an entry at `offset` with a wrong checksum.
 pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
     let cause = format!(
         "entry '{}': its bytes have the checksum {actual:08x}, but the archive says {said:08x}: they were changed or damaged",

@@ -33,7 +33,7 @@ use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
 pub const MAX_ZIP_ENTRIES: usize = 2_000_000;
-/// The most bytes of an entry's name. PyTorch makes names of the file's own name and a number.
+/// The most bytes of an entry's name. PyTorch derives names from the file's name and a number.
 pub const MAX_ZIP_NAME_BYTES: usize = 4_096;
 
 /// The end of an archive of one tensor, and its directory.
@@ -100,12 +100,12 @@ pub struct Archive {
     first_name_len: usize,
     records: Vec<EntryRecord>,
     index: NameTable,
-    /// What was accepted but should not be there.
+    /// Tolerated faults.
     pub findings: Vec<Diagnostic>,
 }
 
 impl Archive {
-    /// The folder of all that belongs to the checkpoint, without the slash: that of the first entry, as in PyTorch.
+    /// The folder of the checkpoint, without the slash: that of the first entry, as in PyTorch.
     pub fn prefix(&self) -> &str {
         self.names.get(..self.prefix_len).unwrap_or_default()
     }
@@ -115,12 +115,12 @@ impl Archive {
         self.records.len()
     }
 
-    /// The bytes that the directory takes in memory.
+    /// The size of the directory in memory.
     pub fn bytes(&self) -> usize {
         self.names.capacity() + budget::vec_bytes(&self.records) + self.len() * size_of::<u64>()
     }
 
-    /// True if there are no entries.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -167,11 +167,11 @@ pub struct Parser<'o> {
     findings: Diagnostics,
     prefix_len: usize,
     first_name_len: usize,
-    /// How many of the last bytes are looked at.
+    /// How many of the last bytes are searched.
     tail: u64,
 }
 
-/// What is asked for.
+/// The requested bytes.
 #[derive(Debug)]
 enum State {
     Start,
@@ -189,7 +189,7 @@ impl<'o> Parser<'o> {
         Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0, tail }
     }
 
-    /// Of an archive that has no comment at its end: then few bytes are looked at to find the directory of one tensor, and that with them.
+    /// For an archive without a comment at its end: then a few bytes suffice to find the directory, and contain that of one tensor.
     #[must_use]
     pub fn without_comment(self) -> Self {
         Self { tail: self.tail.min(SMALL_TAIL_BYTES), ..self }

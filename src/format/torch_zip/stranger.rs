@@ -1,4 +1,4 @@
-//! Zip archives that are no checkpoint, told by the names of their entries.
+//! Zip archives that are not checkpoints, recognized by the names of their entries.
 
 use super::Archive;
 
@@ -27,12 +27,12 @@ pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
     Some(Diagnostic::new(rules::TORCH_ZIP_STRANGER, format!("this is {what}, not a checkpoint")).help(help).offset(0))
 }
 
-/// The name without the prefix, or all of it if it does not are there.
+/// The name without the prefix, or all of it if it lacks the prefix.
 fn below_prefix<'a>(archive: &Archive, name: &'a str) -> &'a str {
     name.strip_prefix(archive.prefix()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
-/// What is known by an entry, and what to do with it.
+/// An entry that identifies the kind, its description, and advice.
 const KNOWN: [(&str, &str, &str); 6] = [
     ("[Content_Types].xml", "an Office document (such as .docx)", OTHER),
     ("model.weights.h5", "a Keras model (.keras)", "load it with Keras and save it as safetensors"),
