@@ -204,7 +204,7 @@ pub fn did_you_mean(near: &[String]) -> String {
 /// The message for a folder of a server that serves none of these names.
 pub fn not_served(tried: &[String]) -> String {
     format!(
-        "this server does not list what is in a folder, and has none of the files that were tried there: {}; give the URL of the checkpoint's file or index",
+        "this server does not list folders, and has none of the files that were tried there: {}; give the URL of the checkpoint's file or index",
         tried.join(", ")
     )
 }

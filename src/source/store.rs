@@ -39,7 +39,7 @@ impl IfExists {
     pub fn refused(self, path: &Path, differs: &str) -> Error {
         let action = match self {
             Self::Same => format!("write it, because another one is there, {differs}, and if_exists is \"same\""),
-            _ => "write it, because it is there already, and if_exists is \"fail\"".to_owned(),
+            _ => "write it, because it exists, and if_exists is \"fail\"".to_owned(),
         };
         Error::io(&redacted(path), action, std::io::Error::from_raw_os_error(EXISTS))
     }

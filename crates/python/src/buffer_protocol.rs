@@ -140,7 +140,7 @@ impl Exported {
             && (forward || backward || !asked(ffi::PyBUF_ANY_CONTIGUOUS));
         if !met {
             return Err(PyBufferError::new_err(
-                "the tensor is not in the memory order that was asked for; call contiguous() first",
+                "the tensor is not in the requested memory order; call contiguous() first",
             ));
         }
         // For contiguous elements, the strides of the order: an axis of one element may have others.

@@ -23,7 +23,7 @@ pub(crate) fn astype<'py>(
         let (out, mut target) = writable(out, Access::Write)?;
         let found = target.get().dtype();
         if found != dtype {
-            return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
+            return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was requested")).into());
         }
         detached(py, || tensor.astype_into(&mut target, saturate, &interrupt))?;
         return Ok(out);

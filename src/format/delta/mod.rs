@@ -119,7 +119,7 @@ impl Header {
         );
         if digest != own {
             let digest = text::shown(digest);
-            return refused(format!("its header has the digest {own}, but says {digest}: it was damaged"));
+            return refused(format!("its header has the digest {own}, but states {digest}: it was damaged"));
         }
         header.check_tensors(tensors)?;
         Ok(header)
@@ -144,13 +144,13 @@ impl Header {
         };
         for identity in [&header.base, &header.target, &header.base_tensors].into_iter().chain(&header.folded) {
             if !is_hexadecimal(identity, 32) {
-                return refused(format!("'{}' is no identity of 32 hexadecimal digits", text::shown(identity)));
+                return refused(format!("'{}' is not an identity of 32 hexadecimal digits", text::shown(identity)));
             }
         }
         let digests = header.changed.values().map(|(.., rows)| rows).chain(header.whole.values());
         let digests = digests.chain(header.samples.iter().map(|(.., hash)| hash)).chain([&header.unchanged]);
         if let Some(digest) = digests.into_iter().find(|digest| !is_hexadecimal(digest, 16)) {
-            return refused(format!("'{}' is no digest of 16 hexadecimal digits", text::shown(digest)));
+            return refused(format!("'{}' is not a digest of 16 hexadecimal digits", text::shown(digest)));
         }
         let is_changed = |name: &&String| header.changed.contains_key(*name) || header.whole.contains_key(*name);
         if let Some(name) = header.removed.iter().find(is_changed) {
@@ -376,11 +376,11 @@ pub fn read_blocks(rows: &[u8], blocks: u64, changes: u64) -> Result<Vec<Block>>
             return refused(position, "has counts that no block has");
         };
         if block.number >= blocks || block.start > changes {
-            return refused(position, "is about what lies beyond the end of the tensor");
+            return refused(position, "is beyond the end of the tensor");
         }
         match read.last() {
             Some(before) if before.number >= block.number || before.start > block.start => {
-                return refused(position, "is not in order: blocks are there once, each behind the one before it");
+                return refused(position, "is not in order: each block occurs once, after the previous one");
             }
             None if block.start != 0 => return refused(position, "leaves bytes out"),
             _ => read.push(block),

@@ -417,7 +417,7 @@ fn covered(dims: &[u64], shape: Range<usize>, pieces: &[Piece]) -> std::result::
             Err((rules::DISTRIBUTED_HOLE, cause))
         }
         Cover::Unknown => {
-            let cause = format!("its {} chunks lie so that it takes too long to compare them", boxes.len());
+            let cause = format!("the arrangement of its {} chunks takes too long to check", boxes.len());
             Err((rules::DISTRIBUTED_LIMIT, cause))
         }
     }

@@ -102,7 +102,8 @@ fn add(
         let ends: Option<Vec<u64>> =
             begin.iter().zip(info.shape).map(|(begin, size)| begin.checked_add(*size)).collect();
         let Some(ends) = ends.filter(|_| begin.len() == info.shape.len() && info.shape.len() == whole.len()) else {
-            let cause = format!("a piece of {} is said to begin at {}", shown_shape(info.shape), shown_shape(begin));
+            let cause =
+                format!("a piece of {} is declared to begin at {}", shown_shape(info.shape), shown_shape(begin));
             return Err((rules::DISTRIBUTED_SHAPE, cause));
         };
         for (dim, end) in whole.iter_mut().zip(ends) {

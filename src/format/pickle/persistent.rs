@@ -130,7 +130,8 @@ impl Machine<'_> {
         self.budget.entry(&mut self.storage_bytes).map_err(|short| self.short(short))?;
         let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
         if known != bytes {
-            let cause = format!("the storage \"{}\" is said to have {known} bytes, and here {bytes}", shown(&key));
+            let cause =
+                format!("the storage \"{}\" is declared with {known} bytes, and here with {bytes}", shown(&key));
             return Err(self.fault(rules::PICKLE_STORAGE_CONFLICT, cause));
         }
         if let Some(id) = self.storage_ids.get(&name) {

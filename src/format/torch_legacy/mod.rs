@@ -227,7 +227,7 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
 fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
     let objects = &pickled.objects;
     if objects.dict(pickled.root).is_none() {
-        let cause = "the third pickle is not the dict that says on what machine the file was written";
+        let cause = "the third pickle is not the dict that describes the machine that wrote the file";
         return Err(Diagnostic::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));

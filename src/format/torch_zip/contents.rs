@@ -70,7 +70,7 @@ impl Entry<'_> {
 /// The fault of an entry at `offset` with a wrong checksum.
 pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
     let cause = format!(
-        "entry '{}': its bytes have the checksum {actual:08x}, but the archive says {said:08x}: they were changed or damaged",
+        "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {said:08x}: they were changed or damaged",
         shown(name)
     );
     Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
@@ -165,12 +165,12 @@ fn no_more(status: TINFLStatus, written: u64) -> Error {
 }
 
 fn too_much(size: u64) -> Error {
-    broken(format!("it inflates to more than the {size} bytes that the archive says"))
+    broken(format!("it inflates to more than the {size} bytes that the archive states"))
 }
 
 fn check_end(written: u64, size: u64, rest: u64) -> Result<()> {
     if written != size {
-        return Err(broken(format!("it inflates to {written} bytes, but the archive says {size}")));
+        return Err(broken(format!("it inflates to {written} bytes, but the archive states {size}")));
     }
     if rest > 0 {
         return Err(broken(format!("{rest} bytes follow the end of the compressed data")));

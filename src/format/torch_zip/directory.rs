@@ -47,7 +47,7 @@ pub(super) fn read(
     while !rest.is_empty() {
         let offset = place.end() - rest.len() as u64;
         if records.len() + broken == entries {
-            let cause = format!("the directory continues after the {entries} entries that it is said to have");
+            let cause = format!("the directory continues after the {entries} entries that the end record states");
             return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
@@ -62,7 +62,7 @@ pub(super) fn read(
     }
     let found = records.len() + broken;
     if found < entries {
-        let cause = format!("the directory has {found} entries, but is said to have {entries}");
+        let cause = format!("the directory has {found} entries, but the end record states {entries}");
         return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
     }
     Ok((records, names))

@@ -88,7 +88,7 @@ fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::
         return Err(lie(cause, locator_offset));
     }
     if length != ZIP64_LENGTH {
-        let cause = format!("the zip64 end record is said to have {length} more bytes, but has {ZIP64_LENGTH}");
+        let cause = format!("the zip64 end record states {length} more bytes, but has {ZIP64_LENGTH}");
         return Err(lie(cause, offset64));
     }
     if locator.disk != 0 || locator.disks > 1 {
@@ -132,8 +132,9 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
         return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
     }
     if entries > size / Central::BYTES as u64 {
-        let cause =
-            format!("the directory of {size} bytes is said to have {entries} entries, of at least 46 bytes each");
+        let cause = format!(
+            "the directory of {size} bytes cannot have the stated {entries} entries, of at least 46 bytes each"
+        );
         return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
     }
     Ok((Span::within(directory_end, start, size)?, saturating_usize(entries)))

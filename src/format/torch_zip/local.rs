@@ -166,7 +166,7 @@ fn padding_fault(field: &[u8], extra_len: u16) -> Option<String> {
     let [b'F', b'B', low, high] = *field else { return None };
     let said = usize::from(u16::from_le_bytes([low, high])) + FIELD;
     (extra_len > 0 && usize::from(extra_len) != said).then(|| {
-        format!("its extra fields have {extra_len} bytes, but the padding that they are says {said}: its data would begin elsewhere")
+        format!("its extra fields have {extra_len} bytes, but their padding field states {said}: its data would begin elsewhere")
     })
 }
 

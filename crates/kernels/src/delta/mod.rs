@@ -50,7 +50,7 @@ pub struct Lists {
 fn check_block(block: &[u8], width: usize) -> Result<()> {
     if !matches!(width, 1 | 2 | 4 | 8) || !block.len().is_multiple_of(width) || block.len() / width > BLOCK {
         let len = block.len();
-        return Err(Error::Argument(format!("{len} bytes are no block of elements of {width} bytes")));
+        return Err(Error::Argument(format!("{len} bytes are not a block of elements of {width} bytes")));
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ pub fn apply_at(level: Level, record: &[u8], lists: Lists, width: usize, block: 
 
 fn are_no_changes(record: &[u8], Lists { low, whole }: Lists, elements: usize) -> Error {
     let (len, low, whole) = (record.len(), low.count, whole.count);
-    Error::Argument(format!("its {len} bytes are no changes of {low} and {whole} of {elements} elements"))
+    Error::Argument(format!("its {len} bytes are not changes of {low} and {whole} of {elements} elements"))
 }
 
 fn apply_width<const WIDTH: usize, const LOW: usize>(

@@ -130,7 +130,7 @@ pub fn of_columns_at(level: Level, dtype: DType, bytes: &[u8], column: u64) -> R
         DType::UInt64 | DType::Int64 => row::<words::Integer64>(level, bytes, column),
         _ => row::<words::Unsigned8>(level, bytes, column),
     };
-    sums.ok_or_else(|| Error::Argument(format!("{} bytes are no whole elements of {dtype}", bytes.len())))
+    sums.ok_or_else(|| Error::Argument(format!("{} bytes are not whole elements of {dtype}", bytes.len())))
 }
 
 fn row<W: Words>(level: Level, bytes: &[u8], column: u64) -> Option<Sums> {
@@ -308,6 +308,6 @@ mod tests {
     #[test]
     fn bytes_that_are_no_elements_are_an_error() {
         let error = of_columns(DType::Float32, &[0; 7], 0).expect_err("no whole elements");
-        assert_eq!(error.to_string(), "7 bytes are no whole elements of float32");
+        assert_eq!(error.to_string(), "7 bytes are not whole elements of float32");
     }
 }

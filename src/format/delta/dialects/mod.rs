@@ -158,7 +158,9 @@ impl Form {
             for version in versions.iter_mut().rev().filter(|version| !version.is_empty()) {
                 let Some(number) = number(version) else {
                     let version = text::shown(version);
-                    return Err(Error::Argument(format!("the version '{version}' is no number, as those of TRL are")));
+                    return Err(Error::Argument(format!(
+                        "the version '{version}' is not a number, unlike those of TRL"
+                    )));
                 };
                 *version = version_of_number(number);
             }

@@ -84,7 +84,7 @@ impl Replaced {
         });
         match sum {
             Some(sum) if sum != said => {
-                Err(format!("the sum of its places and values is {sum:016x}, but it says {said:016x}"))
+                Err(format!("the sum of its places and values is {sum:016x}, but it states {said:016x}"))
             }
             _ => Ok(own),
         }
@@ -186,7 +186,7 @@ impl Gaps {
         for number in numbers {
             let place = first + u64::from(*number);
             let Ok(gap) = u32::try_from(place - self.next) else {
-                let cause = "more than 4,294,967,295 elements that are the same lie before one that changed";
+                let cause = "more than 4,294,967,295 unchanged elements precede a changed one";
                 return Err(format!("{cause}; take another dialect"));
             };
             self.are_long |= gap > u16::MAX.into();

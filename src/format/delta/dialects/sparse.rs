@@ -137,7 +137,7 @@ impl Sparse {
     pub(crate) fn of_manifest(bytes: &[u8]) -> Result<Self> {
         let manifest: Manifest = match json::read(bytes, MAX_HEADER_BYTES) {
             Ok(manifest) => manifest,
-            Err(problem) => return refused(format!("it is no manifest of a sparse delta: {problem}")),
+            Err(problem) => return refused(format!("it is not a manifest of a sparse delta: {problem}")),
         };
         if manifest.format != OF_PRIME_RL || manifest.version != VERSION {
             let format = text::shown(&manifest.format);
@@ -148,7 +148,7 @@ impl Sparse {
         }
         if manifest.compressed {
             let fault = Diagnostic::new(rules::DELTA_HEADER, "its file was compressed as a whole");
-            return Err(fault.help("write it without compression: what is read of it are parts").unsupported());
+            return Err(fault.help("write it without compression: only parts of it are read").unsupported());
         }
         let (base, target) = (version_of_number(manifest.base_step), version_of_number(manifest.step));
         let Manifest { patch_file: file, tensors, .. } = manifest;
