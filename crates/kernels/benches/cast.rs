@@ -43,7 +43,7 @@ const PAIRS: [(DType, DType); 20] = {
     ]
 };
 
-/// What one pair took, against a memcpy of half of its bytes to the other half.
+/// The time of one pair, against a memcpy of half of its bytes to the other half.
 struct Timing {
     seconds: Vec<f64>,
     memcpy_seconds: Vec<f64>,

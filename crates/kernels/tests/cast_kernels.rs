@@ -76,7 +76,7 @@ fn every_length_and_alignment_equals_the_oracle() {
     }
 }
 
-/// What is written past the caches is written by other instructions, after a head that reaches their alignment.
+/// Streamed stores use other instructions, after a head that reaches their alignment.
 #[test]
 fn streamed_outputs_equal_the_oracle() {
     const STREAMED: CastOptions = CastOptions { saturate: false, stream: true };

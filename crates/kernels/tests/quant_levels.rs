@@ -1,4 +1,4 @@
-//! Every level of instructions decodes each encoding to the bits of the scalar code, whatever the blocks, their number and where the output lies.
+//! Every level of instructions decodes each encoding to the bits of the scalar code, for all blocks, lengths and alignments of the output.
 
 use max_weights_kernels::dtype::DType;
 use max_weights_kernels::quant::{Encoding, dequantize_at};

@@ -1,4 +1,4 @@
-//! [`Lines`]: f32 values that are made some at a time, on their way to an output of a narrower type, or one that is streamed to.
+//! [`Lines`]: batches of f32 values, converted to a narrower type, or streamed.
 
 use super::{CastOptions, convert};
 use crate::dtype::DType;
@@ -9,7 +9,7 @@ use crate::simd::Level;
 const LINE: usize = 64;
 /// Values that are kept for the next call: less than a line of the narrowest type.
 const KEPT: usize = LINE / 2;
-/// Values made at a time, at most: they stay in the nearest cache.
+/// The most values of a batch: they stay in the L1 cache.
 pub(crate) const VALUES: usize = 2048;
 
 /// Values, and directly before them those of a line that was not complete yet.
@@ -24,7 +24,7 @@ pub(crate) struct Lines<'a> {
     to: DType,
     stream: bool,
     out: &'a mut [u8],
-    /// The byte of the output where what is kept goes, or else the next value.
+    /// The byte of the output for the kept values, or else for the next value.
     place: usize,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Lines<'a> {
         &mut self.buffer.0[KEPT..KEPT + count]
     }
 
-    /// Writes the values that are in the room, but for those that begin a line.
+    /// Writes the values of the batch, except for those that begin a line.
     pub(crate) fn push(&mut self, count: usize) {
         if self.is_direct() {
             self.place += count * self.width();
@@ -72,7 +72,7 @@ impl<'a> Lines<'a> {
         &mut self.out[start..self.place]
     }
 
-    /// Writes what is kept. After calls with `stream` a [`fence`](super::fence) is needed.
+    /// Writes the kept values. After calls with `stream` a [`fence`](super::fence) is needed.
     pub(crate) fn finish(&mut self) {
         self.write(0, 0);
     }
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
         self.kept = keep;
     }
 
-    /// Whether values are made where they belong.
+    /// Whether values are written directly to their place.
     fn is_direct(&self) -> bool {
         self.to == DType::Float32 && !self.stream
     }

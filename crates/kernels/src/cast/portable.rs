@@ -14,7 +14,7 @@ use crate::simd::Aligned;
 /// Converts a slice; the lengths were checked.
 pub(super) type Convert = fn(&[u8], &mut [u8]);
 
-/// A number as it lies in memory.
+/// A number in its representation in memory.
 trait Element: Copy {
     const BYTES: usize;
     fn load(bytes: &[u8]) -> Self;
@@ -135,7 +135,7 @@ pub(super) fn plain(from: DType, to: DType) -> Option<Convert> {
     }
 }
 
-/// The loop for float pairs that overflow, which saturating makes differ.
+/// The loop for float pairs that may overflow, where saturation matters.
 pub(super) fn narrowing(from: DType, to: DType, options: CastOptions) -> Option<Convert> {
     match (from, to, options.saturate) {
         (DType::Float32, DType::BFloat16, false) => Some(f32_to_bf16),
@@ -161,7 +161,7 @@ fn bf16_to_f32(src: &[u8], dst: &mut [u8]) {
     });
 }
 
-/// Elements whose conversion is one call, which looks up what the processor has.
+/// Elements per call; each call checks the processor's features.
 const AT_ONCE: usize = 256;
 
 fn f16_to_f32(src: &[u8], dst: &mut [u8]) {
@@ -242,7 +242,7 @@ fn f64_to_odd(bits: u64) -> u32 {
             kept | u32::from(magnitude << 35 != 0)
         }
         _ => {
-            // A denormal of f32; anything below all of them is the smallest one, so that it is not taken for zero.
+            // A denormal of f32; anything below all of them becomes the smallest one, so that it is not mistaken for zero.
             let digits = magnitude & ((1 << 52) - 1) | 1 << 52;
             let shift = (29 - 126 - exponent).min(63);
             let kept = digits >> shift;

@@ -5,7 +5,7 @@
 
 use crate::dtype::DType;
 
-/// What a format does with the codes at the end of its range.
+/// How a format uses the codes at the end of its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Specials {
     /// IEEE 754: the highest exponent holds infinity and the NaNs.

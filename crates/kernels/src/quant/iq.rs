@@ -11,7 +11,7 @@ use super::grids;
 pub(super) fn even_signs(seven_bits: u32) -> u8 {
     let signs = (seven_bits & 127) as u8;
     let folded = signs ^ signs >> 4;
-    // The parities of the sixteen nibbles, as a table in an integer: the instruction that counts bits is not in every x86-64.
+    // The parities of the sixteen nibbles, as a table in an integer: not every x86-64 has the instruction that counts bits.
     let odd = (0x6996_u16 >> (folded & 15) & 1) as u8;
     signs | odd << 7
 }

@@ -54,7 +54,7 @@ fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-/// The f16 nearest to `value`, as stored. A NaN keeps its sign and what fits of its payload.
+/// The f16 nearest to `value`, as stored. A NaN keeps its sign and the upper bits of its payload.
 fn stored(value: f32) -> [u8; 2] {
     f16::from_f32_const(value).to_le_bytes()
 }
@@ -155,7 +155,7 @@ fn q8_0(values: &[f32; 32]) -> [u8; 34] {
     let quants = values.map(|value| {
         let value = value * inverse;
         let magnitude = value.abs();
-        // At most 127 but for scales that cannot be inverted, whose integers are 0.
+        // At most 127, except for scales that cannot be inverted, whose integers are 0.
         let whole = if magnitude < 256.0 { f32::from(magnitude as u8) } else { f32::NAN };
         let up = if magnitude - whole >= 0.5 { 1.0 } else { 0.0 };
         wrapped((whole + up).copysign(value))

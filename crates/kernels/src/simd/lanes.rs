@@ -16,7 +16,7 @@ pub(crate) const QUIET: u32 = 0x0040_0000;
 pub(crate) trait Lanes: Copy {
     /// One truth per lane.
     type Mask: Copy;
-    /// Whether the NaN that the processor makes of numbers, as of infinity times zero, is a negative one.
+    /// Whether the NaN that the processor makes of numbers, as of infinity times zero, is negative.
     const NAN_OF_NUMBERS_IS_NEGATIVE: bool;
 
     unsafe fn splat(value: u32) -> Self;
@@ -62,7 +62,7 @@ pub(crate) trait Lanes: Copy {
     /// f32 rounded to f16, to nearest even; NaNs become quiet, their payload truncated.
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8);
 
-    /// [`Self::store_32`] of what is streamed to any multiple of 16.
+    /// [`Self::store_32`], streamed to any multiple of 16.
     #[inline(always)]
     unsafe fn put_32<const STREAM: bool>(self, dst: *mut u8) {
         // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
@@ -74,7 +74,7 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
         unsafe { self.store_f16::<STREAM>(dst) }
     }
-    /// [`Self::store_bf16`] likewise, of what is neither NaN nor denormal. AVX-512 needs the instructions of AVX-512 BF16 for it.
+    /// [`Self::store_bf16`] likewise, for values that are neither NaN nor denormal. AVX-512 needs AVX-512 BF16 for it.
     #[inline(always)]
     unsafe fn put_bf16<const STREAM: bool>(self, dst: *mut u8) {
         // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
@@ -132,7 +132,7 @@ pub(crate) fn are_regular(scales: &[f32]) -> bool {
     scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((LEAST..MOST).contains(&scale.abs()))))
 }
 
-/// Methods of an implementor. One argument serves them all, so it stands here and once.
+/// Methods of an implementor. They share one safety argument, which is here.
 macro_rules! methods {
     ($($name:ident $(<$(const $constant:ident: $kind:ty),+>)? ($($argument:ident $(: $type:ty)?),*) $(-> $result:ty)? => $value:expr;)*) => {$(
         #[inline(always)]

@@ -1,4 +1,4 @@
-//! What the cast tests share: inputs that cover a type, and the comparison of every level with the oracle.
+//! Helpers of the cast tests: inputs that cover a type, and the comparison of every level with the oracle.
 
 #![allow(dead_code)] // each test program uses a part
 

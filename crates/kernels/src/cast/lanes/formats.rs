@@ -35,11 +35,11 @@ pub(in crate::cast) trait Store {
 pub(in crate::cast) struct F32;
 /// f64, which is rounded to f32 when it is read, and so is read for that alone; `SATURATE` as in the types below.
 pub(in crate::cast) struct F64<const SATURATE: bool>;
-/// bf16; `SATURATE` gives the largest value for what is too large, and matters to stores alone.
+/// bf16; `SATURATE` clamps to the largest value, and matters to stores only.
 pub(in crate::cast) struct Bf16<const SATURATE: bool>;
-/// bf16 whose signalling NaNs stay what they are, for a store that makes them quiet.
+/// bf16 whose signalling NaNs stay unchanged, for a store that makes them quiet.
 pub(in crate::cast) struct RawBf16;
-/// bf16 stored from what it holds exactly, with quiet NaNs: nothing is left to round.
+/// bf16 stored from exact values, with quiet NaNs: nothing is left to round.
 pub(in crate::cast) struct ExactBf16;
 /// IEEE f16.
 pub(in crate::cast) struct F16<const SATURATE: bool>;

@@ -1,5 +1,5 @@
-//! Rows of four-bit floats times the scale of their block, to f16 and bf16: a block has sixteen results, which are computed and rounded once, and
-//! those of thirty-two codes are looked up.
+//! Rows of four-bit floats times the scale of their block, to f16 and bf16. A block has sixteen results, which are computed and rounded once.
+//! Lookups then give thirty-two elements at a time.
 
 #![allow(unsafe_code)] // built on `Lanes`
 
@@ -116,7 +116,7 @@ unsafe fn half_steps<V: WideTables, H: HalfFloat, const STREAM: bool>(
     }
 }
 
-/// What each code is, times a scale.
+/// Each code, times a scale.
 ///
 /// # Safety
 /// As for [`Lanes`].

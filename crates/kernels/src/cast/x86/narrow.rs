@@ -1,5 +1,5 @@
-//! bf16 and f16 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: as `formats` does it, sixteen at once, they take 1.3 to 2.9
-//! times as long.
+//! bf16 and f16 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: `formats`, with sixteen at once, takes 1.3 to 2.9 times as
+//! long.
 //!
 //! A bf16 is a byte of exponent and seven bits of fraction. What the fraction rounds to is looked up: in one table for the normal values of
 //! the target, and in one for each exponent of its denormals. An f16 is rounded in lanes of sixteen bits.

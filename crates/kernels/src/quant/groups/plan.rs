@@ -6,7 +6,7 @@ use super::{Groups, Layout};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// How a string of codes lies in its words.
+/// How codes are packed into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quant) enum Form {
     /// Contiguous; a code may begin in one word and end in the next.

@@ -28,13 +28,13 @@ const AWQ_ROWS: usize = 256;
 /// Words of a line of the cache.
 const LINES: usize = 16;
 
-/// Words between the strings of two rows, lest all of them meet in the same lines of the cache.
+/// Padding words between the strings of two rows, so that they do not compete for the same cache sets.
 const GAP: usize = 16;
 
 /// A row to decode.
 pub(in crate::quant) struct Row<'a> {
     pub(in crate::quant) codes: &'a [u8],
-    /// The column that the codes begin with.
+    /// The column of the first code.
     pub(in crate::quant) first: usize,
     pub(in crate::quant) form: Form,
     pub(in crate::quant) bits: usize,
@@ -143,7 +143,7 @@ impl Tile {
             }
             return;
         }
-        // A string of bits for each group, of which eight codes at a time are unpacked.
+        // A string of bits for each group; eight codes are unpacked at a time.
         let first = rows.start / 8 * 8;
         let last = if layout == Layout::Awq { rows.end.next_multiple_of(8) } else { rows.end };
         let mut codes = vec![0; last - first];
@@ -166,7 +166,7 @@ impl Tile {
         if transpose::words(self.level, (&lines[rows.start..], all), rows.len(), (&mut self.words, stride)) {
             return;
         }
-        // Some lines at a time, and of these a copy: often all of them would meet in the same lines of the cache.
+        // Some lines at a time, and from a copy: often all of them would compete for the same cache sets.
         let mut block = [[[0; 4]; ROWS]; LINES];
         for (first, lines) in (0..).step_by(LINES).zip(lines.chunks(LINES * all)) {
             for (copy, line) in block.iter_mut().zip(lines.chunks_exact(all)) {
@@ -180,7 +180,7 @@ impl Tile {
         }
     }
 
-    /// Eight words that lie below each other, each with eight rows of a column, become a word of eight columns for each row.
+    /// Eight words of a column, each with eight of its rows, become a word of eight columns for each row.
     fn transpose_nibbles(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
         let (across, stride) = (plan.groups.rows / 8, self.stride);
         let words = self.rows.start / 8..self.rows.end.div_ceil(8);

@@ -1,4 +1,4 @@
-//! Packed integers whose scales are apart: a row of them as f32.
+//! Packed integers with separate scales: a row of them as f32.
 //!
 //! Nibbles are unpacked in registers; codes of other widths in memory, to bytes. They become floats sixteen at a time.
 
@@ -12,7 +12,7 @@ use crate::simd::Neon;
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, with_default_rounding};
 
-/// Sixteen f32 as they lie in memory.
+/// Sixteen f32 in memory.
 type Step = [[u8; 4]; 16];
 
 /// Decodes at most [`VALUES`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
@@ -58,7 +58,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
     {
         for (group, run) in runs(*size, start, values.len()) {
             let packed = &row.codes[(start - row.first) / 2 + run.start / 2..];
-            // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
+            // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
             unsafe { nibbles::<V>(packed, row.zeros[group], row.scales[group], &mut values[run]) };
         }
         return;
@@ -74,11 +74,11 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
     match row.columns {
         Columns::Consecutive(size) => {
             for (group, run) in runs(*size, start, values.len()) {
-                // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
+                // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { bytes::<V>(&codes[run.clone()], row.zeros[group], row.scales[group], &mut values[run]) };
             }
         }
-        // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
+        // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
         Columns::Indexed(groups) => unsafe { indexed::<V>(row, codes, &groups[start..], values) },
     }
 }
@@ -104,7 +104,7 @@ unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[
     }
 }
 
-/// Two steps of packed nibbles, whose difference from the zero point is one of signed bytes.
+/// Two steps of packed nibbles, whose difference from the zero point fits in signed bytes.
 #[inline(always)]
 unsafe fn thirty_two<V: Lanes>(packed: &[u8; 16], zero: Bytes16, scale: V, pair: &mut [[u8; 4]; 32]) {
     let (steps, _) = pair.as_chunks_mut();

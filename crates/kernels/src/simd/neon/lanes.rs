@@ -12,7 +12,7 @@ use crate::simd::lanes::{Lanes, QUIET, methods};
 #[derive(Clone, Copy)]
 pub(crate) struct Neon<const BF16: bool>([uint32x4_t; 4]);
 
-/// The same of each register.
+/// Applies an operation to each register.
 macro_rules! each {
     ($value:expr, |$register:ident| $e:expr) => {{
         let [a, b, c, d] = $value.0;
@@ -85,7 +85,7 @@ impl<const BF16: bool> Lanes for Neon<BF16> {
                 } else {
                     vshlq_n_u16::<8>(words)
                 };
-                // The word of the code, and what makes the quiet NaN without a payload of it.
+                // The word of the code, and the bits that turn it into the quiet NaN without a payload.
                 let (compared, code) = match NAN {
                     0 => return words,
                     0x7f => (vandq_u16(words, vdupq_n_u16(0x7fff)), 0x3f80),
@@ -274,7 +274,7 @@ unsafe fn bf16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
 unsafe fn rounded_to_bf16(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     // SAFETY: only registers are accessed; NEON is part of AArch64.
     let rounded = |lanes: uint32x4_t| unsafe {
-        // Half a step, less what makes it stay at an even neighbour, carries into the upper word.
+        // Half a step, minus one unless the last digit is odd, carries into the upper word.
         let odd = vandq_u32(vshrq_n_u32::<16>(lanes), vdupq_n_u32(1));
         let rounded = vaddq_u32(vaddq_u32(lanes, vdupq_n_u32(0x7fff)), odd);
         let value = vreinterpretq_f32_u32(lanes);
@@ -284,7 +284,7 @@ unsafe fn rounded_to_bf16(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     unsafe { vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded(low)), rounded(high)) }
 }
 
-/// Two f64 that are to be rounded to f32.
+/// Two f64, prepared for rounding to f32.
 #[inline(always)]
 unsafe fn pair_from_f64<const SATURATE: bool>(src: *const u8) -> float64x2_t {
     // SAFETY: called by `load_f64` only, for 16 bytes that it may read; NEON is part of AArch64.

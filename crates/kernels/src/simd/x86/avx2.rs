@@ -166,7 +166,7 @@ impl Tables for Avx2 {
     }
 }
 
-/// A table of sixteen elements: the quarters of their low bytes are where `quarters` says, and those of the high ones two places behind them.
+/// A table of sixteen elements: `quarters` has the positions of the quarters of their low bytes, and those of the high ones are two further.
 #[inline(always)]
 unsafe fn table(bytes: __m256i, quarters: [i32; 4]) -> (__m256i, __m256i) {
     let [a, b, c, d] = quarters;
@@ -204,7 +204,7 @@ impl Avx2 {
         }
     }
 
-    /// Rounded to bf16, of what is no NaN; the words of both halves take turns.
+    /// Rounded to bf16, for values other than NaN; the words of both halves alternate.
     #[inline(always)]
     unsafe fn to_bf16_in_turns(self) -> __m256i {
         const ODD: i32 = 0b1010_1010;
@@ -212,7 +212,7 @@ impl Avx2 {
         unsafe {
             let upper = _mm256_blend_epi16::<ODD>(_mm256_srli_epi32::<16>(self.0), self.1);
             let lower = _mm256_blend_epi16::<ODD>(self.0, _mm256_slli_epi32::<16>(self.1));
-            // Half a step is rounded up if the upper word is odd; more than half always, which is what the first bit of the lower word says.
+            // Exactly half a step is rounded up if the upper word is odd; more than half, which has the first bit of the lower word set, always.
             let even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
             let up = _mm256_srli_epi16::<15>(_mm256_subs_epu16(lower, even));
             _mm256_add_epi16(upper, up)
@@ -258,7 +258,7 @@ unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
     }
 }
 
-/// The f16 that sixteen bytes are the upper part of, as [`Lanes::load_8_as_f16`] says.
+/// The f16 whose upper parts are sixteen bytes, as in [`Lanes::load_8_as_f16`].
 #[inline(always)]
 pub(super) unsafe fn words_of_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> __m256i {
     // SAFETY: called by that method only, for 16 bytes that it may read, and under its contract the instructions are enabled.
@@ -270,7 +270,7 @@ pub(super) unsafe fn words_of_f16<const ZERO_BIT: bool, const NAN: u8>(src: *con
         } else {
             _mm256_slli_epi16::<8>(words)
         };
-        // The word of the code, and what makes the quiet NaN without a payload of it.
+        // The word of the code, and the bits that turn it into the quiet NaN without a payload.
         let (compared, code) = match NAN {
             0 => return words,
             0x7f => (_mm256_and_si256(words, _mm256_set1_epi16(0x7fff)), 0x3f80_u16),

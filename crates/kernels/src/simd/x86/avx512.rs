@@ -42,7 +42,7 @@ impl Lanes for Avx512 {
         load_8_signed(src: *const u8) -> Self => Self(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.cast())));
         lookup_4(src: *const u8, values: &[f32; 16]) -> Self => {
             let bytes = _mm_loadl_epi64(src.cast());
-            // The permutation looks at the low four bits of an index, so only the odd elements need work.
+            // The permutation uses the low four bits of an index, so only the odd elements need work.
             let nibbles = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes)));
             let values = _mm512_loadu_ps(values.as_ptr());
             Self(_mm512_castps_si512(_mm512_permutexvar_ps(nibbles, values)))
@@ -120,7 +120,7 @@ impl Avx512 {
         unsafe { _mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)) }
     }
 
-    /// Rounded to bf16, of what is neither NaN nor denormal.
+    /// Rounded to bf16, for values that are neither NaN nor denormal.
     #[inline(always)]
     unsafe fn to_bf16(self) -> __m256i {
         // SAFETY: only registers are accessed; called by methods of `Lanes` only, which need AVX-512 BF16 as well.

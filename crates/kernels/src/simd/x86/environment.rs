@@ -26,7 +26,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f` with the register as Rust expects it, and gives it back as it was.
+/// Runs `f` with the default of the register, and restores it afterwards.
 pub(crate) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
     let current = get();
     if current & CONTROL == DEFAULT & CONTROL {
@@ -45,8 +45,8 @@ fn get() -> u32 {
 }
 
 fn set(value: u32) {
-    // SAFETY: reads a local variable; the value is the default or one read before, so that it sets no reserved bit. The exceptions of the register are
-    // among the flags of `preserves_flags`, so that is not promised. That the control bits differ afterwards is the departure described above.
+    // SAFETY: reads a local variable; the value is the default or one read before, so that it sets no reserved bit. `preserves_flags` would cover
+    // the exceptions of the register, so it is not promised. The change of the control bits is the departure described above.
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
 }
 
