@@ -19,7 +19,6 @@ pub(crate) struct Answer {
     pub(crate) tag: Option<String>,
     /// The requested URL, without its query, before redirects.
     pub(crate) address: String,
-    /// The bytes.
     pub(crate) body: BoxStream<'static, Result<Bytes, Failure>>,
 }
 

@@ -43,7 +43,6 @@ const MOST_TEXT: usize = 4 << 10;
 /// The most bytes of the answer to a write.
 const MOST_ANSWER: usize = 1 << 20;
 
-/// A bucket.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     kind: Kind,

@@ -47,7 +47,6 @@ fn after(tries: u32, time: Duration) -> String {
     if tries > 1 { format!(" ({tries} tries in {:.1} s)", time.as_secs_f64()) } else { String::new() }
 }
 
-/// A failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) class: Class,

@@ -259,7 +259,6 @@ pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
     }
 }
 
-/// The number of tries.
 #[derive(Debug)]
 struct Tries {
     began: Instant,

@@ -19,7 +19,6 @@ const MOST_LIST: usize = 32 << 20;
 /// The most files of a model.
 const MOST_FILES: usize = 100_000;
 
-/// A hub.
 #[derive(Debug, Clone)]
 pub(crate) struct Hub {
     endpoint: Url,

@@ -113,7 +113,6 @@ impl Multipart {
         self.tried("begin an upload", begin).await
     }
 
-    /// Sends a part.
     pub(crate) async fn send(&self, number: usize, bytes: Bytes) -> Result<PartId> {
         let action = format!("upload part {} of {}", number + 1, self.parts());
         self.tried(&action, |try_number| self.send_once(number, bytes.clone(), try_number)).await
@@ -131,7 +130,6 @@ impl Multipart {
         Ok(part)
     }
 
-    /// Aborts the upload.
     pub(crate) async fn abort(&self, id: &MultipartId) -> Result<()> {
         self.tried("abort the upload", |_| self.abort_once(id)).await
     }

@@ -11,7 +11,6 @@ use crate::bucket::{Bucket, CREATES, key_of, tag_of};
 use crate::failure::{Class, Failure, of_store};
 use crate::url::Kind;
 
-/// An existing object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct There {
     pub(crate) len: u64,
@@ -41,7 +40,6 @@ impl Bucket {
         }
     }
 
-    /// Writes a whole object.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes, if_exists: IfExists) -> Result<(), Failure> {
         let key = key_of(key)?;
         let mode = match if_exists {
@@ -53,13 +51,11 @@ impl Bucket {
         renewed!(self, self.store()?.put_opts(&key, payload.clone(), options.clone()).await.map_err(of_store).map(drop))
     }
 
-    /// Begins an upload.
     pub(crate) async fn begin(&self, key: &str) -> Result<MultipartId, Failure> {
         let key = key_of(key)?;
         renewed!(self, self.store()?.create_multipart(&key).await.map_err(of_store))
     }
 
-    /// Writes a part of an upload.
     pub(crate) async fn put_part(
         &self,
         key: &str,
@@ -72,7 +68,6 @@ impl Bucket {
         renewed!(self, self.store()?.put_part(&key, upload, number, payload.clone()).await.map_err(of_store))
     }
 
-    /// Completes an upload.
     pub(crate) async fn complete(
         &self,
         key: &str,
@@ -90,7 +85,6 @@ impl Bucket {
         })
     }
 
-    /// Aborts an upload.
     pub(crate) async fn abort(&self, key: &str, upload: &MultipartId) -> Result<(), Failure> {
         let key = key_of(key)?;
         self.store()?.abort_multipart(&key, upload).await.map_err(of_store)

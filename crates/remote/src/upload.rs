@@ -43,7 +43,6 @@ struct Shared {
     process: u32,
 }
 
-/// An upload.
 pub(crate) struct ObjectUpload(Arc<Shared>);
 
 impl fmt::Debug for ObjectUpload {

@@ -28,7 +28,6 @@ const REDIRECTS: [StatusCode; 5] = [
 /// How much of a failed answer is searched for the reason.
 const MOST_TEXT: usize = 4 << 10;
 
-/// A file of a web server.
 #[derive(Debug)]
 pub(crate) struct WebFile {
     url: Url,

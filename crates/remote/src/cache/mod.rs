@@ -44,7 +44,6 @@ const TICK: Duration = Duration::from_millis(5);
 /// The longest object: for longer ones the file of units would itself be long.
 const LONGEST: u64 = 1 << 44;
 
-/// A folder of objects.
 #[derive(Debug)]
 pub(crate) struct Cache {
     options: CacheOptions,
