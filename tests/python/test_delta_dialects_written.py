@@ -192,7 +192,7 @@ def test_what_a_sparse_file_has_no_place_for_is_named(chain: Chain, tmp_path: Pa
     assert "'a.weight' is not in the base with this dtype and shape" in refused({**old, "a.weight": np.zeros(3)})
     assert "'d.same' is not in the new version" in refused({name: old[name] for name in old if name != "d.same"})
     assert "as step_000012.safetensors, not 'next'" in refused(old, "next.safetensors")
-    assert "the version 'b' is no number" in refused(old, version="b")
+    assert "the version 'b' is not a number" in refused(old, version="b")
     assert "the second is higher" in refused(old, version="3", base_version="3")
     assert list(tmp_path.iterdir()) == []
 

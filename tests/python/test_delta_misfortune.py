@@ -260,9 +260,9 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "beyond the end" in refused(row(4, 0, 1 << 40))
     assert "beyond the end" in refused(row(1, 1, 1 << 60))
     assert "counts that no block has" in refused(row(0, 2, 1 << 32))
-    assert "are no changes of" in refused(row(0, 2, 5))
+    assert "are not changes of" in refused(row(0, 2, 5))
     assert "leaves bytes out" in refused(row(0, 1, 1))
-    assert "are no changes of" in refused(row(0, 4, 1))
+    assert "are not changes of" in refused(row(0, 4, 1))
     assert f"no '{CHANGES}a.weight'" in refused(lambda tensors, _: tensors.pop(f"{CHANGES}a.weight"))
     assert "[delta.header]" in refused(lambda tensors, _: tensors.pop(f"{BLOCKS}a.weight"))
     assert "of which its metadata say nothing" in refused(lambda tensors, _: tensors.update(more=np.zeros(1)))
@@ -271,7 +271,7 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "[delta.header]" in refused(lambda _, said: said.update(version=9))
     assert "version 9" in refused(lambda _, said: said.update(version=9))
     assert "it is a delta of version 1" in refused(lambda _, said: said.update(version=1))
-    assert "no identity" in refused(lambda _, said: said.update(base="xyz"))
+    assert "not an identity" in refused(lambda _, said: said.update(base="xyz"))
     assert "unknown field `more`" in refused(lambda _, said: said.update(more=1))
     for field in sorted(specification.metadata(chain.delta(1))):
         if field not in ("changed", "whole"):

@@ -119,7 +119,7 @@ def test_a_machine_that_knows_nobody_says_what_to_do(server: FaultServer, nobody
         host = server.url.removeprefix("http://")
         nobody.setenv(name, value.replace("/machine", "/nothing").format(url=server.url, host=host))
     nobody.setenv("GCE_METADATA_IP", server.url.removeprefix("http://"))
-    with pytest.raises(OSError, match=r"nobody says who asks.*404.*credentials="):
+    with pytest.raises(OSError, match=r"no credentials: .*404.*credentials="):
         max_weights.load_weights(f"{scheme}://bucket/a.safetensors", remote=remote(server, scheme))
 
 
@@ -129,7 +129,7 @@ def test_a_machine_that_does_not_answer_is_not_waited_for(server: FaultServer, n
         deaf.listen()
         nobody.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         began = time.perf_counter()
-        with pytest.raises(OSError, match=r"nobody says who asks.*it does not answer.*3 tries"):
+        with pytest.raises(OSError, match=r"no credentials: .*it does not answer.*3 tries"):
             max_weights.load_weights("s3://bucket/a.safetensors", remote=Remote(endpoint=server.s3))
         assert time.perf_counter() - began < 15
     assert server.log() == []

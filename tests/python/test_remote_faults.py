@@ -170,7 +170,7 @@ def test_a_server_outside_leads_to_no_machine_inside(target: str) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         said = led("http://weights.example/a.safetensors", HTTP_PROXY=f"http://127.0.0.1:{port}")
         server.shutdown()
-    assert "the server leads to an address of an inner network, which is not followed" in said
+    assert "the server redirects to an address of a private network, which is not followed" in said
     assert leads.asked == ["http://weights.example/a.safetensors"]  # type: ignore[attr-defined]
 
 
@@ -197,6 +197,6 @@ def test_nothing_leads_from_encryption_to_none(tmp_path: Path) -> None:
         said = led(url, REQUESTS_CA_BUNDLE=str(certificate))
         server.shutdown()
         other.shutdown()
-    assert "the server leads to a URL without encryption, which is not followed" in said
+    assert "the server redirects to a URL without encryption, which is not followed" in said
     assert leads.asked == ["/a.safetensors"]  # type: ignore[attr-defined]
     assert plain.asked == []  # type: ignore[attr-defined]

@@ -299,8 +299,8 @@ except (OSError, ValueError) as error:
 @pytest.mark.parametrize(
     ("fault", "options", "longest", "cause"),
     [
-        ("drip from=2", "stall=1, retries=2", 30, "only . of its bytes came in . s|nothing came for 1 s"),
-        ("drip", "stall=1, retries=2", 30, "only . of its bytes came in . s|nothing came for 1 s"),
+        ("drip from=2", "stall=1, retries=2", 30, "only . of its bytes arrived in . s|no data arrived for 1 s"),
+        ("drip", "stall=1, retries=2", 30, "only . of its bytes arrived in . s|no data arrived for 1 s"),
         ("drip from=2", "timeout=2", 10, "timeout"),
         ("rate=5000", "timeout=2", 10, "timeout"),
     ],
