@@ -1,4 +1,4 @@
-//! The hash of a tensor, whatever file it is in, and that of all tensors of a checkpoint.
+//! The hash of a tensor, independent of its file, and the hash of all tensors of a checkpoint.
 
 use sha2::{Digest as _, Sha256};
 
