@@ -48,7 +48,7 @@ impl<'a> Piece<'a> {
         Self { bytes, name, member: None, depth: 0 }
     }
 
-    /// The path to a member of this archive, with its name as it is printed.
+    /// The path to a member of this archive, with its printable name.
     pub fn way_to(&self, name: &str) -> String {
         let name = max_weights::text::shown(name);
         self.member.map_or_else(|| name.clone(), |outer| format!("{outer}!/{name}"))

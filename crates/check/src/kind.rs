@@ -284,8 +284,8 @@ fn is_zlib(first: &[u8]) -> bool {
     matches!(first, [0x78, level @ (0x01 | 0x5e | 0x9c | 0xda), block, ..] if (0x7800 + u32::from(*level)) % 31 == 0 && block & 6 != 6)
 }
 
-/// Whether these are the first bytes of a raw LZMA stream, by the heuristics of liblzma: valid properties, a window of 2^n or 2^n + 2^(n-1) bytes, a
-/// length or none, and the zero byte that begins every range coder. A file with such a name may have any window.
+/// Whether these are the first bytes of a raw LZMA stream, by the heuristics of liblzma. They require valid properties, a window of 2^n or 2^n +
+/// 2^(n-1) bytes, a length or none, and the zero byte that begins every range coder. A file with such a name may have any window.
 fn is_lzma(first: &[u8], by_name: bool) -> bool {
     const PROPERTIES: u8 = 9 * 5 * 5;
     const MAX_LEN: u64 = 1 << 38;

@@ -27,7 +27,7 @@ pub(super) struct Names {
     pub(super) left_out: HashSet<String>,
 }
 
-/// What is beside the weights now.
+/// The files that now accompany the weights.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     pub(super) files: Vec<String>,

@@ -1,4 +1,5 @@
-//! What a PyTorch file has beside tensors: values, and the calls that its pickle would have made. None of them is made here.
+//! The contents of a PyTorch file other than tensors: values, and the calls that its pickle would have made. No call is made
+//! here.
 
 use max_weights::checkpoint::FileObject;
 use max_weights::format::pickle::Danger;
@@ -13,7 +14,7 @@ const SHOWN: usize = 100;
 const WIDTH: usize = 200;
 /// Characters that programs get of each.
 const WHOLE: usize = 1 << 20;
-/// A name that is longer sticks out of its own line, and pads no other.
+/// Only the line of a longer name is wider; it pads no other.
 const WIDEST_COLUMN: usize = 100;
 
 /// A value as Python source.
@@ -28,7 +29,7 @@ pub(super) struct Value<'a> {
 #[derive(Serialize)]
 pub(super) struct Call {
     file: String,
-    /// The byte at which it stands.
+    /// The offset of the call.
     offset: Option<u64>,
     verdict: &'static str,
     call: String,

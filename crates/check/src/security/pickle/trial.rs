@@ -23,8 +23,7 @@ const TEXTS: &str = "
     list labels names srt prompt";
 
 /// Whether these bytes, the first of `len` in a file or member of this name, may be a pickle of protocol 0 or 1, which have no magic. They are if
-/// they call something, end properly, or consist of instructions as far as they are read. An import counts, too, unless the file is named as a
-/// text.
+/// they call something, end properly, or consist of instructions up to the limit. An import counts, too, unless the file is named as a text.
 pub fn may_be_pickle(first: &[u8], len: u64, name: &str) -> bool {
     match tried(first.get(..TRIED).unwrap_or(first), len) {
         Trial::No => false,
