@@ -58,7 +58,7 @@ fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
         Err(Failure::Usage(format!("{path}: {why}, which would be lost: write to another path")))
     };
     if start.contains(&0) {
-        return refused("the file that is there is no report");
+        return refused("the existing file is not a report");
     }
     let text = String::from_utf8_lossy(&start);
     let suffix = path.extension().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Completion in the shell: scripts that ask this command, and the answers.
 //!
 //! A script calls the command with `COMPLETE=SHELL`, and after `--` the words up to the cursor; the last one is to be completed. Bash and zsh
-//! get custom scripts: an incomplete word, such as a name with a dot, gets no space after it, and words are split as the command splits them.
-//! clap's engine finds the answers from the definitions in `arguments.rs`.
+//! get custom scripts. These add no space after an incomplete word, such as a name with a dot, and split words as the command does. clap's
+//! engine finds the answers from the definitions in `arguments.rs`.
 
 mod names;
 mod words;

@@ -50,8 +50,8 @@ pub(crate) struct Convert {
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
-    /// New names, repeatable. FROM is a weight, a prefix with a dot at its end, or a pattern with * for any string, also in TO. `hf`: the Hugging
-    /// Face names of a GGUF file; transformers5, vllm or megatron: the layout of this library.
+    /// New names, repeatable. FROM is a weight, a prefix with a dot at its end, or a pattern with * for any string, also in TO. `hf`
+    /// gives the Hugging Face names of a GGUF file; `transformers5`, `vllm` or `megatron` the layout of this library.
     #[arg(long, value_name = "FROM=TO")]
     rename: Vec<String>,
     /// Only names that match (*, ?, [ab]); repeatable.
