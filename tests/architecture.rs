@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules by layer, the lowest first. A module may use modules of its layer's children and of lower layers, never of higher ones.
+/// Modules by layer, the lowest first. A module may use its layer's children and lower layers, never higher ones.
 const LAYERS: [&[&str]; 16] = [
     &["cast", "delta", "dtype", "fingerprint", "quant", "simd"], // the crate of the numerics, whose modules have their names here
     &["text", "sync", "huge_pages"],

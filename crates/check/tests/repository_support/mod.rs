@@ -53,7 +53,7 @@ pub(crate) fn found(files: &[(&str, &str)]) -> Vec<Found> {
     look(folder(&files).path())
 }
 
-/// The rules of the findings, each once, without the note that there is a program.
+/// The rules of the findings, each once, without the note about a program.
 pub(crate) fn rules(files: &[(&str, &str)]) -> Vec<&'static str> {
     let mut rules: Vec<&str> =
         found(files).iter().map(|found| found.rule).filter(|rule| *rule != "repository.program").collect();
