@@ -22,8 +22,7 @@ use crate::share;
 use crate::walk::{AT_A_TIME, Found, Walk, open_each};
 use crate::{checkpoint, content, repository, security};
 
-/// Files up to this length are read once, as a whole: most files of a large tree are this small, and most checks read the beginning
-/// and the end.
+/// Files up to this length are read once, as a whole: most files are this small, and most checks read both ends.
 const SMALL: u64 = 128 << 10;
 
 /// Looks at one file.

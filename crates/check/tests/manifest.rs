@@ -1,5 +1,4 @@
-//! Manifests: each file and tensor that changed, is missing, is new or only moved is reported, and no other file is ever
-//! reached.
+//! Manifests: each changed, missing, new or moved file and tensor is reported, and no other file is ever reached.
 
 use std::fs;
 use std::path::Path;

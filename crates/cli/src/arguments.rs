@@ -1,5 +1,5 @@
-//! The commands. Their options are defined in the module of each command. Help, completions, the man page and the documentation are
-//! generated from them.
+//! The commands; the module of each defines its options. Help, completions, the man page and the documentation are generated from
+//! them.
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};

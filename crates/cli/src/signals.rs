@@ -26,8 +26,7 @@ mod unix {
         }
     }
 
-    /// Waits for signals on a separate thread: a thread that waits for a disk or another program does not check for
-    /// them.
+    /// Waits for signals on a separate thread: a thread that waits for a disk does not check for them.
     pub(crate) fn watch() -> Watch {
         let (sender, receiver) = channel();
         let watched = to_watch();
@@ -46,8 +45,7 @@ mod unix {
         Watch(began.ok().and_then(|_| receiver.recv().ok()))
     }
 
-    /// A process that was started with `nohup`, or in the background of a script, keeps ignoring the signals that are
-    /// ignored.
+    /// A process that was started with `nohup`, or in the background, keeps ignoring ignored signals.
     fn to_watch() -> Vec<i32> {
         let ignored = ignored();
         [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()

@@ -1,10 +1,9 @@
-//! Warnings about a checkpoint in the output of other commands: findings of its opening, and code that its pickles name.
+//! Warnings in the output of other commands: findings of the opening, and code that pickles name.
 
 use max_weights::format::pickle::Danger;
 use max_weights::{Catalog, Diagnostic, rules};
 
-/// The findings of the opening, and for each file the first name of what runs code or reaches files. This library does not call it; other
-/// programs do.
+/// The findings of the opening, and for each file the first name of what runs code or reaches files. Only other programs call it.
 pub(crate) fn warnings(catalog: &Catalog) -> Vec<Diagnostic> {
     let mut warnings = catalog.findings().to_vec();
     let mut last = None;

@@ -1,5 +1,4 @@
-//! The state of the driver: one value under one lock. No thread waits for a stream while holding it, because streams take it
-//! too.
+//! The state of the driver, under one lock. No thread waits for a stream while holding it, as streams take it too.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

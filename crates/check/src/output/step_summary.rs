@@ -39,10 +39,7 @@ pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String 
         written += 1;
     }
     if let Some(more) = report.findings.len().checked_sub(written).filter(|more| *more > 0) {
-        page.push_str(&format!(
-            "\n{} left out: the summary has reached its size limit.\n",
-            text::plural(more as u64, "finding")
-        ));
+        page.push_str(&format!("\n{} left out: the size limit is reached.\n", text::plural(more as u64, "finding")));
     }
     page
 }

@@ -115,8 +115,7 @@ pub struct Layer<'n> {
 }
 
 impl<'n> Layer<'n> {
-    /// The layer of this name, whose tensors are found one by one; `below` says whether its name is a whole path, which the names of parts may
-    /// extend.
+    /// The layer of this name, whose tensors are found one by one; `below` says whether names of parts may extend its name.
     pub fn named(name: &'n str, below: bool, find: impl Fn(&str) -> Option<usize>) -> Self {
         let mut layer = Self { name, parts: [NONE; PARTS] };
         for part in ALL {

@@ -105,16 +105,14 @@ pub(super) fn finding(key: &str, name: &str, line: Option<usize>) -> Diagnostic 
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
     let (key, shown_name) = (shown(key), shown(name));
     let finding = if is_dangerous(name) {
-        let sentence =
-            format!("{place}'{key}' makes any program that instantiates this configuration call {shown_name}");
+        let sentence = format!("{place}'{key}' makes programs that instantiate this configuration call {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET_DANGEROUS, sentence)
     } else if name.contains("${") {
         let sentence = format!("{place}'{key}' is put together when the configuration is read: {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET, sentence)
     } else {
-        let sentence = format!(
-            "{place}'{key}' makes any program that instantiates this configuration import and call {shown_name}"
-        );
+        let sentence =
+            format!("{place}'{key}' makes programs that instantiate this configuration import and call {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET, sentence)
     };
     finding.evidence(format!("{key}: {shown_name}"))

@@ -50,9 +50,7 @@ pub(crate) struct Convert {
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
-    /// New names, repeatable. FROM is a weight, a prefix with a dot at its end, or a pattern with * for any string, also in TO. There are
-    /// names for whole layouts. `hf` gives the Hugging Face names of a GGUF file; `transformers5`, `vllm` or `megatron` the layout of
-    /// this library.
+    /// New names, repeatable. FROM is a weight, a prefix that ends with a dot, or has * for any string, as TO has. Or a layout: `hf` for the Hugging Face names of a GGUF file, transformers5, vllm or megatron.
     #[arg(long, value_name = "FROM=TO")]
     rename: Vec<String>,
     /// Only names that match (*, ?, [ab]); repeatable.
@@ -298,9 +296,7 @@ pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result
     let (dtype, quantize, tied, max_shard_size, writing) = (*dtype, *quantize, *tied, *max_shard_size, *writing);
     let (dequantize, packed) = (*dequantize, *packed);
     if packed.is_some() && dtype.is_none() {
-        return Err(Failure::Usage(
-            "--packed keep changes nothing without --dtype: packed weights are never decoded implicitly".into(),
-        ));
+        return Err(Failure::Usage("--packed keep changes nothing without --dtype: weights stay packed anyway".into()));
     }
     if let Some(dtype) = dtype.filter(|dtype| !dtype.is_float()) {
         let name = dtype.name();

@@ -1,5 +1,4 @@
-//! The contents of a PyTorch file other than tensors: values, and the calls that its pickle would have made. No call is made
-//! here.
+//! A PyTorch file without its tensors: values, and the calls that its pickle would make. None is made here.
 
 use max_weights::checkpoint::FileObject;
 use max_weights::format::pickle::Danger;

@@ -206,10 +206,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             b'p' | b'q' | b'r' | 0x94 => self.remember(opcode)?,
             0x82..=0x84 => self.extension()?,
             0x97 => {
-                self.report(
-                    rules::CODE_INCOMPLETE,
-                    "a buffer is not in the file, but is provided by the program that loads it",
-                );
+                self.report(rules::CODE_INCOMPLETE, "a buffer is not in the file, but comes from the loading program");
                 self.push(Value::UNKNOWN)?;
             }
             _ => drop(self.top()?),
