@@ -45,7 +45,7 @@ const fn disk(name: &'static str, latency: f64, rate: f64, queue: usize, ahead: 
 /// The offset and the length of bytes of a file.
 type Extent = (u64, u64);
 
-/// What is asked of a file, in its order.
+/// The requests to a file, in order.
 #[derive(Debug, Clone, Default)]
 struct Request {
     /// Prefetched bytes, which no thread waits for.
@@ -136,7 +136,7 @@ fn recorder(filesystem: Filesystem) -> Arc<Recorder> {
     Arc::new(Recorder { file, filesystem, requests: Mutex::default(), ahead: Mutex::default() })
 }
 
-/// What is asked of the file for a load by this way, and by how many threads that would be.
+/// The requests of a load by this route, and the number of threads.
 fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
     let source = recorder(filesystem);
     let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 /// Entries of the archive: the directory lies before the last bytes, which are looked at first.
 const ENTRIES: usize = 1200;
-/// Storages of the legacy file: its pickles are longer than what is asked for at first.
+/// Storages of the legacy file: its pickles are longer than the first request.
 const STORAGES: usize = 300;
 
 fn safetensors() -> Vec<u8> {

@@ -35,7 +35,7 @@ pub trait Bytes {
     /// What reads the same on every thread.
     fn on_threads(&self) -> ReadAt<'_>;
 
-    /// Says what will be read soon, by where it begins and how long it is: a server is asked for all of it at the same time.
+    /// Announces the parts that will be read soon, by offset and length: a server gets requests for all of them at once.
     fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
         let _ = parts;
         Ok(())
@@ -308,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of a server, which counts what is asked of it.
+    /// A file of a server, which counts its requests.
     #[derive(Debug)]
     struct Served {
         origin: Arc<Origin>,

@@ -73,7 +73,7 @@ pub(crate) struct Arrays {
 
 /// The check of one file.
 pub struct Context<'a> {
-    /// What is asked.
+    /// The options.
     pub options: &'a Options,
     /// What is known of the file.
     pub file: FileReport,

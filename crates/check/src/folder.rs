@@ -88,7 +88,7 @@ pub struct FolderReport {
 
 /// The check of one folder.
 pub struct FolderContext<'a> {
-    /// What is asked.
+    /// The options.
     pub options: &'a Options,
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,

@@ -1,4 +1,4 @@
-//! What is asked of a validation.
+//! The options of a validation.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn matches(rule: &Rule, word: &str) -> bool {
     !word.is_empty() && (begins(rule.code, '-') || begins(rule.id, '.'))
 }
 
-/// What is asked of a validation.
+/// The options of a validation.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How deep.
@@ -113,7 +113,7 @@ impl Default for Options {
     }
 }
 
-/// Whether findings of a rule are asked for.
+/// Whether findings of a rule are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,

@@ -84,7 +84,7 @@ fn check_outcome(outcome: &Result<Answer>, header: &[u8], file_len: u64) {
     }
 }
 
-/// The same comes of reading a first part, and then what is asked for.
+/// Reading a first part, and then the requested bytes, gives the same result.
 fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &Options) {
     if matches!(whole, Ok(Answer::NeedUpTo(_))) {
         return; // the rest of the file is not there

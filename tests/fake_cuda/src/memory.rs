@@ -292,7 +292,7 @@ fn bring_in(range: &Range<u64>, writable: bool) -> bool {
     said == 0 || (unknown && is_mapped(range, writable)) // Linux before 5.14 has no such advice
 }
 
-/// Whether all of a range is mapped so that it can be read, and written where that is asked for.
+/// Whether a whole range is mapped readable, and writable if `writable`.
 fn is_mapped(range: &Range<u64>, writable: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return true };
     let mut reached = range.start;

@@ -94,7 +94,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of the programs of a folder, of which more is asked than that they are read.
+/// The bytes of the programs of a folder that are examined beyond a plain read.
 pub(crate) fn program_bytes(folder: &Folder) -> u64 {
     folder.files.iter().filter(|entry| is_program(entry)).map(|entry| entry.bytes).sum()
 }

@@ -242,7 +242,7 @@ fn what_zstd_and_lz4_leave_out_hides_nothing_that_follows() {
 fn frames_of_lz4_from_before_its_frames_had_a_header_are_unpacked_or_not_clean() {
     assert_eq!(kind_of("a.pkl", LZ4_LEGACY), "pickle (LZ4)");
     assert_eq!(kind_of("a.pkl", &[LZ4, LZ4_LEGACY].concat()), "pickle (LZ4)");
-    // Two of them are not told apart here.
+    // Two of them are not distinguished here.
     assert_eq!(found("a.pkl", &[LZ4_LEGACY, LZ4_LEGACY].concat()), ["archive.damaged"]);
 }
 

@@ -173,7 +173,7 @@ impl Split {
     }
 }
 
-/// What is asked for, by whichever command.
+/// The request, from any command.
 struct Wanted<'a> {
     places: &'a Places,
     dtype: Option<DType>,

@@ -27,7 +27,7 @@ pub(super) struct Decoded {
     pub(super) kept: HashSet<usize>,
 }
 
-/// The checkpoint with the weights decoded that are asked for.
+/// The checkpoint with the requested weights decoded.
 pub(super) fn decoded(wanted: &Wanted<'_>, checkpoint: Checkpoint, target: &Target) -> Result<Decoded, Failure> {
     let unchanged = |checkpoint| Decoded { checkpoint, any: false, kept: HashSet::new() };
     let dtype = match (wanted.dtype, wanted.quantize, wanted.dequantize) {

@@ -77,7 +77,7 @@ pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Scre
         screen.line("")?;
         return Ok(true);
     }
-    // One value that is asked for is shown whole.
+    // A single requested value is shown whole.
     let most = if found.len() == 1 && !name.is_empty() { WHOLE } else { WIDTH };
     let rows: Vec<_> =
         found.iter().take(SHOWN).map(|object| (text::printable(object.name), object.source(most))).collect();

@@ -110,7 +110,7 @@ impl Checking {
     }
 }
 
-/// A report that is asked for.
+/// A requested report.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     pub(crate) format: Format,

@@ -156,7 +156,7 @@ fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
     Ok(found.unwrap_or_default())
 }
 
-/// The reports that are asked for: the text on standard output, if nothing else is to be there.
+/// The requested reports, and the text on standard output, if no other report goes there.
 fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
     let mut outputs = checking.outputs.clone();
     if outputs.is_empty() {
