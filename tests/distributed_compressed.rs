@@ -99,7 +99,7 @@ fn streams_that_are_damaged_or_no_streams_are_named() {
     let with_checksum = |bytes: &[u8]| [frame(4, USUAL, &[(RAW, bytes.len() as u32, bytes)]), vec![0; 4]].concat();
     refused(with_checksum, "doesn't match checksum");
     refused(|_| stored(b"something else"), "not one that torch.save wrote");
-    // Of what is left out, more than there is.
+    // A skippable frame longer than the file.
     refused(|_| Vec::from(*b"\x53\x2a\x4d\x18\xff\xff\xff\xff"), "not a complete zstd frame");
     refused(|_| Vec::from(*b"\x53\x2a\x4d\x18\x01\0\0\0a"), "not one that torch.save wrote");
 }

@@ -30,7 +30,7 @@ struct Array {
 }
 
 impl Array {
-    /// Of what a tensor in memory holds.
+    /// The contents of a tensor in memory.
     fn of(buffer: &Buffer) -> Self {
         let (bits, count) = (buffer.dtype().bits(), buffer.shape().iter().product::<i64>() as usize);
         let whole = buffer.contiguous(&uninterrupted).unwrap();
@@ -96,7 +96,7 @@ impl Array {
     }
 }
 
-/// What is done to the tensors that there are; the numbers choose among what is possible.
+/// An operation on the existing tensors; the numbers choose among the possible ones.
 #[derive(Debug, Clone)]
 enum Step {
     Join(usize, Vec<usize>),
@@ -418,7 +418,7 @@ fn blocks_of_the_other_byte_order_are_taken_from_the_middle() {
     assert_eq!(Array::of(&found[1]), Array::join(0, &[expected.clone(), expected]));
 }
 
-/// A checkpoint of four small rows, and what is wanted of them as boxes.
+/// A checkpoint of four small rows, and requests for boxes of them.
 fn boxes(checkpoint: &Checkpoint, starts: &[[i64; 2]]) -> Vec<(Vec<i64>, max_weights::load::Wanted)> {
     let number = checkpoint.catalog().find("b").unwrap();
     starts.iter().map(|start| (start.to_vec(), checkpoint.catalog().wanted(number, None).unwrap())).collect()
