@@ -143,7 +143,7 @@ class Applying:
         self.counts: Counts = (0, 0, 0)
 
     def to_own(self, progress: Progress | bool | None) -> None:
-        """Change the tensors of the host, and those of devices, which are copied to the host one after the other."""
+        """Change the tensors of the host, and those of devices, which are copied to the host sequentially."""
         report, close = progress_of(progress)
         try:
             host = self._tensors.host

@@ -95,7 +95,7 @@ def diff(
     """
     for side in (a, b):
         if isinstance(side, WeightsNode) and side.name:
-            infos(side)  # a name that is not there is an error of its own
+            infos(side)  # raises WeightNotFoundError for a name that does not exist
             raise ArgumentError(
                 f"diff compares whole checkpoints, and '{shown(side.name)}' is a part of one: give the tree, or "
                 "tensors by their names, such as weights.load(...)"

@@ -197,7 +197,7 @@ def _specification(model: PreTrainedModel) -> Specification:
 
 
 def _extra(model: PreTrainedModel, saved: set[str]) -> list[str]:
-    """Return the names that may be in a file beside the model's weights.
+    """Return the names that may be in a file in addition to the model's weights.
 
     These are buffers that older versions saved, and names that the class itself says it ignores.
     """

@@ -12,7 +12,7 @@ __all__ = ["ContentCache", "fingerprint_cache", "release_memory"]
 MAX_CACHE_BYTES = 64 << 20
 """How many bytes of results the process keeps: the fingerprints of some 40,000 weights."""
 ENTRY_BYTES = 512
-"""What an entry takes beside its texts and bytes: the objects of Python."""
+"""What an entry takes in addition to its texts and bytes: the objects of Python."""
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ class ContentCache:
         return value  # type: ignore[return-value]
 
     def put(self, key: tuple[object, ...], value: object, size: int) -> None:
-        """Keep a result of so many bytes, unless it is larger than all that is kept."""
+        """Keep a result of `size` bytes, unless it is larger than the whole cache."""
         size += ENTRY_BYTES + sum(len(part) for part in key if isinstance(part, str))
         with self._lock:
             self._drop(key)

@@ -110,7 +110,7 @@ class QuantizationEncoding(enum.Enum):
         return self.block_parameters.block_size
 
     def logical_shape(self, shape: ShapeLike) -> Shape:
-        """Convert the shape of packed blocks, which counts bytes, to elements; GPTQ's shape stays as it is.
+        """Convert the shape of packed blocks, which counts bytes, to elements; GPTQ's shape stays unchanged.
 
         Args:
             shape: The shape in bytes: [..., bytes].
@@ -134,7 +134,7 @@ class QuantizationEncoding(enum.Enum):
         row = _GGML.get(self._value_)
         if row is None:
             raise ValueError(
-                f"{self._value_} is none of ggml's block formats: its scales and zero points are tensors of their own, "
+                f"{self._value_} is none of ggml's block formats: its scales and zero points are separate tensors, "
                 "so it has no blocks and no ggml type"
             )
         return row

@@ -67,7 +67,7 @@ def prepared(
     packed = [name for name, tensor in by_name.items() if encoding_of(tensor) is not None]
     require(
         not packed,
-        f"{quoted(packed)} packed in blocks{UNPACK}; `to_buffer()` of a weight's data gives the bytes as they are",
+        f"{quoted(packed)} packed in blocks{UNPACK}; `to_buffer()` of a weight's data gives the bytes unchanged",
     )
     named = {name: buffer_of(name, tensor) for name, tensor in by_name.items()}
     check_names(named)

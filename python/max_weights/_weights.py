@@ -47,7 +47,7 @@ RESERVED = (
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
 """Turns the weights of a checkpoint into a state dict.
 
-It is called with a mapping of names to weights, and with keyword arguments of its own.
+It is called with a mapping of names to weights, and with the caller's keyword arguments.
 """
 
 
@@ -67,8 +67,8 @@ def load_weights(
             (`ORG/MODEL` or `ORG/MODEL@REVISION`). The format is recognised by the first bytes of a file, not by its
             name. Or a URL of a file or a folder: `s3://`, `gs://`, `az://`, `https://`, `hf://ORG/MODEL@REVISION`; the
             network is used for these alone. Or a `max_weights.remote.source`.
-        backend: `mmap` maps the files; `read` reads each tensor into memory of its own when it is used; `auto` maps,
-            and reads if the system refuses to map.
+        backend: `mmap` maps the files; `read` reads each tensor into a copy when it is used; `auto` maps, and reads if
+            the system refuses to map.
         strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
             unindexed one, one in two shards, another total size), and faults that other readers accept, such as empty
             names. Otherwise everything that can be opened is opened, the log reports the faults, and `warnings` lists

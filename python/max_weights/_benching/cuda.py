@@ -1,4 +1,4 @@
-"""CUDA's driver by ctypes, for measurements beside the loaders: the speed of a device's link, and its memory."""
+"""CUDA's driver through ctypes, for what the loaders do not measure: the speed of a device's link, and its memory."""
 
 from __future__ import annotations
 

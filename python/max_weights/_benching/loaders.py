@@ -1,8 +1,8 @@
 """The loaders that are measured, ours and others', and the lower bound of this machine for the same bytes.
 
-A loader is prepared in a process of its own, where it imports what it needs, and returns the function that is timed.
-The result of that function is held until the clock has stopped. To a device, a run ends when the device has everything;
-each package is called as its documentation shows for one device.
+A loader is prepared in a separate process, which imports what it needs and returns the function that is timed. Its
+result is held until the clock has stopped. To a device, a run ends when the device has everything; each package is
+called as its documentation shows for one device.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Loader:
     prepare: Prepare
     formats: frozenset[str]
     of: str = ""
-    copies: bool = False  # into memory of its own, as large as the checkpoint
+    copies: bool = False  # loads into a copy, as large as the checkpoint
     dtype: str = ""  # the dtype that it converts to
 
 

@@ -43,13 +43,13 @@ def bench(
 ) -> BenchResult:
     """Measure how long a checkpoint takes to load: with this package, with other packages, and a lower bound.
 
-    Each loader runs in a process of its own, which imports what it needs and runs once before the clock counts; then
-    they take turns, up to five times. `call` is the time of the call alone, `touched` that until one byte of every page
-    has been read, both with the file in the page cache; `cold` is the latter with the file dropped from it. A loader
-    that copies to memory of its own is not measured if that takes more than half of the free memory.
+    Each loader runs in a separate process, which imports what it needs and runs once before the clock counts. The
+    loaders then take turns, up to five times. The time `call` is that of the call alone; `touched` ends when one byte
+    of every page has been read. Both have the file in the page cache; `cold` is `touched` with the file dropped from
+    it. A loader that makes a copy is not measured if that takes more than half of the free memory.
 
-    With a GPU as `device`, a run ends when the GPU has everything. `first` is the first run of a process, `warm` a
-    later one with the file in the page cache, `cold` one with the file dropped from it. The bound is a copy of as many
+    With a GPU as `device`, a run ends when the GPU has everything. The first run of a process is `first`; a later one
+    is `warm` with the file in the page cache, `cold` with the file dropped from it. The bound is a copy of as many
     bytes from pinned memory. The tensors of a first run are compared with the file, outside the measured time.
 
     Args:
@@ -122,7 +122,7 @@ class _Measuring:
         self.not_cold = "" if cold else "it was not asked for"
 
     def measure(self, rows: list[BenchRow], size: int) -> None:
-        """Fill the rows: all loaders in turns, or one after the other if their memory does not fit together."""
+        """Fill the rows: all loaders in turns, or sequentially if their memory does not fit at the same time."""
         together = True
         if self._device is None:
             free = available_memory() // 2

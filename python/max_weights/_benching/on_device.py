@@ -1,4 +1,4 @@
-"""One loader to a device, in a process of its own: what a run takes, and whether the tensors are those of the file."""
+"""One loader to a device, in a separate process: the time of a run, and whether the tensors equal the file's."""
 
 from __future__ import annotations
 

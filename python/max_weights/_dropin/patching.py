@@ -28,7 +28,7 @@ class Target(NamedTuple):
     factory: str
     """`module:function`, called with the original and a `Counter`."""
     defined_in: tuple[str, ...]
-    """The modules that define the original; a function from any other is somebody else's replacement."""
+    """The modules that define the original; a function from any other is a third-party replacement."""
 
     @property
     def full_name(self) -> str:
@@ -91,14 +91,14 @@ def patch(*, verify: bool | None = None) -> None:
     """Make this program load and save its checkpoints with max_weights, by replacing functions of other libraries.
 
     These functions are replaced: `safetensors.safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
-    `save_file` and `save` of `safetensors.torch` and `safetensors.numpy`, which its other modules call, and
-    `save_model`; `torch.load`; `gguf.GGUFReader`, and what else transformers needs for a GGUF file. They are replaced
-    in every module that is loaded, under whatever name it imported them, and in their libraries when these are imported
-    later.
+    `save_file` and `save` of `safetensors.torch` and `safetensors.numpy`, and `save_model`; `torch.load`;
+    `gguf.GGUFReader`, and what else transformers needs for a GGUF file. The other modules of safetensors call those of
+    NumPy. Functions are replaced in every loaded module, under whatever name it imported them, and in their libraries
+    when these are imported later.
 
-    A call that we do not serve (another device than the CPU, `weights_only=False`, a damaged file, tensors that cannot
-    be saved …) goes to the original, and has its result or error; one line of the logger `max_weights.dropin`, at level
-    INFO, says so once for each reason. Calling `patch` again changes nothing. Forked processes are patched too; for
+    A call that we do not serve goes to the original, and has its result or error: another device than the CPU,
+    `weights_only=False`, a damaged file, tensors that cannot be saved … One line of the logger `max_weights.dropin`, at
+    level INFO, reports each reason once. Calling `patch` again changes nothing. Forked processes are patched too; for
     spawned ones set `MAX_WEIGHTS_PATCH=1`.
 
     Args:

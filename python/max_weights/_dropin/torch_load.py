@@ -109,7 +109,7 @@ def _allowed(
         # Pickles of other protocols can be read here, but torch refuses them.
         raise Refused("not a file that torch.save writes")
     if form == "stream" and (mmap or not is_path):
-        # torch maps none of these; and several can be read from an open file, one after the other.
+        # torch maps none of these; and an open file can hold several values, which are read sequentially.
         raise Refused("mmap, or a file object, with the format before 1.6")
     return path, mmap
 

@@ -20,7 +20,7 @@ CODES = frozenset({DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2
 """The floats that quantized weights hold as codes."""
 DecodedAs: TypeAlias = Literal["same", "turned"]
 """Whether a decoded weight has the shape that it has in the model, or of gpt-oss's experts outputs before inputs."""
-KEEP = 'packed="keep" keeps its tensors as they are, and max_weights.quantized(weights) has them by their roles'
+KEEP = 'packed="keep" keeps its tensors unchanged, and max_weights.quantized(weights) has them by their roles'
 
 
 class StoredWeights:
@@ -35,7 +35,7 @@ class StoredWeights:
         self.parts = {part: weight for weight, _, parts in found.weights for part in parts}
         """{tensor: the weight that it belongs to}."""
         self.unknown = frozenset(found.unknown)
-        """Tensors of codes of which nobody knows the scales."""
+        """Tensors of codes whose scales are unknown."""
         self._turned = frozenset(found.turned)
         self.is_converted = found.is_converted
         """Whether the tree has other weights than the files, which have quantized ones."""
@@ -92,7 +92,7 @@ class StoredWeights:
 
     def not_known(self, name: str) -> ArgumentError:
         """Return the error for codes whose scales are not known."""
-        where = "the checkpoint is said to be quantized, or has scales beside it"
+        where = "the checkpoint declares a quantization, or has scales for it"
         error = ArgumentError(
             f"'{shown(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a dtype "
             f"would give its codes without their scales; {KEEP}"

@@ -18,11 +18,11 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 __all__ = ["Connection"]
 
 _given_up: list[Any] = []
-"""Backends on which something has failed: to free them waits for what is still under way."""
+"""Backends on which something has failed: to free them waits for the operations in flight."""
 
 
 class Connection:
-    """A backend of its own, gloo for memory of the host and NCCL for that of GPUs.
+    """A separate backend: gloo for memory of the host and NCCL for that of GPUs.
 
     Args:
         store: Where the ranks find each other; nothing else uses it.
@@ -50,7 +50,7 @@ class Connection:
     def all_to_all(
         self, arrived: torch.Tensor, message: torch.Tensor, of: Sequence[int], to: Sequence[int]
     ) -> dist.Work:
-        """Send so many elements of `message` to each rank, and get so many of each."""
+        """Send `to[rank]` elements of `message` to each rank, and receive `of[rank]` elements of it."""
         work: dist.Work = self._backend.alltoall_base(arrived, message, list(of), list(to))
         return work
 

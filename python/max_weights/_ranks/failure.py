@@ -16,7 +16,7 @@ _LONGEST = 16_384
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one of several ranks cannot go on."""
+    """Why one of several ranks cannot continue."""
 
     rank: int
     host: str
@@ -29,7 +29,7 @@ class Failure:
     offset: int | None = None
     help: str | None = None
     after: int = -1
-    """After so many steps that all took together."""
+    """The number of steps that all ranks had completed."""
 
     @classmethod
     def of(cls, error: BaseException, rank: int, host: str) -> Self:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Files", "save_boxes", "save_in_group"]
 
 ROUND = 256 << 20
-"""So many bytes are written by a rank before all say that they could."""
+"""The bytes that a rank writes before all ranks report success."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def host_name() -> str:
 def machine() -> str:
     """Return what is the same for processes that see each other, and only for them.
 
-    Containers of one machine, with process numbers of their own, are machines of their own here.
+    Containers of one machine whose process numbers are separate count as separate machines.
     """
     parts = [host_name()]
     try:

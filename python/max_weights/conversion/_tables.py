@@ -306,7 +306,7 @@ def _latent_layer_megatron(hub: str, theirs: str) -> Rules:
 
 
 LAYOUTS = ("transformers5", "vllm", "megatron")
-"""The layouts that there are tables for, beside that of the hub, `hf`."""
+"""The layouts that have tables, in addition to that of the hub, `hf`."""
 
 _DENSE = {"transformers5": _same, "vllm": _llama_vllm, "megatron": _llama_megatron}
 _MOE = {"transformers5": _moe_transformers5, "vllm": _moe_vllm, "megatron": _moe_megatron}

@@ -47,7 +47,7 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
 
     Raises:
         ArgumentError: another layout, or no configuration (a ValueError).
-        UnsupportedError: an architecture that there is no table for.
+        UnsupportedError: an architecture that has no table.
 
     Example:
         >>> config = {"model_type": "llama", "num_attention_heads": 8}
@@ -59,7 +59,8 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
 
 
 def converted(node: WeightsNode, layout: str, config: Config | None, without: Iterable[str] = ()) -> WeightsNode:
-    """Return the same weights in the layout of a library, but for some that stay as they are; nothing is read."""
+    """Return the same weights in the layout of a library, except for `without`, which stay unchanged; nothing is
+    read."""
     values = _beside(node) if config is None else _values(config)
     kept = [ConversionRule(name, name) for name in without]  # each weight belongs to the first rule that it fits
     for scheme, rules in _ways(node, layout, values):
@@ -74,7 +75,7 @@ def rules_between(node: WeightsNode, layout: str) -> list[list[Any]]:
 
 
 def _ways(node: WeightsNode, layout: str, values: Mapping[str, Any]) -> list[tuple[str, list[ConversionRule]]]:
-    """Return the layouts on the way to one, each with the rules that lead there."""
+    """Return the layouts from this one to another, each with the rules that lead there."""
     kind = _model_type(values)
     target = [] if layout == HUB else _rules(layout, values, kind)
     current = _layout_of(node, values, kind, target)

@@ -62,7 +62,7 @@ class Sizes:
             try:
                 a, b = left.substitute(sizes), right.substitute(sizes)
             except ValueError:
-                a, b = left, right  # negative; the dimension that it was subtracted from has a condition of its own
+                a, b = left, right  # negative; the dimension that it was subtracted from has a separate condition
             if equal and isinstance(left, SymbolicDim) and left.name not in sizes and isinstance(b, StaticDim):
                 sizes[left.name] = int(b)
                 continue

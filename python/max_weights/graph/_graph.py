@@ -146,7 +146,7 @@ class Graph:
         return set(self._taken_symbols())
 
     def _taken_symbols(self) -> set[str]:
-        """Return the same as one set that grows with the graph: whoever adds a name takes it from then on."""
+        """Return the same as one set that grows with the graph: an added name is taken from then on."""
         end = len(self._nodes)
         new, self._counted = self._nodes[self._counted : end], end
         self._symbols.update(symbol.name for node in new for value in node.outputs for symbol in value.type.parameters)

@@ -137,7 +137,7 @@ class TensorValue(Value):
     A value is hashed by identity, and has no truth value and no length.
 
     Args:
-        value: Another value, returned as it is (a `Weight` joins the current graph); a `Dim`, which becomes an int64
+        value: Another value, returned unchanged (a `Weight` joins the current graph); a `Dim`, which becomes an int64
             scalar; or a `Shape`, which becomes an int64 vector. For numbers and arrays, use `ops.constant`.
     """
 

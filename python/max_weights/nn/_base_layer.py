@@ -78,7 +78,7 @@ class Layer:
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # The nearest `__call__`: that of a layer already has the hooks, that of a class beside the layers does not yet.
+        # The nearest `__call__`: that of a layer already has the hooks, that of a class that is no layer does not yet.
         home = next((base for base in cls.__mro__ if "__call__" in vars(base)), Layer)
         call = vars(home).get("__call__")
         if home is not cls:
@@ -88,7 +88,7 @@ class Layer:
 
 
 def _inherited(cls: type, call: Any) -> Callable[..., object]:
-    """Return what `cls` would do without a `__call__` of its own: call the next one in the method resolution order."""
+    """Return what `cls` would do without its `__call__`: call the next one in the method resolution order."""
 
     @functools.wraps(call)
     def inherited(self: object, /, *args: object, **kwargs: object) -> object:

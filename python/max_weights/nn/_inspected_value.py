@@ -106,7 +106,7 @@ class InspectedValue:
             self.value = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
 
     def aligned_copy(self, align: int) -> Buffer:
-        """Return the elements in memory of their own, at a multiple of `align`."""
+        """Return a copy of the elements, at a multiple of `align`."""
         buffer = Buffer.of(self.memory)
         if align <= _OWN_ALIGN:
             return buffer.copy()

@@ -207,7 +207,7 @@ class LayerV2(ModuleNode):
         Args:
             checkpoint: A tree, or anything that `load_weights` opens, which stays open for the values.
             dtype: Convert floating-point values to this dtype, and decode packed ones, when they are first used.
-                Integers and bools stay as they are.
+                Integers and bools stay unchanged.
             rename: From the names in the file to those of the model: a function (returning `None` drops the weight), a
                 dict (a key that ends with a dot stands for every name that starts with it; other names stay), or `hf`
                 for the Hugging Face names of a GGUF file.

@@ -107,7 +107,7 @@ class Conversions:
 
 
 def _decoded(data: WeightData, dtype: DType) -> WeightData | LazyCast:
-    """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay as they are."""
+    """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay unchanged."""
     encoding = data.quantization_encoding
     convertible = data.dtype.is_float() if encoding is None else encoding.is_gguf
     return _cast(data, dtype) if convertible and (encoding is not None or data.dtype is not dtype) else data

@@ -164,7 +164,7 @@ class _Rules:
             return value.aligned_copy(align)
         raise Mismatch(
             f"the data is {beyond} bytes past a multiple of {align}; copy_if_misaligned=True copies such values, "
-            "weight_alignment=1 takes them as they are"
+            "weight_alignment=1 takes them unchanged"
         )
 
     def _packing(self, weight: Weight, value: InspectedValue) -> _Packing:

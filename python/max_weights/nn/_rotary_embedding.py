@@ -112,7 +112,7 @@ class RotaryEmbedding(Module):
         """Return the factor of the products of queries and keys: `user_scale`, or else `1 / sqrt(head_dim)`.
 
         Args:
-            user_scale: Returned as it is, if it is given.
+            user_scale: Returned unchanged, if it is given.
 
         Raises:
             ZeroDivisionError: `head_dim` is 0.

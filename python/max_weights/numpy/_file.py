@@ -38,7 +38,7 @@ def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[st
         WeightNotFoundError: `select` names what is not there.
         FormatError: a file is damaged.
         UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load_weights` has
-            the arrays that it is made of.
+            its component arrays.
         ImportError: ml_dtypes is needed and missing.
 
     Example:

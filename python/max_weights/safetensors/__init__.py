@@ -5,9 +5,10 @@
 ...     tensor = file.get_tensor(file.keys()[0])
 
 This module has `safe_open`, `deserialize`, `serialize` and `serialize_file`. The modules `torch`, `numpy`, `flax` and
-`jax` have what those of the installed safetensors package have, which run over these four functions; without the
-package, they have `load_file`, `load`, `save_file` and `save`. docs/dropin.md lists the differences. Importing this
-module imports no framework, and the safetensors package only for its `SafetensorError`, `TensorSpec` and `__version__`.
+`jax` have what those of the installed safetensors package have, which run over these four functions. Without the
+package, they have `load_file`, `load`, `save_file` and `save`. The differences are listed in docs/dropin.md. Importing
+this module imports no framework, and the safetensors package only for its `SafetensorError`, `TensorSpec` and
+`__version__`.
 """
 
 from max_weights._core import PySafeSlice

@@ -31,7 +31,7 @@ _Reads: TypeAlias = "deque[tuple[Future[Buffer], str, slice | None]]"
 
 
 class PrefetchLoader:
-    """The tensors of one file, read in the background into memory of their own; the result of `safe_open.prefetch`.
+    """The tensors of one file, copied in the background; the result of `safe_open.prefetch`.
 
     Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file. It ends with
     `close`, and when the last reference goes.
@@ -144,7 +144,7 @@ def _rows(file: _SafetensorsFile, name: object, selection: object) -> slice | No
 
 
 def _read_all(loader: weakref.ref[PrefetchLoader], reads: _Reads, file: _SafetensorsFile, device: str | int) -> None:
-    """Read until all is read, or nobody is left who takes it."""
+    """Read until all is read, or the loader has been freed."""
     while reads and loader() is not None:
         try:
             future, name, rows = reads.popleft()

@@ -208,7 +208,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Segmented:
-    """Split segments one after the other, each on its own; an axis of half their sum is packed as FP4."""
+    """Split consecutive segments, each separately; an axis of half their sum is packed as FP4."""
 
     segments: tuple[Segment, ...]
 

@@ -77,7 +77,7 @@ def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
     """Join slices of one weight along an axis, in a sharding function of your own.
 
     Raises:
-        ValueError: there is nothing to join, slices of different weights or different shapes beside the axis, or parts
+        ValueError: there is nothing to join, slices of different weights, shapes that differ in another axis, or parts
             that were joined along another axis.
         TypeError: a value other than slices of the weight that the function was given.
     """

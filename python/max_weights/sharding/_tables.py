@@ -36,7 +36,7 @@ class Table(dict[Pattern, ShardingStrategy | None]):
             than ranks, neighbouring ranks have the same head. Not for "deepseek".
         hidden_size: Needed if a weight holds all experts of a layer. Not for "llama".
         expert_parallel: Keep experts whole. If a weight holds all experts of a layer, each rank has some of them; if
-            experts have weights of their own, also pass `select=experts(rank, world_size)`. Not for "llama".
+            experts have separate weights, also pass `select=experts(rank, world_size)`. Not for "llama".
 
     Raises:
         ArgumentError: There is no such table, it does not take an option, or heads cannot be shared (a ValueError).

@@ -31,8 +31,8 @@ def load_file(
     On the CPU, tensors are views of private pages of the file: nothing is read before it is used, writing to them
     changes neither the file nor another process, and they stay valid for as long as they are held. For a CUDA device,
     tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
-    that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, including
-    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
+    that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, such as
+    complex128. Packed blocks of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
 
     Args:
         checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
@@ -45,7 +45,7 @@ def load_file(
         FormatError: the file is damaged.
         WeightNotFoundError: `select` names something that is not there.
         UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load` builds it,
-            and `load_weights` has the arrays that it is made of.
+            and `load_weights` has its component arrays.
         BufferError: an element type that torch does not have.
         DeviceError: the CUDA device has too little memory, or a copy fails.
 

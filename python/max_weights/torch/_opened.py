@@ -52,7 +52,7 @@ def position_of(file: Any) -> int | None:
 
 @contextmanager
 def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
-    """Give a path at which the rest of a file object can be opened; a path stays as it is.
+    """Give a path at which the rest of a file object can be opened; a path is given unchanged.
 
     Raises:
         ArgumentError: it is neither a path nor a file object that is open for reading bytes.

@@ -57,7 +57,7 @@ CODES = frozenset(
 
 
 def dtype_of_decoded(slots: Mapping[str, Slot], weight: str | None, packed: str | None) -> DType | None:
-    """Return what a module has a quantized weight as; `None` where it has its tensors as they are stored."""
+    """Return what a module has a quantized weight as; `None` where it has its tensors in the stored form."""
     if weight is None:
         return None if any(known_dtype(slot.tensor) in CODES for slot in slots.values()) else DType.float32
     slot = slots.get(weight)
@@ -190,7 +190,7 @@ class Slots:
     def __init__(self, module: nn.Module) -> None:
         self.by_name: dict[str, Slot] = {}
         self.custom_loaders: dict[str, nn.Module] = {}
-        """By prefix: modules with a `_load_from_state_dict`, or hooks, of their own, and everything below them."""
+        """By prefix: modules that define a `_load_from_state_dict` or hooks, and everything below them."""
         by_memory: dict[object, Slot] = {}
         for prefix, owner in _walk(module, self.custom_loaders):
             for place, tensor in places_of(prefix, owner):
@@ -203,9 +203,9 @@ class Slots:
         return iter({id(slot): slot for slot in self.by_name.values()}.values())
 
     def destroyed(self) -> list[str]:
-        """Return what is wrong with modules with their own loader: `assign=True` would put plain tensors in place of
-        tensors on the meta device that store their elements in their own way, and of distributed ones they would get
-        all in place of a part.
+        """Return what is wrong with modules with their own loader. On them, `assign=True` would put plain tensors in
+        place of tensors on the meta device that store their elements in their own way. Distributed ones would get the
+        whole tensor in place of a part.
         """
         refused = []
         for prefix, owner in self.custom_loaders.items():

@@ -69,10 +69,10 @@ def verify_loaded(
     that no weight fills are not ok. A parameter with several names, as of tied weights, is compared with the weight of
     each; a checkpoint may lack all of its names but one. Buffers that are not saved need no weight.
 
-    What differs is looked up: rows of another weight, of another place in the same one, transposed, NaN, zeros. A
-    parameter of a dtype that does not hold all values of its weight is compared with the weight converted to that
-    dtype, with one rounding to the nearest, ties to even; values that overflow, to infinity or around the end of an
-    integer, are findings. Packed blocks are decoded to the parameter's dtype.
+    What differs is looked up: rows of another weight, of another place in the same one, transposed, NaN, zeros. If a
+    parameter's dtype does not hold all values of its weight, the weight is first converted to that dtype, with one
+    rounding to the nearest, ties to even. Values that overflow, to infinity or around the end of an integer, are
+    findings. Packed blocks are decoded to the parameter's dtype.
 
     Args:
         module: The module, after loading; its tensors may be on any device.
@@ -208,7 +208,7 @@ class _Verification:
                 self._require_finite(slot, name, tensors.pop(name))
 
     def _held(self, request: ResolvedRequest, pairs: list[tuple[Slot, str, WeightInfo]]) -> list[bool]:
-        """Of each pair whether the weight is known to be in memory as it is: nothing has to be hashed of it."""
+        """For each pair, whether memory is known to hold the weight unchanged: then nothing has to be hashed."""
         full_names = dict(zip(request.new_names, request.names, strict=True))
         alike: list[tuple[int, str, Buffer]] = []
         for number, (slot, name, info) in enumerate(pairs):
@@ -247,7 +247,7 @@ class _Verification:
                     message = f"it holds '{shown(same)}'"
                 self._differs(own_name, name, message, tuple(rows))
             elif own.digest_dtype == expected.digest_dtype and own.digest != expected.digest:
-                message = "its SHA-256 differs, though its sums are equal: a NaN, or somebody made them so"
+                message = "its SHA-256 differs, though its sums are equal: a NaN, or a deliberate collision"
                 self._differs(own_name, name, message)
 
     def _differs(self, name: str, weight: str | None, message: str, rows: tuple[range, ...] = ()) -> None:

@@ -28,9 +28,10 @@ __all__ = ["Outcome", "VerificationReport", "of_all_ranks"]
 class VerificationReport(Result):
     """What a verification found; ok if the module holds the checkpoint, all of it and nothing else.
 
-    Kinds of findings: "differs", "not compared" (the message says why), "unfilled" (a parameter or saved buffer that no
-    weight fills), "unused" (a weight, by its renamed name, that no parameter or buffer holds, with `group` of no rank).
-    `other` is the name of the weight that a parameter should be. With `group` the findings are those of all ranks.
+    Kinds of findings: "differs", "not compared" (the message says why), "unfilled" and "unused". An "unfilled"
+    parameter or saved buffer is filled by no weight. An "unused" weight, named by its renamed name, is held by no
+    parameter or buffer, with `group` on no rank. The name of the weight that a parameter should be is `other`. With
+    `group` the findings are those of all ranks.
     """
 
     _KINDS = ("differs", "not compared", "unfilled", "unused")

@@ -73,7 +73,7 @@ class RowIndex:
             if runs and runs[-1][0] + runs[-1][2] == row:
                 first, number, count = runs[-1]
                 after = number + count
-                # Of rows that are alike, the one that goes on where the last one was.
+                # Of equal rows, take the one that follows the previous match.
                 if after not in ends and torch.equal(weights.sums[after], own[row]):
                     runs[-1] = (first, number, count + 1)
                     continue

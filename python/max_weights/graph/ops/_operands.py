@@ -40,7 +40,7 @@ def is_array(value: object) -> bool:
 
 
 def is_operand(value: object) -> bool:
-    """Whether an operator accepts a value beside a tensor."""
+    """Whether an operator accepts a value together with a tensor."""
     return isinstance(value, TensorValue | Dim | Shape) or is_scalar(value) or is_array(value)
 
 

@@ -194,7 +194,7 @@ def pad(
 
 
 def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
-    """Join tensors one after the other along an axis.
+    """Join tensors sequentially along an axis.
 
     Args:
         original_vals: One or more, `[..., n_i, ...]`, equal except along the axis, and of one dtype: nothing is

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 _PARAMETERS = {
     "x": "A tensor.",
     "y": "A second tensor.",
-    "lhs": "A tensor; or a number, an array or a `Dim` beside one.",
-    "rhs": "A tensor; or a number, an array or a `Dim` beside one.",
+    "lhs": "A tensor; or a number, an array or a `Dim` with a tensor on the right.",
+    "rhs": "A tensor; or a number, an array or a `Dim` with a tensor on the left.",
     "input": "A tensor.",
     "value": "A tensor.",
     "values": "The tensors.",
