@@ -205,7 +205,7 @@ def _agreed(
     save_of: Callable[[Sequence[Mapping[str, Any]]], RankSave],
 ) -> RankSave:
     """Agree on what is saved, of which this rank has `own`, and on where everything lies, by what all have."""
-    session.note = "what was in the folder is as it was"
+    session.note = "the folder is unchanged"
 
     def record() -> dict[str, Any]:
         return {

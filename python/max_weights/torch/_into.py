@@ -148,7 +148,7 @@ def load_into(
         records = session.agreed(make)
         plan, together = made[0]
         together.plan(records)
-        session.note = "the module is as it was" if undo else "modules may hold part of the new values"
+        session.note = "the module is unchanged" if undo else "modules may hold part of the new values"
         reports: list[LoadReport] = []
 
         def run() -> dict[str, Any]:

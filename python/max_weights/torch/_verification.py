@@ -247,7 +247,7 @@ class _Verification:
                     message = f"it holds '{shown(same)}'"
                 self._differs(own_name, name, message, tuple(rows))
             elif own.digest_dtype == expected.digest_dtype and own.digest != expected.digest:
-                message = "its SHA-256 differs, though its sums are equal: a NaN, or a deliberate collision"
+                message = "its SHA-256 differs, though its sums are equal: a NaN, or a constructed collision"
                 self._differs(own_name, name, message)
 
     def _differs(self, name: str, weight: str | None, message: str, rows: tuple[range, ...] = ()) -> None:
