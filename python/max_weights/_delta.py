@@ -365,8 +365,8 @@ def apply_into(
         The numbers of `changed`, `unchanged` and `whole` blocks or tensors.
 
     Raises:
-        FormatError: a tensor is no version of the chain (rule `delta.base`); it is missing, has another dtype or shape,
-            or is tied to one that stays (`delta.tensor`); or a delta is damaged (`delta.changes`).
+        FormatError: a tensor is no version of the chain (rule `delta.base`). It is missing, has another dtype or shape,
+            or is tied to one that stays (`delta.tensor`). Or a delta is damaged (`delta.changes`).
         ArgumentError: tensors that overlap in part; a layout that cannot be undone in memory.
         RankError: on all ranks, the error of one of them.
 

@@ -420,8 +420,9 @@ class DeviceRef:
         """Name a device.
 
         Args:
-            device: A `DeviceRef` (returned unchanged), a string such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
-                which has `label` and `id`. `cuda` is the device that torch would use, as it is for `load`.
+            device: A string such as `gpu`, `gpu:1` or `cuda:1`; a driver device, which has `label` and `id`; or a
+                `DeviceRef`, which is returned unchanged. For `cuda` it is the device that torch would use, like for
+                `load`.
 
         Returns:
             The reference.

@@ -30,11 +30,9 @@ __all__ = ["Difference", "diff"]
 class Difference(Result):
     """The differences between two checkpoints; ok if there are none, and everything could be compared.
 
-    Kinds of findings, in this order: "removed" (only the first checkpoint has the weight), "added" (only the second),
-    "renamed" (both have it, byte for byte, the second as `other`), "changed" (first those whose `shapes` differ, then
-    the others by the largest difference in `values`; or by their `dtypes`), "not compared" and "metadata" (whose name
-    is the key).
-    """
+    Kinds of findings, in this order: "removed" and "added" (only one checkpoint has the weight), "renamed" (equal
+    bytes, named `other` in the second), "changed", "not compared" and "metadata" (the name is the key). Changes of
+    `shapes` come first, then the others by the largest difference in `values`, or by their `dtypes`.
 
     _KINDS = ("removed", "added", "renamed", "changed", "not compared", "metadata")
 

@@ -69,7 +69,7 @@ def fingerprint(
         A mapping {name: fingerprint of the tensor}, which compares, and reads and writes JSON.
 
     Raises:
-        WeightNotFoundError: `select` names what is not there.
+        WeightNotFoundError: `select` names a weight that does not exist.
         FormatError: a storage has another checksum than its file says.
         FileChangedError: a file was truncated meanwhile.
         ArgumentError: `column_blocks` is not 1 to 64, or an option has no effect (a ValueError).

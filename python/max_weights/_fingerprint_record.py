@@ -112,7 +112,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
     errors; only `digests` detect deliberate changes, because a collision can be constructed.
 
     Each tensor has `kind` (`float`, `integer`, or the name of the dtype or packed blocks whose bytes are compared),
-    `shape`, `file`, `total` (32 hexadecimal digits, equal for equal tensors), `digest` and `digest_dtype`.
+    `shape`, `file`, `digest` and `digest_dtype`. Equal tensors have the same `total`, 32 hexadecimal digits.
     """
 
     def __init__(

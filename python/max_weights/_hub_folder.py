@@ -73,9 +73,9 @@ _INSTALL = "pip install transformers torch gguf"
 def names_of(checkpoint: Checkpoint) -> JSONObject:
     """Return the names of the weights of a GGUF file in a Hugging Face checkpoint.
 
-    The keys: `names`: {name in the file: name}. `heads`: {name in the file: number of heads}, for weights whose rows
-    are in another order in the file, with pairs of rows where a checkpoint has halves of a head. `amounts`: {name in
-    the file: what is added to its elements}. `left_out`: the weights that such a checkpoint does not have.
+    The keys: `names`, {name in the file: name}; `amounts`, {name in the file: what is added to its elements}; and
+    `left_out`, the weights that such a checkpoint does not have. In the file, some weights have their rows in another
+    order, with pairs of rows where a checkpoint has halves of a head: `heads` is {name in the file: number of heads}.
     """
     with opened(checkpoint, "convert") as node:
         if not isinstance(node, GGUFWeights):
@@ -123,9 +123,9 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
 def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = None, *, sync: bool = True) -> JSONObject:
     """Write the configuration and the tokenizer that `from_pretrained` needs for the weights of a GGUF file.
 
-    Whole files are put in place, atomically, once all are complete; `config.json` is the last. The keys: `files`: their
-    names. `left_out`: the weights that a checkpoint does not have. `not_loaded`: the weights that the model does not
-    have, so that transformers does not load them. `notes`: facts that the configuration cannot express, as sentences.
+    Whole files are put in place, atomically, once all are complete; `config.json` is the last. The keys: `files`, their
+    names; `left_out`, the weights that a checkpoint does not have; and `notes`, facts that the configuration cannot
+    express, as sentences. Transformers does not load the weights of `not_loaded`, which the model does not have.
     """
     kind = None if dtype is None else str(DType(dtype).name)
     if kind not in (None, *_DTYPES):

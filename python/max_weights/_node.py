@@ -119,14 +119,14 @@ class WeightsNode(Node):
             select: Which weights: a name (that weight, or all below it), a glob, a compiled regular expression that
                 matches the whole name, several of these, or a function of the name. Default: all. An entry that fits no
                 weight is an error, here and in the mappings below.
-            rename: New names: a function of the name in the file (None drops the weight), a mapping (a key that ends
-                with a dot stands for every name that begins with it), or `hf` for the Hugging Face names of a GGUF
-                file. `select` matches the names of the file, or, for `hf`, the new ones.
+            rename: New names: a function of the name in the file (None drops the weight), or a mapping, in which a key
+                that ends with a dot stands for every name that begins with it. Or `hf` for the Hugging Face names of a
+                GGUF file. The names of the file are those that `select` matches, or, for `hf`, the new ones.
             dtype: The dtype for floats, packed blocks and quantized weights. Quantized weights are decoded, and then
-                have the name and shape of the unquantized weight. Or {name or pattern: dtype}, for numbers of any kind:
-                an exact name wins, else the first pattern that fits.
-            packed: `keep`: leave GGUF blocks as bytes, and the tensors of quantized weights unchanged. `decode`: decode
-                all, to bfloat16 where `dtype` does not apply. Blocks need one of these or a `dtype`.
+                have the name and shape of the unquantized weight. Or {name or pattern: dtype}, for numbers of any
+                kind: an exact name wins, else the first pattern that fits.
+            packed: What is packed: `keep` leaves GGUF blocks as bytes, and the tensors of quantized weights unchanged;
+                `decode` decodes all, to bfloat16 where `dtype` does not apply. Blocks need one of these or a `dtype`.
             shard: The part of one rank, such as `max_weights.sharding.Shard(0, 8, "llama")`: only this part is read.
                 `dtype` is applied after sharding. `max_weights.load_ranks` loads several ranks at once.
             framework: `numpy`, `torch` or `jax`; default: Buffer.

@@ -302,9 +302,9 @@ def dequantize_groups(
         zero_points: Packed like the codes, int32: [words, groups] in "rows", [groups, words] otherwise. Without them,
             the zero point is the middle of the codes, `2 ** (bits - 1)`.
         group_index: The group of each column, int32; without it, groups are consecutive columns.
-        group_size: Columns of a group. Without it, all groups have as many; give it where the last one is smaller.
+        group_size: Columns of a group; default: equal groups. Set it if the last one is smaller.
         zero_point_offset: 1 for GPTQ checkpoints of the format "gptq", which store one less; 0 for "gptq_v2".
-        dtype: float32, or float16 or bfloat16.
+        dtype: The dtype of the result: float32, float16 or bfloat16.
         out: A contiguous Buffer, array or DLPack tensor of the result's shape and dtype, to write to.
 
     Returns:

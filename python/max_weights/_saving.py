@@ -173,14 +173,14 @@ def save(
     in any order. A checkpoint is read, converted and written in parts, in constant memory.
 
     Args:
-        tensors: {name: tensor}, with arrays of NumPy, tensors of torch, JAX or MAX, weights, or anything that supports
-            DLPack, on any device; a module of torch or of this package; or a checkpoint: a tree or a branch, which
-            keeps its full names, or a path.
+        tensors: What to save, on any device: {name: tensor}, with arrays of NumPy, tensors of torch, JAX or MAX,
+            weights, or anything that supports DLPack. Or a module of torch or of this package. Or a checkpoint: a path,
+            a tree, or a branch, which keeps its full names.
         path: The file or folder, which is created; or its URL: `s3://bucket/key`, `gs://`, `az://`. An object appears
             only when it is complete, an index last.
         metadata: Of safetensors, strings by name, for each file; "format" is "pt" unless you set it, because other
-            libraries ask for it. Of GGUF, also bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32),
-            lists of one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
+            libraries require it. Of GGUF, also bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), and
+            lists of one of these. NumPy scalars and arrays have the type of their dtype. Programs of llama.cpp need
             `general.architecture`.
         dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and packed weights are
             decoded. Packed weights of GGUF files need one. This and the next three are for safetensors.
@@ -191,9 +191,9 @@ def save(
         max_shard_size: The most bytes of tensors in a file of a folder, or of a set of GGUF files: a number, or a text
             such as "500MiB". A larger tensor gets a separate file. Default: "5GB" in a folder.
         name: The prefix of the names of files in a folder.
-        tied: Tensors that are the same memory, with one dtype, shape and strides: "copy" writes each; "alias" writes
-            the first by name and notes the others in the metadata, as `save_model` of safetensors does; "refuse" is an
-            error.
+        tied: Tensors that are the same memory, with one dtype, shape and strides. With "copy" each is written; "alias"
+            writes the first by name and records the others in the metadata, as `save_model` of safetensors does;
+            "refuse" is an error.
         strided: Tensors that are not contiguous: "copy" writes their elements in C order, "refuse" is an error.
         alignment: The data, and tensors whose size is a multiple of `alignment`, begin at a multiple of it, in bytes.
         quantize: An encoding of GGUF that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the matrices that
@@ -216,10 +216,10 @@ def save(
         The paths of the files, an index last.
 
     Raises:
-        ArgumentError: an option that the format or the tensors do not have; an invalid tensor name; packed weights in
-            safetensors; a path of another format, or of one of several files of the checkpoint; tied or strided tensors
-            that are refused; two weights with one name; floats that would become integers. For GGUF, a name of 64 bytes
-            or more, more than four dimensions, or rows that do not fill blocks (a ValueError).
+        ArgumentError: an option that the format or the tensors do not have, an invalid tensor name, or packed weights
+            in safetensors. A path of another format, or of one of several files of the checkpoint. Tied or strided
+            tensors that are refused, two weights with one name, or floats that would become integers. For GGUF, a name
+            of 64 bytes or more, more than four dimensions, or rows that do not fill blocks (a ValueError).
         WeightNotFoundError: a name or pattern that matches nothing.
         UnsupportedError: elements of a type that the format does not have, or an encoding that cannot be written.
         TypeError: something that is not a tensor, or metadata of another type.
@@ -375,7 +375,7 @@ def _save_tree(
 ) -> list[Path]:
     """Save the weights of a tree as safetensors, in parts: the whole is never in memory."""
     rename, select = options.rename, options.select
-    if isinstance(rename, str):  # before it is said what is left out of the new names
+    if isinstance(rename, str):  # before the new names select which weights are omitted
         node, rename = renamed(node, rename), None
     computed = computed_names(node)
     if select is None and computed:

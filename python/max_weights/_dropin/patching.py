@@ -90,15 +90,14 @@ _state = _State()
 def patch(*, verify: bool | None = None) -> None:
     """Make this program load and save its checkpoints with max_weights, by replacing functions of other libraries.
 
-    These functions are replaced: `safetensors.safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
-    `save_file` and `save` of `safetensors.torch` and `safetensors.numpy`, and `save_model`; `torch.load`;
-    `gguf.GGUFReader`, and what else transformers needs for a GGUF file. The other modules of safetensors call those of
-    NumPy. Functions are replaced in every loaded module, under whatever name it imported them, and in their libraries
-    when these are imported later.
+    These functions of safetensors are replaced: `safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
+    `save_file` and `save` of its modules for torch and NumPy, which its other modules call; and `save_model`. So are
+    `torch.load`, `gguf.GGUFReader`, and what else transformers needs for a GGUF file. Functions are replaced in every
+    loaded module, under whatever name it imported them, and in their libraries when these are imported later.
 
-    A call that we do not serve goes to the original, and has its result or error: another device than the CPU,
-    `weights_only=False`, a damaged file, tensors that cannot be saved … One line of the logger `max_weights.dropin`, at
-    level INFO, reports each reason once. Calling `patch` again changes nothing. Forked processes are patched too; for
+    An unsupported call goes to the original, and has its result or error: another device than the CPU,
+    `weights_only=False`, a damaged file, tensors that cannot be saved, and others. Each reason is logged once, by
+    `max_weights.dropin` at level INFO. Calling `patch` again changes nothing. Forked processes are patched too; for
     spawned ones set `MAX_WEIGHTS_PATCH=1`.
 
     Args:
@@ -192,7 +191,7 @@ def _make_pairs(module: str) -> None:
         if getattr(original, "__module__", None) not in target.defined_in:
             if original is not None:
                 origin = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
-                log("%s stays as it is: it is %s, which is not the library's own", target.full_name, origin)
+                log("%s is not replaced: it is %s, which is not the library's own", target.full_name, origin)
             continue
         where, _, function = target.factory.partition(":")
         counter = Counter(target.full_name)

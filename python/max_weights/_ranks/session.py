@@ -288,7 +288,7 @@ class Session:
             if rank != self.rank and place == machine() and not is_running(process):
                 time.sleep(_BEAT * 1.5)  # it may have reported why
                 self.check()
-                why = "the process is gone; see the end of its own output"
+                why = "the process is gone; see the end of its output"
                 self._raise(Failure(self._numbers[rank], host, why))
 
     def _gone(self, error: RuntimeError) -> None:

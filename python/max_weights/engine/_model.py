@@ -283,9 +283,9 @@ class InferenceSession:
             weights_registry: The value of each weight of the graph, by name: arrays, `Buffer`, `WeightData`, tensors.
                 Or the weights of a checkpoint, or of a node in it, with names from there on. By default, the values
                 that `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
-            memory: "shared" leaves weights where they are, for example as pages of a mapped file, which are read when
-                they are first needed. "fast" makes ONNX Runtime lay out matrices anew, which takes their memory a
-                second time.
+            memory: With "shared" weights stay where they are, for example in pages of a mapped file, which are read
+                when they are first needed. With "fast" ONNX Runtime repacks matrices, which takes their memory a second
+                time.
             custom_extensions: Refused.
 
         Returns:

@@ -321,8 +321,8 @@ class Weight(TensorValue):
 
     def _fixed(self, attribute: str) -> str:
         return (
-            f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight as "
-            "it is. Set it before, or make another Weight"
+            f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight. "
+            "Set it before, or make another Weight"
         )
 
 

@@ -208,9 +208,9 @@ class LayerV2(ModuleNode):
             checkpoint: A tree, or anything that `load_weights` opens, which stays open for the values.
             dtype: Convert floating-point values to this dtype, and decode packed ones, when they are first used.
                 Integers and bools stay unchanged.
-            rename: From the names in the file to those of the model: a function (returning `None` drops the weight), a
-                dict (a key that ends with a dot stands for every name that starts with it; other names stay), or `hf`
-                for the Hugging Face names of a GGUF file.
+            rename: From the names in the file to those of the model: a function (returning `None` drops the weight), or
+                `hf` for the Hugging Face names of a GGUF file. Or a dict: a key that ends with a dot stands for every
+                name that starts with it; other names stay.
             adapter: Called with a dict of (renamed) names to weights of the checkpoint; returns the state dict.
             strict: Refuse missing and unexpected names.
             copy_if_misaligned: Copy values that are not aligned in the file.

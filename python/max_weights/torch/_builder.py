@@ -70,9 +70,9 @@ def load(
             not be changed in place while they are in use. `None` takes `torch.utils.serialization.config.load.mmap`,
             which is False unless a program sets it.
         encoding: The encoding of byte strings of Python 2; there is only one.
-        unknown: How to handle objects of classes other than those of tensors and plain values. "refuse" raises an
-            error, as torch does; "placeholder" gives a `max_weights.Placeholder` in the place of each, which describes
-            it, so that the rest of the file can be used.
+        unknown: How to handle objects of classes other than those of tensors and plain values. With "refuse" they are
+            an error, as in torch. With "placeholder" a `max_weights.Placeholder` describes each, so that the rest of
+            the file can be used.
 
     Returns:
         The nested values of the file.

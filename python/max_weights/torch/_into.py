@@ -75,17 +75,23 @@ def load_into(
     the rest in a temporary file. Tensors on the meta device have no values to keep.
 
     - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted.
-    - Tensors on the meta device get memory: a view of the file if the file has them in that form, otherwise (or always
+
+    - Tensors on the meta device get memory: a view of the file if the file has the requested form, otherwise (or always
       with `copy=True`) a copy. From a PyTorch file they get copies unless you set `copy=False`, because programs save
-      such files in place, as torch.load expects. Tensors get the dtype of the file, or `dtype`; `requires_grad` stays.
+      such files in place, as torch.load expects. The dtype is that of the file, or `dtype`; `requires_grad` stays.
+
     - Tensors on another device, or not contiguous, are copied there, a part of the file at a time, and keep their
       dtype.
+
     - Tied parameters stay tied, and the file may have them under any of their names. Parameters that a model of
       transformers declares tied become tied.
+
     - Buffers that a module does not save (`persistent=False`) keep their values. On the meta device they are taken from
       the file, or computed by a model of transformers; other modules have to create them.
+
     - Modules with a custom `_load_from_state_dict`, hooks, or extra state, such as `BatchNorm2d`, load themselves with
       `load_state_dict`, and with `assign=True` if they have anything on the meta device.
+
     - Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank gets its part: all ranks call
       this. On the meta device, parts get memory on the device of their mesh.
 
@@ -97,9 +103,9 @@ def load_into(
         group: The ranks that load together, each byte read by one of them: a process group of torch.distributed, all of
             whose ranks call this with the same file. Default: all ranks for a module with distributed tensors, and
             otherwise this process alone.
-        spread: Which ranks read: `rank`: each for itself; `node`: one for all ranks of its machine; `world`: one for
-            all; `auto`: `rank` for local files, whose pages all ranks of a machine share in the page cache, otherwise
-            `node`, or `world` over NCCL.
+        spread: Which ranks read. With `rank`, each reads for itself; with `node`, one reads for all ranks of its
+            machine; with `world`, one for all. With `auto`, local files are read by `rank`, because all ranks of a
+            machine share its page cache; other files by `node`, or by `world` over NCCL.
         rank_timeout: For how many seconds ranks wait for one that does not answer.
         undo: Keep the replaced values until everything is written. False: keep nothing, which is faster and takes no
             memory. An error after the checks may then leave part of the new values, and its message says so.

@@ -76,9 +76,9 @@ def verify_loaded(
 
     Args:
         module: The module, after loading; its tensors may be on any device.
-        checkpoint: A tree, anything that `load_weights` opens, {name: tensor}, or another module; or a `Fingerprint`,
-            where the files are not at hand: then a parameter has to be of a dtype that holds the values exactly, and
-            what differs is listed by blocks of rows.
+        checkpoint: A tree, anything that `load_weights` opens, {name: tensor}, or another module. Or a `Fingerprint`,
+            if the files are not available: then the dtype of a parameter has to hold the values exactly, and
+            differences are reported per row block.
         rename: As of `load_into`: a function, a mapping, or the name of a layout, such as "transformers5" or "vllm",
             whose parameters are fused and stacked.
         ignore: Names and patterns, as of `load`, of weights that nothing holds, by their renamed names, and of
@@ -95,7 +95,7 @@ def verify_loaded(
             `checkpoint` is none (a ValueError).
         TypeError: `module` is no module.
         FileChangedError: a file was changed meanwhile.
-        RankError: with `group`, on all ranks, what went wrong on one of them.
+        RankError: with `group`, on all ranks, the error of one of them.
 
     Example:
         >>> report = max_weights.torch.load_into(model, "model.safetensors")
@@ -129,7 +129,7 @@ def verify_some(
     verification = _Verification(module, weights, rename, frozenset(names))
     verification.run()
     outcome = verification.outcome
-    outcome.weights = []  # the others are not asked for
+    outcome.weights = []  # the others are not needed
     return outcome.reported(None, tuple(outcome.verified), verification.bytes, time.perf_counter() - began)
 
 
@@ -154,7 +154,7 @@ class _Verification:
     weights: WeightsNode | Fingerprint
     rename: Rename | str | None
     names: frozenset[str] | None = None
-    """Those that are looked at; `None` for all, of which none may be on the meta device."""
+    """Return the tensors to verify; `None` for all, of which none may be on the meta device."""
     outcome: Outcome = field(default_factory=Outcome)
     bytes: int = 0
 

@@ -73,8 +73,8 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     weights in packed blocks. Blocks of Q4_0 that only a product uses are written as ONNX Runtime multiplies them; all
     others as float32 elements, which are decoded in memory first.
 
-    The ONNX file is replaced when all of that is on the disk, and the data of the former one is removed after that: a
-    save that is interrupted or killed leaves the old model with its data, or the new one with its own.
+    When all data is on the disk, the ONNX file is replaced, and then the data of the former one is removed. A save that
+    is interrupted or killed leaves the old model with its data, or the new one with its data.
 
     Args:
         graph: A graph with outputs.
