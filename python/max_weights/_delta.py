@@ -532,8 +532,7 @@ def _base_of(base: Checkpoint) -> str | list[str]:
 
 
 def _version_of(base: Checkpoint, deltas: Sequence[Delta]) -> str | None:
-    """Return the version of a base: its identity, or, for dialects without identities, the base that no delta leads
-    to."""
+    """Return the version of a base: its identity, or, for dialects without any, the base that no delta leads to."""
     if any(delta.dialect == "max-weights" for delta in deltas):
         with opened(base, "follow") as weights:
             return identity_of(_whole(weights))

@@ -33,6 +33,7 @@ class Difference(Result):
     Kinds of findings, in this order: "removed" and "added" (only one checkpoint has the weight), "renamed" (equal
     bytes, named `other` in the second), "changed", "not compared" and "metadata" (the name is the key). Changes of
     `shapes` come first, then the others by the largest difference in `values`, or by their `dtypes`.
+    """
 
     _KINDS = ("removed", "added", "renamed", "changed", "not compared", "metadata")
 

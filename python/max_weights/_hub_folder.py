@@ -234,8 +234,7 @@ def _set_scaling(config: PretrainedConfig, factors: Mapping[str, Array]) -> list
 
 
 def _llama3_rule(divisors: Array, theta: object) -> JSONObject | None:
-    """Return the settings of Llama 3.1 and later from which llama.cpp's converter computes these divisors, or
-    `None`."""
+    """Return the settings of Llama 3.1 and later that give llama.cpp's converter these divisors, or `None`."""
     import numpy as np
 
     if not isinstance(theta, int | float) or not divisors.size:

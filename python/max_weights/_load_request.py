@@ -44,8 +44,7 @@ _DECODED = DType.bfloat16
 """The dtype of `packed="decode"` for weights that `dtype` does not cover."""
 
 _UNPACK = (
-    ": set dtype='bfloat16' or another, or packed='decode', to decode it; packed='keep' keeps the bytes of the "
-    "blocks"
+    ": set dtype='bfloat16' or another, or packed='decode', to decode it; packed='keep' keeps the bytes of the blocks"
 )
 PackedOption: TypeAlias = Literal["keep", "decode"] | None
 """How packed weights are loaded: unchanged, or decoded, to bfloat16 where `dtype` does not apply."""

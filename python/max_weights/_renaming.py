@@ -114,8 +114,8 @@ def renamed(
         checkpoint: A tree, or anything that `load_weights` opens.
         scheme: `hf`, as in Hugging Face's checkpoints; `transformers5`, `vllm` or `megatron`, as in the modules of
             these libraries; or a list of `ConversionRule`.
-            config: The model's configuration, a mapping, a path or `model.config`; default: config.json in the folder
-                of the weights.
+        config: The model's configuration, a mapping, a path or `model.config`; default: config.json in the folder of
+            the weights.
 
     Raises:
         ArgumentError: another scheme, not the root of a tree, or no configuration (a ValueError).

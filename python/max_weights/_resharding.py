@@ -413,7 +413,7 @@ def _rename(given: list[str]) -> dict[str, str] | str | None:
     pairs = dict(one.partition("=")[::2] for one in given if "=" in one)
     layouts = [one for one in given if "=" not in one]
     if len(layouts) + bool(pairs) > 1:
-        raise ArgumentError(f"--rename: {shown(layouts[0])} is a layout, which must be the only one; convert takes more")
+        raise ArgumentError(f"--rename: {shown(layouts[0])} is a layout, and allows no other; convert takes more")
     return layouts[0] if layouts else pairs or None
 
 

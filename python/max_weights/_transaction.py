@@ -87,8 +87,7 @@ class Transaction:
         self._undo.append(undo)
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Record the values of a torch tensor, or of this process's part of a distributed one, before it is written
-        to."""
+        """Record the values of a torch tensor, or of this process's part of a distributed one, before a write."""
         own = local(tensor).detach()
         if own.is_meta or not own.numel():
             return

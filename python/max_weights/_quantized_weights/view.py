@@ -242,8 +242,8 @@ def quantized(checkpoint: Checkpoint, name: str | None) -> QuantizedWeight | Qua
 def quantized(checkpoint: Checkpoint, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
     """Return the quantized weights of a checkpoint, or one of them: a view of the tensors that store each.
 
-    Only headers, and a few numbers that give sizes, are read. The packing of a weight is its `scheme`. The decoded weight
-    has its `shape`, [out, in], or for experts [experts, out, in]; `astype` decodes it.
+    Only headers, and a few numbers that give sizes, are read. The packing of a weight is its `scheme`. The `shape` of
+    the decoded weight is [out, in], or for experts [experts, out, in]; `astype` decodes it.
 
     Args:
         checkpoint: A tree or a branch; or anything that `load_weights` opens.

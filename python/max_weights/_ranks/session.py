@@ -235,8 +235,7 @@ class Session:
             self._whole.check()
 
     def leave(self, why: str) -> None:
-        """Announce that this rank stops here: others may complete the steps that it took, and the next step is an
-        error."""
+        """Announce that this rank stops: others may complete the steps that it took, but the next one is an error."""
         if self.size > 1:
             self._has_left = True
             self._say(Failure(self.number, self.host, why, after=self._steps))

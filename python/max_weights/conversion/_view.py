@@ -59,8 +59,7 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
 
 
 def converted(node: WeightsNode, layout: str, config: Config | None, without: Iterable[str] = ()) -> WeightsNode:
-    """Return the same weights in the layout of a library, except for `without`, which stay unchanged; nothing is
-    read."""
+    """Return the same weights in the layout of a library; those of `without` stay unchanged. Nothing is read."""
     values = _beside(node) if config is None else _values(config)
     kept = [ConversionRule(name, name) for name in without]  # each weight belongs to the first rule that it fits
     for scheme, rules in _ways(node, layout, values):

@@ -1,5 +1,4 @@
-"""`load`, which returns what torch.load returns, and its builder, which the Rust core calls for the values of a
-file."""
+"""`load`, which returns what torch.load returns, and the builder that the Rust core calls for the values of a file."""
 
 from __future__ import annotations
 

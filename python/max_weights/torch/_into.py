@@ -224,8 +224,7 @@ class _Plan:
         ]
 
     def _quantized(self, weight: str | None, packed: str | None) -> DType | None:
-        """Return the dtype that the module has for a quantized weight; `None` where it has its tensors in the stored
-        form."""
+        """Return the dtype that the module has for a quantized weight; `None` for the stored form."""
         return dtype_of_decoded(self.slots.by_name, weight, packed)
 
     def _examine(self, slot: Slot) -> None:
