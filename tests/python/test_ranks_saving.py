@@ -107,7 +107,7 @@ def test_dcp_save_writes_the_files_of_one_process_and_dcp_load_reads_them(found:
 
 def test_dcp_save_that_fails_leaves_the_old_files_alone(found: Found) -> None:
     for rank in found["writer"]:
-        assert "'step' is not a tensor, and safetensors files have tensors alone" in rank["failed"]["step"][0]
+        assert "'step' is not a tensor, and safetensors files have only tensors" in rank["failed"]["step"][0]
         assert len(rank["failed"]["full"]) == RANKS
         for text in rank["failed"]["full"]:
             assert text.startswith("rank 1 (host ")
