@@ -71,7 +71,7 @@ def diff(
 
     Args:
         a: A tree, anything that `load_weights` opens, {name: tensor}, or a module.
-        b: What to compare it with; `[base, delta]` is what a delta makes of its base.
+        b: The checkpoint to compare with; `[base, delta]` is a base with a delta.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
@@ -85,7 +85,7 @@ def diff(
         The differences; true if there are none: `assert max_weights.diff(a, b)`.
 
     Raises:
-        ArgumentError: `a` or `b` is no checkpoint, or a tolerance is not valid (a ValueError).
+        ArgumentError: `a` or `b` is not a checkpoint, or a tolerance is not valid (a ValueError).
         FormatError: A file is damaged, or a delta without its base.
 
     Example:

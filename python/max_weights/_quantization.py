@@ -156,7 +156,7 @@ _GGML = {
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """How a checkpoint was quantized as a whole, as its configuration file says."""
+    """The quantization of a whole checkpoint, by its configuration file."""
 
     quant_method: str
     """The method, such as `gptq`."""

@@ -81,14 +81,14 @@ def stats(
         select: Which weights, as for `load`.
         bins: Number of bins of the histogram of each weight: a column `histogram`, which a notebook draws.
         threads: How many threads read and compute.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
+        progress: A function of (bytes done, total bytes), or True for a bar.
 
     Returns:
         A dict of columns with a row for each weight, in file order, which pandas and polars take.
 
     Raises:
         WeightNotFoundError: `select` names a weight that does not exist.
-        ArgumentError: `checkpoint` is none, or a number is not valid (a ValueError).
+        ArgumentError: `checkpoint` is not a checkpoint, or a number is not valid (a ValueError).
 
     Example:
         >>> max_weights.stats("model.safetensors", "model.norm.weight")["count"]

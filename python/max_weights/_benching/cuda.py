@@ -11,7 +11,7 @@ from max_weights.errors import DeviceError
 __all__ = ["Driver"]
 
 LIBRARIES = ("libcuda.so", "libcuda.so.1")
-"""In the order in which the extension looks for them, so that both use the same one."""
+"""The libraries in the order of the extension, so that both use the same one."""
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 

@@ -1,4 +1,4 @@
-"""`bench`: which loaders run, in which order and how often, and which are left out for lack of time or memory."""
+"""`bench`: which loaders run, in which order and how often, and which are skipped for lack of time or memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bench(
         against: Any of "safetensors", "torch", "gguf", "runai" and "fastsafetensors", for a GPU with "instanttensor"
             and without "gguf"; `None` for those that are installed and read the format, () for none.
         cold: Whether to drop the files from the page cache, which affects other programs that read them.
-        seconds: When to stop, whatever is left to do. One round is always completed.
+        seconds: When to stop, even if measurements are missing. One round is always completed.
         progress: Called with the next step, in words.
         device: A GPU to load to, such as "cuda" or "cuda:1"; `None` for host memory.
 
@@ -113,7 +113,7 @@ class _Measuring:
     ) -> None:
         self._paths, self._places, self._until, self._progress = paths, places, until, progress
         self._device = device
-        # {condition: what is asked for}, and the condition without which a loader was not measured.
+        # {condition: the request}, and the condition that a loader needs a time for, to count as measured.
         of_host = {"call": "call", "touched": "touched", "cold": "touched"}
         self._requests, self._decisive = (
             (of_host, "touched") if device is None else ({"warm": "call", "cold": "call"}, "warm")
@@ -224,7 +224,7 @@ def _cached_fraction(place: str) -> float:
 def _rivals(
     form: str, loaders: Mapping[str, Loader], packages: Mapping[str, str], against: str | Iterable[str] | None
 ) -> list[str]:
-    """Return the packages to measure: those that are installed, or those that are asked for, which must be."""
+    """Return the packages to measure: the installed ones, or those that are named, which must be installed."""
     reading = [name for name in packages if any(one.of == name and form in one.formats for one in loaders.values())]
     if against is None:
         return [name for name in reading if _is_installed(name)]

@@ -104,7 +104,7 @@ def serve() -> None:
             try:
                 answering = answering or _prepared(loader, *json.loads(work))
                 answer: Answer = {} if request.strip() == "ready" else answering(request.strip())
-            except Exception as error:  # whatever another package raises becomes a row that says so
+            except Exception as error:  # any error of another package becomes a row with its message
                 answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
             print(json.dumps(answer), file=out, flush=True)
 

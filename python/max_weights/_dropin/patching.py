@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name as a program writes it."""
+        """The name in the form in which a program writes it."""
         return f"{self.module}.{self.name}"
 
 
@@ -73,7 +73,7 @@ class Pair(NamedTuple):
 
 
 class _State:
-    """What is replaced in this process."""
+    """The functions that are replaced in this process."""
 
     def __init__(self) -> None:
         self.lock = ForkLock()
@@ -135,8 +135,7 @@ def patch(*, verify: bool | None = None) -> None:
 def unpatch() -> None:
     """Restore the originals, wherever a loaded module has one of our replacements.
 
-    Handles and readers that were opened meanwhile keep working. Replacements that others have installed since stay, and
-    call the originals.
+    Open handles and readers keep working. Replacements that others have installed since stay, and call the originals.
 
     Example:
         >>> max_weights.unpatch()
@@ -153,7 +152,7 @@ def unpatch() -> None:
 
 
 def patched() -> Mapping[str, Calls]:
-    """Return what is replaced in this process, and how many calls fell back to the original.
+    """Return the replaced functions of this process, and how many calls fell back to the original.
 
     Returns:
         {full name, such as `torch.load`: counts}, without libraries that are not imported yet; empty if nothing is.
@@ -176,7 +175,7 @@ def _wrap(module: str) -> None:
 
 
 def _unwrap() -> None:
-    """Restore what verifies models, if that was ever wanted."""
+    """Restore the methods that verification wraps, if it was ever enabled."""
     pretrained = sys.modules.get("max_weights._dropin.pretrained")
     if pretrained is not None:
         pretrained.restore()
@@ -209,7 +208,7 @@ def _swap(by_id: Mapping[int, object], modules: Sequence[str] | None = None) -> 
     ids = by_id.keys()
     for name in list(sys.modules) if modules is None else modules:
         module = sys.modules.get(name)
-        # Our own modules keep the originals that they hand calls over to. Some entries are not modules.
+        # Our own modules keep the originals that they call. Some entries are not modules.
         if name.partition(".")[0] == "max_weights" or not isinstance(module, ModuleType):
             continue
         namespace = vars(module)

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., _T]:
     """Return the replacement of `torch.load`."""
 
-    # A function with this parameter by name, because others look into its code for `weights_only`.
+    # A function with this parameter by name, because other libraries inspect its code for `weights_only`.
     @functools.wraps(original)
     def load(
         f: Source,

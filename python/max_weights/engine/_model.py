@@ -107,10 +107,10 @@ class Model:
 
     @property
     def cost_notes(self) -> list[str]:
-        """What the model costs in addition to its weights and operations, in sentences.
+        """The costs of the model in addition to its weights and operations, in sentences.
 
-        They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
-        decoded, or laid out anew, and in how many bytes.
+        They list the weights that are converted, because ONNX Runtime does not compute with their dtype, transposed,
+        decoded, or repacked, and the bytes that this takes.
         """
         from max_weights.graph._lowering.model import cost_notes
 
@@ -236,7 +236,7 @@ def _specs(what: str, types: Sequence[TensorType | BufferType]) -> list[TensorSp
 
 
 Memory: TypeAlias = Literal["shared", "fast"]
-"""What happens to the weights: they stay where they are, or are laid out anew for speed."""
+"""How weights are stored: they stay in place ("shared"), or are repacked for speed ("fast")."""
 
 
 class InferenceSession:

@@ -16,7 +16,7 @@ __all__ = ["Layer", "LayerHook", "add_layer_hook", "clear_hooks", "remove_layer_
 
 LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], object]
 
-# A tuple, which a call that runs meanwhile keeps as it was.
+# A tuple, because a running call keeps the old one.
 _hooks: tuple[LayerHook, ...] = ()
 _lock = threading.Lock()
 
@@ -118,7 +118,7 @@ def _with_hooks(call: Callable[..., object]) -> Callable[..., object]:
 def _outermost(cls: type) -> object:
     """Return the wrapper that a call of an instance enters first; those of base classes are entered through `super()`.
 
-    It may be below something put around it later, such as a decorator that keeps the attributes of what it decorates.
+    It may be wrapped again later, for example by a decorator that copies the attributes of the method.
     """
     for base in cls.__mro__:
         call = vars(base).get("__call__")

@@ -1,6 +1,6 @@
-"""Values that a weight may be given: what they are, and where their memory is.
+"""Values for weights: their properties, and the location of their memory.
 
-A value keeps its identity: it is examined, and converted only if a weight asks for its bytes or an aligned copy.
+A value keeps its identity: it is examined, and converted only if a weight needs its bytes or an aligned copy.
 """
 
 from __future__ import annotations

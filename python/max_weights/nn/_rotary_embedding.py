@@ -31,7 +31,7 @@ _RECORDED: WeakKeyDictionary[Graph, WeakValueDictionary[tuple[object, ...], Tens
 
 
 def _once(module: Module, what: tuple[object, ...], record: Callable[[], TensorValue]) -> TensorValue:
-    """Return what `record` gives, recorded once for a module in the current graph."""
+    """Return the result of `record`, recorded once for a module in the current graph."""
     recorded = _RECORDED.setdefault(Graph.current, WeakValueDictionary())
     key = (ref(module), *what)
     value = recorded.get(key)

@@ -43,7 +43,7 @@ SUPPORTED = ("pytorch", "numpy", "flax")
 
 
 def is_delegated(name: object) -> bool:
-    """Whether safetensors makes tensors for this framework, and this package does not."""
+    """Whether safetensors supports this framework, and this package does not."""
     return isinstance(name, str) and _NAMES.get(name, SUPPORTED[0]) not in SUPPORTED
 
 
@@ -140,7 +140,7 @@ def from_capsule() -> Callable[[object], torch.Tensor]:
 
 
 def on_gpu(device: str | int, load: Callable[[str], _T]) -> _T | None:
-    """Load to a GPU; `None` if that is left to torch, whose error it is then: another device, or the GPU refuses us."""
+    """Load to a GPU; `None` leaves it, and its errors, to torch: for another device, or if the GPU refuses us."""
     if device == "cpu":
         return None
     import torch
@@ -192,7 +192,7 @@ class _Numpy:
         return self._of(np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape))
 
     def _of(self, array: Array) -> object:
-        """Return what a program gets of an array."""
+        """Return the object that a program gets for an array."""
         return array
 
 

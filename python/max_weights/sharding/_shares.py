@@ -1,8 +1,8 @@
 """How the ready-made tables split: into equal shares, and never inside a head.
 
-A size that does not divide evenly is an error, because model libraries rely on every rank having as much as the others.
+A size that does not divide evenly is an error, because model libraries expect equal parts on all ranks.
 
-Each class is a function of a weight, the number of a shard and the number of shards, as `ShardingStrategy` takes it.
+Each class is a function of a weight, the number of a shard and the number of shards, for `ShardingStrategy`.
 """
 
 from __future__ import annotations

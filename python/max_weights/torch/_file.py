@@ -29,10 +29,10 @@ def load_file(
     """Return the tensors of a checkpoint as torch tensors, by name, in file order.
 
     On the CPU, tensors are views of private pages of the file: nothing is read before it is used, and writing to them
-    changes neither the file nor another process. They stay valid as long as they exist. For a CUDA device,
-    tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
-    that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, such as
-    complex128. Packed blocks of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
+    changes neither the file nor another process. They stay valid as long as they exist. For a CUDA device, tensors are
+    loaded there without taking as much host memory. With `shard`, `copy=False` or a device that only torch knows, they
+    are copied there from the host. Tensors of a PyTorch file have the dtype of torch, such as complex128. Packed blocks
+    of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
 
     Args:
         checkpoint: A path, a list of paths, a URL, or an open tree, which stays open.

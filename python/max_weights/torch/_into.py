@@ -212,7 +212,7 @@ class _Plan:
             self._examine(slot)
         self.problems += self.slots.destroyed()
         self.problems += [
-            f"'{shown(one)}' and '{shown(other)}' overlap in memory: each needs separate memory"
+            f"'{shown(one)}' and '{shown(other)}' share memory, at least in part: each needs its own"
             for one, other in shared_memory([(fill.name, fill.slot.tensor) for fill in self.fills])
         ]
         prefixes = tuple(self.slots.custom_loaders)
@@ -276,7 +276,7 @@ class _Plan:
         if self.problems or (self.strict and (self.missing or self.unexpected)):
             missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
             what = f"the file does not fit {shown(type(self.module).__name__)}"
-            remedy = "strict=False loads what fits, and reports the rest; rename= gives weights other names"
+            remedy = "strict=False takes what fits, and reports the rest; rename= gives weights other names"
             raise mismatch_error(what, missing, unexpected, self.problems, remedy)
 
     def together(self, session: Session, spread: Spread) -> Together:

@@ -62,7 +62,7 @@ class Scope(Writer):
         self._uses.update(graph.results)
 
     def bind(self, value: TensorValue, to: ir.Value) -> None:
-        """Set what a value is in the model."""
+        """Set the value of the model for a value of the graph."""
         self._values[value] = to
         for axis, dim in enumerate(value.type.shape):
             if type(dim) is SymbolicDim and dim.name not in self._symbols:
@@ -88,7 +88,7 @@ class Scope(Writer):
         return graph
 
     def __getitem__(self, value: TensorValue) -> ir.Value:
-        """Return what a value is in the model."""
+        """Return the value of the model for a value of the graph."""
         return self._values[value]
 
     def is_used_once(self, value: TensorValue) -> bool:

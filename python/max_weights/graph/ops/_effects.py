@@ -1,4 +1,4 @@
-"""Operations that concern the run: devices, what is printed, called graphs, and memory that a graph changes."""
+"""Operations with effects in a run: devices, prints, calls of graphs, and memory that a graph changes."""
 
 from __future__ import annotations
 
