@@ -110,7 +110,10 @@ def infos(checkpoint: Checkpoint) -> WeightInfos:
         checkpoint: A tree, a branch or one weight; or anything that `load_weights` opens.
 
     Returns:
-        A sequence of `WeightInfo` in file order. Its `aliases`, `objects` and `warnings` are those of the files.
+        A sequence of `WeightInfo` in file order. Each has `name`, `dtype`, `shape`, `bytes`, `file`, `offset` (of the
+        first byte in the file) and `aligned` (whether it can be a view). Packed weights have `encoding`, and their
+        `logical_shape` counts elements. The sequence has `aliases` (groups of tied weights) and `objects` (values
+        that are not tensors) of PyTorch files, and `warnings` (accepted faults of the files).
 
     Raises:
         ArgumentError: `checkpoint` is not a checkpoint (a ValueError).

@@ -1,4 +1,4 @@
-"""The compiled part of `max_weights`: signatures alone, as the texts are in the compiled module."""
+"""The compiled part of `max_weights`: signatures, with the first paragraph of each text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -137,7 +137,7 @@ def safetensors_header(
 
 @final
 class TorchFile:
-    """One PyTorch file, open for a loader that builds its values as they are nested."""
+    """One PyTorch file, open for a loader that builds its nested values."""
 
     def __new__(cls, path: str | PathLike[str]) -> Self: ...
     @property
@@ -145,16 +145,17 @@ class TorchFile:
         """Every class and function that the pickle names, in the order of their first appearance."""
     @property
     def is_stream(self) -> bool:
-        """Whether it is a stream, of which a file may have several, one after the other, and not an archive."""
+        """Whether it is a stream, several of which may follow each other in a file, and not an archive."""
     @property
     def followed_at(self) -> int | None:
         """The byte at which the stream ends and something else follows; None if nothing does."""
     def build(
         self, builder: object, *, data: bool, own: bool, device: object = None, placeholders: bool = False
     ) -> Any:  # fmt: skip
-        """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
-        memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
-        false. What is not built is refused, or a placeholder."""
+        """Builds the nested values; `builder` makes what only torch can. Storages are read together. They are copies if
+        `own` is set, on a device if one is named, views if the file is mapped, and absent if `data` is false. Values
+        that cannot be built are refused, or become placeholders.
+        """
 
 def torch_globals(
     node: WeightsNode,
@@ -268,8 +269,8 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
                  drop_cache: bool = False, per_tensor: bool = False, max_memory: int | None = None,
                  places: _Places = None, verify: Sequence[str] | None = None,
                  progress: _Progress = None) -> tuple[list[Buffer], str]:  # fmt: skip
-    """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
-    read, in words."""
+    """The tensors of these full names, each as its dtype (None: unchanged), in this order; and how they were read, in
+    words."""
 
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                  alignment: int, sync: bool, verify: bool = False, stem: str | None = None,
@@ -278,14 +279,14 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def check_apart(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
-    """Refuses files and folders that would be written if they are some that are read, lie in them, or hold one."""
+    """Refuses output files and folders that are inputs, lie in one, or contain one."""
 
 def check_safetensors_name(path: str | PathLike[str]) -> None:
-    """Refuses a file name whose suffix says another format."""
+    """Refuses a file name with the suffix of another format."""
 
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
-    """Writes a small file from memory, which takes its place only when it is complete; until then, what was there
-    remains. A link is itself replaced; a replaced file keeps its permissions."""
+    """Writes a small file from memory, atomically: until it is complete, the old file stays. A link is itself replaced;
+    a replaced file keeps its permissions."""
 
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
@@ -317,7 +318,7 @@ class FileWriter:
     def finish(self) -> None:
         """Puts the file in its place."""
     def discard(self) -> None:
-        """Discards the file: what is at its path stays as it is."""
+        """Discards the file; an existing one at its path stays unchanged."""
 
 def digests_of(node: WeightsNode, names: Sequence[str], *, threads: int | None = None,
                progress: _Progress = None) -> list[str]: ...  # fmt: skip
@@ -325,7 +326,7 @@ def fingerprints_of(
     node: WeightsNode, names: Sequence[str], *, column_blocks: int = 1, threads: int | None = None,
     progress: _Progress = None,
 ) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
-    """For each weight its kind of elements, its shape, rows of a block, blocks of columns, and 16 bytes a block."""
+    """For each weight: the kind of its elements, its shape, rows per block, blocks of columns, and 16 bytes per block."""
 
 def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]: ...
 def fingerprints_of_rows(tensor: Buffer) -> bytes: ...
@@ -375,12 +376,13 @@ def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
                  drop_cache: bool = False, per_tensor: bool = False, max_memory: int | None = None,
                  places: _Places = None, whole: bool = False) -> tuple[
                  list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
-    """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
+    """The plan of `load_tensors` with the same arguments. No file is read, and no memory is allocated."""
 
 @final
 class Ahead:
-    """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its
-    threads end by themselves, and with it."""
+    """Fetches the pages that follow the weight that is taken, in file order, if they come from a disk. Its threads end
+    when idle, or when it is dropped.
+    """
 
     def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
@@ -397,8 +399,9 @@ def ranges_in_mesh(
 
 @final
 class TensorStream:
-    """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
-    dtype beside it (None: as it is), in this order; but the parts of a quantized weight follow the packed one."""
+    """An iterator of (position, tensor) with a thread for readahead. It has the tensors of these full names, each as
+    its dtype (None: unchanged), in this order; but the parts of a quantized weight follow the packed one.
+    """
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
@@ -419,7 +422,7 @@ class TensorStream:
 
 @final
 class QuantizationConfig:
-    """What the files beside a checkpoint say of its quantization."""
+    """The quantization of a checkpoint, from the configuration files in its folder."""
 
     @property
     def method(self) -> str | None:
@@ -427,7 +430,7 @@ class QuantizationConfig:
 
 @final
 class QuantizedLayout:
-    """How one weight is quantized, and how its numbers are made of its parts."""
+    """How one weight is quantized, and how its values are computed from its parts."""
 
     @property
     def scheme(self) -> str:
@@ -492,24 +495,23 @@ class QuantizedListing:
 
 @final
 class QuantizedNames:
-    """What a request with a dtype has to know of the quantized weights of a whole tree."""
+    """The quantized weights of a whole tree, as needed by a request with a dtype."""
 
     @property
     def weights(self) -> list[tuple[str, str, list[str]]]:
-        """Of each weight, the name that it has where it is decoded, that of its packed numbers, and those of all its
-        tensors."""
+        """Of each weight, its decoded name, the name of its packed numbers, and those of all its tensors."""
     @property
     def unknown(self) -> list[str]:
-        """The tensors of which nobody knows what they are times."""
+        """Tensors with unknown scales."""
     @property
     def turned(self) -> list[str]:
-        """The weights that are decoded with outputs before inputs, which their model has the other way round."""
+        """Weights that are decoded with outputs before inputs, in contrast to their model."""
     @property
     def is_converted(self) -> bool:
-        """Whether the tree has the weights otherwise than its files, which have quantized ones."""
+        """Whether the tree has other weights than its files, which have quantized ones."""
 
 def _decode_weights(node: WeightsNode, config: QuantizationConfig, dtypes: dict[str, DType], cure: str) -> WeightsNode:
-    """A tree over the same files with these weights decoded, by the names that they have then."""
+    """A tree over the same files with these weights decoded, by their names after that."""
 
 def may_be_quantized(node: WeightsNode) -> bool: ...
 def quantized_names(node: WeightsNode, config: QuantizationConfig) -> QuantizedNames: ...

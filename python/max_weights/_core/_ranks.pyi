@@ -1,4 +1,4 @@
-"""What several ranks read and write of a checkpoint."""
+"""Plans of several ranks that read or write a checkpoint together."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -13,8 +13,9 @@ _Box = tuple[int, Sequence[tuple[int, int]]]
 
 @final
 class RankPlan:
-    """Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same
-    arguments has the same plan."""
+    """Which rank reads what of some weights, and what ranks exchange then. Every rank that passes the same arguments
+    gets the same plan.
+    """
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], sharings: Sequence[int | _Cuts], *,
@@ -32,10 +33,11 @@ class RankPlan:
         """What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a
         rank that has no part of it."""
     def round(self, number: int, rank: int) -> bytes:
-        """What a rank does in a round, as one array of records of ten little-endian numbers of 64 bits: action, rank,
-        unit, tensor, where the first row begins and the bytes to the next, where it goes and the bytes to the next
-        there, rows, and the bytes of each. The actions are to read a unit, send, receive and keep rows, broadcast a
-        unit, and take rows of that."""
+        """The actions of a rank in a round, as one array of records of ten little-endian 64-bit integers. They are
+        action, rank, unit, tensor, offset and stride of the rows in the source, offset and stride in the destination,
+        the number of rows, and the bytes of each. The actions are to read a unit, send, receive and keep rows,
+        broadcast a unit, and take rows of that.
+        """
     def read(
         self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
         drop_cache: bool = False, max_memory: int | None = None,
@@ -69,8 +71,7 @@ class RankSave:
         """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
         are."""
     def write(self, most: int) -> int:
-        """Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the
-        end."""
+        """Writes about `most` of the remaining bytes that are not exchanged; returns how many, 0 at the end."""
     @property
     def rounds(self) -> int:
         """How often ranks exchange what they have; the same on all."""
