@@ -326,7 +326,7 @@ def fingerprints_of(
     node: WeightsNode, names: Sequence[str], *, column_blocks: int = 1, threads: int | None = None,
     progress: _Progress = None,
 ) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
-    """For each weight: the kind of its elements, its shape, rows per block, blocks of columns, and 16 bytes per block."""
+    """Per weight: the kind of its elements, its shape, rows per block, blocks of columns, and 16 bytes per block."""
 
 def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]: ...
 def fingerprints_of_rows(tensor: Buffer) -> bytes: ...
