@@ -83,7 +83,7 @@ class Objects:
 
 @final
 class Placeholder:
-    """Stands for an object that a pickle would have made. It is not built; this is what the file says about it."""
+    """A placeholder for an object that a pickle would build. It is not built, but described."""
 
     @property
     def global_name(self) -> str:
@@ -93,13 +93,13 @@ class Placeholder:
         """The byte of the file at which it is; None if that is unknown."""
     @property
     def arguments(self) -> object:
-        """What it would have been called with, usually a tuple; None if it was not called."""
+        """The arguments of the call, usually a tuple; None if it was not called."""
     @property
     def states(self) -> list[object]:
-        """The states that it would have been given, usually one dict of attributes."""
+        """The states that it would get, usually one dict of attributes."""
     @property
     def items(self) -> list[tuple[object, object]]:
-        """What would have been added to it: (key, value), with None as the key of what has none."""
+        """The items that it would get: (key, value), with None as the key of list items."""
 
 @final
 class _SafetensorsFile:
@@ -181,7 +181,7 @@ class Metadata:
 
 @final
 class RangeSource:
-    """A file of which a function reads ranges of bytes: `max_weights.remote.source`."""
+    """A file whose ranges of bytes a function reads: `max_weights.remote.source`."""
 
     def __new__(
         cls, read_ranges: Callable[[list[tuple[int, int]]], Iterable[bytes | bytearray | memoryview]], size: int,
@@ -190,7 +190,7 @@ class RangeSource:
 
 @final
 class RemoteStore:
-    """What opens URLs by the options of a `max_weights.remote.Remote`."""
+    """The store with the options of a `max_weights.remote.Remote`."""
 
     def __new__(
         cls, *, endpoint: str | None, region: str | None, credentials: Callable[[], Mapping[str, str | None]] | None,
@@ -351,11 +351,11 @@ def paths_of_deltas(paths: Sequence[str]) -> list[str]: ...
 
 @final
 class DeltaLog:
-    """What deltas replaced in tensors in memory, so that all of it can be undone."""
+    """The content that deltas replaced in tensors in memory, for an undo."""
 
     def __new__(cls) -> Self: ...
     def undo(self, tensors: Sequence[tuple[str, object]]) -> None:
-        """Makes tensors, by their names, what they were before."""
+        """Restores tensors, by their names."""
 
 def apply_deltas_to(
     paths: Sequence[str], tensors: Sequence[tuple[str, object]], log: DeltaLog, *,
@@ -386,11 +386,12 @@ class Ahead:
 
     def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
-        """Says that the weight at this position is going to be taken now."""
+        """Announces that the weight at this position is loaded next."""
 
 def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
-    """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes
-    when its content does."""
+    """The identity of the files of a tree: the length of each, whether it is an object of a store, and a mark that
+    changes with its content.
+    """
 
 def ranges_in_mesh(
     sizes: Sequence[int], splits: Sequence[tuple[int | None, int]], place: int, shape: Sequence[int]
@@ -411,14 +412,14 @@ class TensorStream:
     ) -> Self: ...  # fmt: skip
     @property
     def max_memory(self) -> int:
-        """The most bytes of host memory that tensors take which are read, wait, were given last, or travel."""
+        """The most bytes of host memory of tensors that are being read, wait, are in use, or are copied."""
     @property
     def choice(self) -> str:
         """How files are read, and why, in words."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> tuple[int, Buffer]: ...
     def close(self) -> None:
-        """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
+        """Ends the stream. Tensors that were returned stay valid, unless their memory is reused."""
 
 @final
 class QuantizationConfig:
@@ -426,7 +427,7 @@ class QuantizationConfig:
 
     @property
     def method(self) -> str | None:
-        """The word for the method; None where nothing is said."""
+        """The name of the method; None if it is not stated."""
 
 @final
 class QuantizedLayout:
@@ -446,7 +447,7 @@ class QuantizedLayout:
         """Rows and columns that share a scale."""
     @property
     def symmetric(self) -> bool | None:
-        """Whether there are no zero points; None where the scheme does not say."""
+        """Whether there are no zero points; None if the scheme does not state it."""
     @property
     def reordered(self) -> bool:
         """Whether columns are ordered by how much they matter."""
@@ -456,7 +457,7 @@ class QuantizedLayout:
 
 @final
 class QuantizedRecord:
-    """The tensors of one quantized weight, and what was decided of them."""
+    """The tensors of one quantized weight, and how it is decoded."""
 
     @property
     def name(self) -> str:
@@ -478,13 +479,13 @@ class QuantizedRecord:
         """None where the scheme cannot be decoded."""
     @property
     def refusal(self) -> UnsupportedError | None:
-        """What is raised then."""
+        """The error to raise then."""
     def decode(self, dtype: DType, out: DLPackArray | None = None) -> Buffer:
-        """Decode the weight to a dtype, into `out`, of the shape in which it is decoded, if it is not None."""
+        """Decode the weight to a dtype, into `out`, which has the decoded shape, if it is not None."""
 
 @final
 class QuantizedListing:
-    """The quantized weights at and below a node, and what is said of each."""
+    """The quantized weights at and below a node, with a record for each."""
 
     def __new__(cls, node: WeightsNode, config: QuantizationConfig) -> Self: ...
     @property
@@ -520,7 +521,7 @@ def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig:
 
 @final
 class Report:
-    """What a validation found."""
+    """The findings of a validation."""
 
     @property
     def is_ok(self) -> bool:

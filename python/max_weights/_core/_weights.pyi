@@ -88,7 +88,7 @@ class WeightInfos:
         none."""
     @property
     def warnings(self) -> list[str]:
-        """What was accepted in the files although it is not quite right, as sentences."""
+        """Tolerated faults of the files, as sentences."""
     def _repr_html_(self) -> str: ...
 
 @disjoint_base
