@@ -465,7 +465,7 @@ def test_names_of_layouts_and_modules_that_are_none_are_named(tmp_path: Path) ->
         delta.apply_into(tensors, path, rename=3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"not a float"):
         delta.create(base, 3.5, path)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="rename= gives the names of a checkpoint those of tensors in memory"):
+    with pytest.raises(ArgumentError, match="rename= maps the names of a checkpoint to those of tensors in memory"):
         delta.create(base, base, path, rename={})
     other = Experts()
     other.config.values["model_type"] = "bert"

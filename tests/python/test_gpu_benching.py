@@ -65,7 +65,7 @@ def test_a_cold_file_is_read_from_the_disk(stand_in: Path, tmp_path: Path, model
 
 def test_what_did_not_arrive_is_no_result(stand_in: Path, tmp_path: Path, models: Path) -> None:
     found = measured(stand_in, tmp_path, models / "minilm.safetensors", FAKE_CUDA_BYTES="0")
-    assert found["rows"][0]["failed"].endswith("' is not what the file has")
+    assert found["rows"][0]["failed"].endswith("' differs from the file")
     assert found["rows"][0]["seconds"]["warm"] == []
 
 

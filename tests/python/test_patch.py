@@ -150,7 +150,7 @@ max_weights.patch()
 assert torch.load is theirs
 assert "torch.load" not in max_weights.patched()
 """
-    assert "torch.load stays as it is: it is __main__.theirs, which is not the library's own" in run(script)
+    assert "torch.load is not replaced: it is __main__.theirs, which is not the library's own" in run(script)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -384,7 +384,7 @@ def test_options_that_say_nothing_or_contradict_each_other_are_errors(tmp_path: 
         max_weights.torch.load_file(folder, packed="kept")
     weights = load_weights(folder)
     digests = max_weights.fingerprint(weights, digests=True).digests
-    with pytest.raises(ArgumentError, match="digests are of what the file has"):
+    with pytest.raises(ArgumentError, match="digests are of tensors in the file"):
         weights.load(dtype="bfloat16", digests=digests)
 
 

@@ -152,7 +152,7 @@ def test_what_one_rank_cannot_read_is_the_error_of_all_and_the_group_goes_on(fou
     assert error["path"].endswith("copy1.safetensors")
     assert error["host"] == socket.gethostname()
     assert "[file.truncated]" in error["text"]
-    assert error["text"].endswith("; the module is as it was")
+    assert error["text"].endswith("; the module is unchanged")
     assert all(rank["kept"] and rank["again"] == 12 and rank["same"] for rank in found["failure_while_reading"])
     assert max(rank["failed"]["seconds"] for rank in found["failure_while_reading"]) < 2
 
@@ -190,7 +190,7 @@ def test_machines_read_for_their_own_ranks_or_for_all(found: Found) -> None:
 def test_shards_of_ranks_are_what_each_would_load_alone(found: Found) -> None:
     for rank in found["shards"]:
         assert rank["wrong"] == []
-        assert rank["out"]["text"] == "load(group=) has no copy=: tensors get memory of their own, as they arrive"
+        assert rank["out"]["text"] == "load(group=) has no copy=: tensors are copies, made as they arrive"
     error = same_on_all([rank["strategies"] for rank in found["shards"]])
     assert error["text"].endswith("has other strategies in its shard than rank 0")
     some = {rank["some"]["text"] for rank in found["shards"]}

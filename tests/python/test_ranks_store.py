@@ -65,7 +65,7 @@ def test_what_one_rank_cannot_send_is_the_error_of_all_and_leaves_the_old_object
     error = same_on_all([rank["failed"] for rank in found[case]])
     assert error["rank"] == 1
     assert "Input/output error" in error["text"]
-    assert error["text"].endswith("; what was in the folder is as it was")
+    assert error["text"].endswith("; the folder is unchanged")
     for rank in found[case]:
         assert rank["same"]
         assert rank["files"] == 3

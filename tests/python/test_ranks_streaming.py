@@ -73,8 +73,8 @@ def test_a_rank_whose_loop_is_slower_than_the_timeout_is_named(found: Found) -> 
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        ("reuse", "stream(group=) has no reuse=: tensors get memory of their own, as they arrive"),
-        ("digests", "stream(group=) has no digests=: tensors get memory of their own, as they arrive"),
+        ("reuse", "stream(group=) has no reuse=: tensors are copies, made as they arrive"),
+        ("digests", "stream(group=) has no digests=: tensors are copies, made as they arrive"),
         ("small", "max_memory: 2,000 bytes are too few for 't00', of which 1,024 bytes come to this rank"),
     ],
 )

@@ -226,7 +226,7 @@ def test_what_cannot_be_undone_is_said_and_an_interrupt_does_not_end_it() -> Non
         change()
     assert done == ["one", "one", "two"]
     assert raised.value.__notes__ == [
-        "not everything could be made what it was: the device is gone; load the weights again"
+        "not everything could be restored: the device is gone; load the weights again"
     ]
 
 
