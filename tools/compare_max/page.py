@@ -65,10 +65,10 @@ NOT_RUN = """\
 
 ## MAX's own tests
 
-24 files of MAX's CPU tests ran with `max` replaced by `max_weights`, without cases for GPUs, collectives and MLIR, a
-few others shortened, and helpers replaced. 125 tests pass and 22 do not: 12 expect other words in an error, 5 need
-compiled files or MLIR, 3 divide bool by bool, 1 has `fold` with symbolic windows, 1 has nine axes, which run here. 12
-passing tests had an unused `output_types=` removed, a `TypeError` here; 17 needed the name `DevicePlacementPolicy`.
+24 files of MAX's CPU tests ran with `max` replaced by `max_weights`, without cases for GPUs, collectives and MLIR.
+125 tests pass and 22 do not. Of these, 12 expect other words in an error, 5 need compiled files or MLIR, and 3 divide
+bool by bool. One has `fold` with symbolic windows, and one has nine axes, which run here. Of the passing tests, 12 had
+an unused `output_types=` removed, a `TypeError` here, and 17 needed the name `DevicePlacementPolicy`.
 """
 
 
