@@ -58,17 +58,14 @@ NOT_RUN = """\
 - `Graph.weights()` has no data: its weights export the value that `load_state_dict` set.
 - The shape of a weight that a graph uses cannot be changed in place or set.
 - Writing to a tensor of a mapped file changes memory of this process, never the file. In MAX it ends the process.
-- An unknown name suggests near names, in milliseconds for any number of names.
 - bfloat16 tensors of GGUF files are correct, fp8 converts on the CPU, and conversions keep denormal numbers.
 - A hook is called once per call of an instance, not once more for each `super().__call__()`.
-- Damaged and hostile files are refused ([security](security.md)).
 
 ## MAX's own tests
 
 24 files of MAX's CPU tests ran with `max` replaced by `max_weights`, without cases for GPUs, collectives and MLIR.
 125 tests pass and 22 do not. Of these, 12 expect other words in an error, 5 need compiled files or MLIR, and 3 divide
-bool by bool. One has `fold` with symbolic windows, and one has nine axes, which run here. Of the passing tests, 12 had
-an unused `output_types=` removed, a `TypeError` here, and 17 needed the name `DevicePlacementPolicy`.
+bool by bool. Of the passing tests, 12 had an unused `output_types=` removed, and 17 needed `DevicePlacementPolicy`.
 """
 
 
