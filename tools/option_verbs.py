@@ -105,7 +105,7 @@ def grouped(verbs: list[str]) -> Iterator[str]:
 
 def table() -> str:
     """The table: an option in each row that several verbs have, with these."""
-    legend = "".join(f"*{name}*: {', '.join(f'`{one}`' for one in members)}.\n" for name, members in GROUPS.items())
+    legend = "".join(f"- *{name}*: {', '.join(f'`{one}`' for one in members)}\n" for name, members in GROUPS.items())
     verbs: dict[str, list[str]] = {}
     for verb, function in VERBS.items():
         for option in options(function):
