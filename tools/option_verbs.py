@@ -59,6 +59,23 @@ VERBS: dict[str, Callable[..., Any]] = {
 }
 
 
+# What the table calls several verbs that mostly take the same options.
+GROUPS = {
+    "loads": [
+        "weights.load",
+        "weights.stream",
+        "torch.load_file",
+        "torch.load_into",
+        "numpy.load_file",
+        "jax.load_file",
+        "load_ranks",
+        "plan",
+    ],
+    "saves": ["weights.save", "save", "save_file", "save_sharded", "save_gguf"],
+}
+MAX_MISSING = 2
+
+
 def options(function: Callable[..., Any]) -> Iterator[str]:
     """The parameters that may be left out, and those of the TypedDict of its `**options`."""
     for name, parameter in inspect.signature(function).parameters.items():
@@ -75,14 +92,30 @@ def _typed_dict(name: str) -> Any:
     return getattr(homes[0], name)
 
 
+def grouped(verbs: list[str]) -> Iterator[str]:
+    """The verbs, with the name of a group for those of it, and which of it lack the option."""
+    rest = list(verbs)
+    for name, members in GROUPS.items():
+        missing = [member for member in members if member not in verbs]
+        if len(missing) <= MAX_MISSING:
+            yield f"*{name}*" + (f" (not {', '.join(f'`{one}`' for one in missing)})" if missing else "")
+            rest = [verb for verb in rest if verb not in members]
+    yield from (f"`{verb}`" for verb in rest)
+
+
 def table() -> str:
     """The table: an option in each row that several verbs have, with these."""
+    legend = "".join(f"- *{name}*: {', '.join(f'`{one}`' for one in members)}\n" for name, members in GROUPS.items())
     verbs: dict[str, list[str]] = {}
     for verb, function in VERBS.items():
         for option in options(function):
-            verbs.setdefault(option, []).append(f"`{verb}`")
-    rows = (f"| `{option}` | {', '.join(takers)} |\n" for option, takers in sorted(verbs.items()) if len(takers) > 1)
-    return "| option | verbs that take it |\n|---|---|\n" + "".join(rows)
+            verbs.setdefault(option, []).append(verb)
+    rows = (
+        f"| `{option}` | {', '.join(grouped(takers))} |\n"
+        for option, takers in sorted(verbs.items())
+        if len(takers) > 1
+    )
+    return f"{legend}\n| option | verbs that take it |\n|---|---|\n" + "".join(rows)
 
 
 def written(page: str) -> str:
