@@ -13,7 +13,7 @@
 #   JOBS    fuzz targets that run at a time                (1)
 #   WORKERS processes of pytest side by side               (one for each core)
 #   PYTEST  more arguments of pytest                       (make python-tests PYTEST="-k streaming")
-#   SHARD   which part of Python's tests is run            (SHARD=1/2: every second file, from the first on)
+#   SHARD   which part of Python's tests is run            (SHARD=1/2: the first of two parts of about equal length)
 #   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
 #   PLATFORMS  platforms that `make platforms` runs        (aarch64 windows musl)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
@@ -367,7 +367,7 @@ libasan = $(shell gcc -print-file-name=libasan.so)
 python_with_asan = LD_PRELOAD="$(libasan) $(shell gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=target/sanitize/python python
 # The tests of what other libraries get from us and give to us, of the end of a process and of its children.
-doors := $(wildcard $(patsubst %,tests/python/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
+doors := $(wildcard $(patsubst %,tests/python/*/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
 
 .PHONY: sanitize
 sanitize: sanitize-rust sanitize-threads sanitize-doors ## the tests that watch memory and threads, under AddressSanitizer and ThreadSanitizer
@@ -394,7 +394,7 @@ sanitize-doors: need-cargo need-asan $(stamps)/test-packages
 	@rm -f target/sanitize/python/max_weights/_core*.so
 	@cp $(asan)/$(host)/debug/lib_core.so target/sanitize/python/max_weights/_core.abi3.so
 	$(python_with_asan) -m pytest --capture=sys $(doors)
-	test ! -e tests/python/random_doors.py || $(python_with_asan) tests/python/random_doors.py $(SECONDS)
+	test ! -e tests/python/tensor/random_doors.py || $(python_with_asan) tests/python/tensor/random_doors.py $(SECONDS)
 
 # --- fuzzing -----------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Make the pickles of `tests/data/pickle`: `python tools/make_pickle_seeds.py`.
 
 Python and PyTorch write them, in every protocol, and each stands beside a JSON file that says what Python and PyTorch
-read from it: `tests/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the
+read from it: `tests/format/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the
 legacy format.
 """
 

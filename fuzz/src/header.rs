@@ -12,7 +12,7 @@ use super::json::Json;
 use super::layout::Layout;
 use super::{check_message, memory};
 
-/// What the crate accepts and we refuse, on purpose: the list of `tests/safetensors_oracle.rs`, which has a test for each.
+/// What the crate accepts and we refuse, on purpose: the list of `tests/format/safetensors_oracle.rs`, which has a test for each.
 pub const STRICTER: [&str; 10] = [
     "safetensors.duplicate-name", // the crate keeps the last; another reader may keep the first
     "safetensors.duplicate-metadata-key", // as above

@@ -56,7 +56,8 @@ def to_numpy(buffer: Buffer) -> Array:
     if dtype in _PACKED:
         raise UnsupportedError(
             f"NumPy has no packed {dtype!r}: an element takes {dtype.size_in_bits} bits; "
-            "use view(DType.uint8) for the bytes"
+            "use view(DType.uint8) for the bytes",
+            rule="unsupported.dtype",
         )
     numpy_dtype = dtype.to_numpy()
     memory: Any  # NumPy's stubs do not list every object that has the buffer protocol

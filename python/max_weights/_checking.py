@@ -117,7 +117,9 @@ class Report(Result):
             ()
         """
         if severity not in _SEVERITIES:
-            raise ArgumentError(f"a severity is {', '.join(map(repr, _SEVERITIES))}, not {severity!r}")
+            raise ArgumentError(
+                f"a severity is {', '.join(map(repr, _SEVERITIES))}, not {severity!r}", rule="argument.choice"
+            )
         least = _SEVERITIES.index(severity)
         return tuple(finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
 
@@ -205,6 +207,8 @@ class Report(Result):
 class InvalidCheckpointError(WeightsError, AssertionError):
     """A checkpoint has faults; `report` has the findings."""
 
+    rule = "checkpoint.invalid"
+
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
         self.report = report
@@ -253,7 +257,7 @@ def validate(
     """
     paths = [path for checkpoint in checkpoints for path in files_of(checkpoint, "validate")]
     if not paths:
-        raise ArgumentError("validate needs a checkpoint")
+        raise ArgumentError("validate needs a checkpoint", rule="argument.type")
     report, finish = progress_of(progress)
     try:
         with threads_of_call(threads):
@@ -310,10 +314,12 @@ def files_of(checkpoint: Checkpoint, verb: str) -> list[StrPath]:
         paths = _core.files(checkpoint)
         for path, (_, is_object, _) in zip(paths, _core.file_identities(checkpoint), strict=True):
             if is_object and ("://" not in path or path.startswith("memory:")):
-                raise ArgumentError(f"{without}: it reads from '{shown(path)}', which is in memory or a source")
+                raise ArgumentError(
+                    f"{without}: it reads from '{shown(path)}', which is in memory or a source", rule="argument.type"
+                )
         return list(paths)
     if isinstance(checkpoint, (bytes, bytearray, Mapping)) or not isinstance(checkpoint, Iterable):
-        raise ArgumentError(f"{without}: give a path, a list of paths, a URL or a tree")
+        raise ArgumentError(f"{without}: give a path, a list of paths, a URL or a tree", rule="argument.type")
     return [path for one in checkpoint for path in files_of(one, verb)]
 
 

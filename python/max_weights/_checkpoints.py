@@ -100,7 +100,7 @@ def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[Ch
     takes = f"{verb} takes a checkpoint, which is a tree of load_weights, a path, a URL or a source, or a list"
     if verb == "load_weights":
         takes = "load_weights opens a path, a URL or a source, or a list"
-    raise ArgumentError(f"{takes} of these{also}, not {what}")
+    raise ArgumentError(f"{takes} of these{also}, not {what}", rule="argument.type")
 
 
 def infos(checkpoint: Checkpoint) -> WeightInfos:

@@ -193,7 +193,8 @@ def create(
         if trees[0] is not None and trees[0]._scheme is not None:
             raise ArgumentError(
                 "the base was renamed or converted, and a delta is opened with its files: give the checkpoint itself, "
-                "and compare it with tensors under the names in its files"
+                "and compare it with tensors under the names in its files",
+                rule="argument.conflict",
             )
         names = next(([info.name for info in infos(tree)] for tree in trees if tree is not None), None)
         if rename is not None and (
@@ -201,7 +202,8 @@ def create(
         ):
             raise ArgumentError(
                 "rename= maps the names of a checkpoint to those of tensors in memory: give one of each; of a "
-                "checkpoint, give renamed(weights, ...)"
+                "checkpoint, give renamed(weights, ...)",
+                rule="argument.conflict",
             )
         versions: list[WeightsNode | list[tuple[str, Buffer]]] = []
         for tree, named in zip(trees, memory, strict=True):
@@ -231,7 +233,7 @@ def _place(path: _Path) -> Path | str:
 
 def _whole(weights: WeightsNode) -> WeightsNode:
     if weights.name:
-        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root")
+        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root", rule="argument.part")
     return weights
 
 
@@ -316,7 +318,9 @@ def apply(
     """
     if not isinstance(checkpoint, (str, os.PathLike)):
         what = shown(type(checkpoint).__name__)
-        raise ArgumentError(f"delta.apply replaces files: give the path of the checkpoint, not a {what}")
+        raise ArgumentError(
+            f"delta.apply replaces files: give the path of the checkpoint, not a {what}", rule="argument.conflict"
+        )
     report, close = progress_of(progress)
     paths = [os.fspath(path) for path in deltas]
     try:
@@ -435,11 +439,13 @@ def fold(
         0
     """
     if isinstance(base, WeightsNode):
-        raise ArgumentError("give the paths of the base, with which the deltas can be opened")
+        raise ArgumentError("give the paths of the base, with which the deltas can be opened", rule="argument.conflict")
     if (path is None) == (keep is None):
-        raise ArgumentError("give path=, the file to write, or keep=, how many deltas stay unchanged")
+        raise ArgumentError(
+            "give path=, the file to write, or keep=, how many deltas stay unchanged", rule="argument.conflict"
+        )
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
-        raise ArgumentError(f"keep= is a number of deltas, 0 or more, not {keep!r}")
+        raise ArgumentError(f"keep= is a number of deltas, 0 or more, not {keep!r}", rule="argument.number")
     own = [base] if isinstance(base, str | os.PathLike) else base
     with threads_of_call(threads):
         written = fold_deltas(
@@ -493,7 +499,10 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
         # A delta of TRL does not name its base: its versions are increasing numbers.
         for delta in sorted((delta for delta in found if not delta.base), key=lambda delta: int(delta.target)):
             if now is not None and int(delta.target) <= int(now):
-                raise ArgumentError(f"'{shown(str(delta.path))}' leads to {delta.target}, but {now} was there before")
+                raise ArgumentError(
+                    f"'{shown(str(delta.path))}' leads to {delta.target}, but {now} was there before",
+                    rule="delta.order",
+                )
             chain, now = (*chain, Path(delta.path)), delta.target
             yield Version(first, chain, now)
             looked = time.monotonic()
@@ -523,7 +532,10 @@ def _base_of(base: Checkpoint) -> str | list[str]:
     given: list[str] = []
     for path in paths_of(base, "follow"):
         if isinstance(path, RangeSource):
-            raise ArgumentError("follow opens the base again with each version: give its path or URL, not a source")
+            raise ArgumentError(
+                "follow opens the base again with each version: give its path or URL, not a source",
+                rule="argument.conflict",
+            )
         given.append(os.fspath(path))
     if isinstance(base, str | os.PathLike):
         return given[0]
@@ -551,7 +563,9 @@ def _one_of(deltas: Sequence[Delta]) -> Delta:
 
 
 def _refuse_fork(one: Delta, other: Delta) -> NoReturn:
-    raise ArgumentError(f"'{shown(str(one.path))}' and '{shown(str(other.path))}' change the same version")
+    raise ArgumentError(
+        f"'{shown(str(one.path))}' and '{shown(str(other.path))}' change the same version", rule="delta.order"
+    )
 
 
 def _new_deltas(folder: Path, seen: set[str]) -> Iterator[Delta]:

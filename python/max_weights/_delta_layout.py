@@ -28,11 +28,12 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
     """
     if layout not in LAYOUTS:
         layouts = ", ".join(map(repr, LAYOUTS))
-        raise ArgumentError(f"there is no layout '{shown(layout)}'; there are {layouts}")
+        raise ArgumentError(f"there is no layout '{shown(layout)}'; there are {layouts}", rule="argument.choice")
     if config is None:
         raise ArgumentError(
             f"rename={layout!r} depends on the model's configuration: give the module, whose config it has, "
-            "or a mapping or function of names"
+            "or a mapping or function of names",
+            rule="argument.config",
         )
     values = config.to_dict() if hasattr(config, "to_dict") else config
     rules = [rule.reverse() for rule in conversion_rules(layout, values)]
@@ -40,7 +41,9 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
     for name, tensor in tensors.items():
         for own, part in _made(rules, name, tensor, values):
             if own in made:
-                raise ArgumentError(f"'{shown(own)}' would be two tensors in the layout of the hub")
+                raise ArgumentError(
+                    f"'{shown(own)}' would be two tensors in the layout of the hub", rule="argument.name-twice"
+                )
             made[own] = part
     return made
 
@@ -76,7 +79,9 @@ def _made(rules: Sequence[ConversionRule], name: str, tensor: Any, values: Any) 
 def _parts(rule: ConversionRule, tensor: Any, texts: Sequence[str], values: Any) -> Iterator[tuple[str, Any]]:
     """Yield the tensors that a rule makes of a tensor, by their new names."""
     if hasattr(tensor, "device_mesh") and rule.steps:
-        raise UnsupportedError("distributed tensors are not split: give rename= as a mapping or a function")
+        raise UnsupportedError(
+            "distributed tensors are not split: give rename= as a mapping or a function", rule="unsupported.layout"
+        )
     columns: list[list[Any]] = [[tensor]]
     is_list = False
     for step in rule.steps:
@@ -110,7 +115,10 @@ def _split(tensor: Any, step: Split, rule: ConversionRule, values: Any) -> list[
     shares = [size(part) for part in step.parts] or [1] * len(rule.targets)
     length, total = tensor.shape[step.axis], sum(shares)
     if length % total:
-        raise UnsupportedError(f"an axis of {length} has no parts in the proportions {shares}: {rule.sources[0]}")
+        raise UnsupportedError(
+            f"an axis of {length} has no parts in the proportions {shares}: {rule.sources[0]}",
+            rule="unsupported.layout",
+        )
     parts, at = [], 0
     for share in shares:
         end = at + length // total * share
@@ -123,7 +131,8 @@ def _refused(rule: ConversionRule) -> UnsupportedError:
     steps = ", ".join(type(step).__name__ for step in rule.steps)
     return UnsupportedError(
         f"'{shown(rule.sources[0])}' is not taken apart in memory ({steps}): "
-        'save the tensors and give renamed(load_weights(path), "hf")'
+        'save the tensors and give renamed(load_weights(path), "hf")',
+        rule="unsupported.layout",
     )
 
 

@@ -45,7 +45,9 @@ def _named(tensors: object) -> dict[str, Any]:
     named = tensors_of(tensors)
     if named is None:
         what = shown(type(tensors).__name__)
-        raise ArgumentError(f"tensors are a module, or a mapping of names to tensors, not a {what}")
+        raise ArgumentError(
+            f"tensors are a module, or a mapping of names to tensors, not a {what}", rule="argument.type"
+        )
     return named
 
 
@@ -78,17 +80,22 @@ def renamed_tensors(
         new = {name: own for name in names if (own := rename(name)) is not None}
     else:
         raise ArgumentError(
-            f"rename= is a mapping, a function or the name of a layout, not a {shown(type(rename).__name__)}"
+            f"rename= is a mapping, a function or the name of a layout, not a {shown(type(rename).__name__)}",
+            rule="argument.type",
         )
     files: dict[str, str] = {}
     for name, own in new.items():
         if (first := files.setdefault(own, name)) != name:
-            raise ArgumentError(f"rename= gives '{shown(first)}' and '{shown(name)}' the same name, '{shown(own)}'")
+            raise ArgumentError(
+                f"rename= gives '{shown(first)}' and '{shown(name)}' the same name, '{shown(own)}'",
+                rule="argument.name-twice",
+            )
     if names and named and not any(own in named for own in files):
         old, there = names[0], next(iter(named))
         raise ArgumentError(
             f"rename= makes '{shown(str(new.get(old)))}' of '{shown(old)}', and no tensor has such a name; one is "
-            f"'{shown(there)}': it maps names of the checkpoint to those of the tensors"
+            f"'{shown(there)}': it maps names of the checkpoint to those of the tensors",
+            rule="argument.name",
         )
     # A tensor without a name in the checkpoint keeps its own, unless another tensor has that name there.
     kept = set(named) - files.keys() - set(names)
@@ -116,7 +123,10 @@ def memory_tensors(tensors: object, rename: Rename | str | None, paths: Sequence
             sorted_tensors.host.append((name, own))
             continue
         if own.device.type == "meta":
-            raise ArgumentError(f"'{shown(name)}' is on the meta device: it has no values that a delta could change")
+            raise ArgumentError(
+                f"'{shown(name)}' is on the meta device: it has no values that a delta could change",
+                rule="argument.meta",
+            )
         place = (own.device, own.data_ptr(), own.dtype, own.shape, own.stride(), is_part)
         if own.nbytes and place in memory:
             memory[place].append(name)

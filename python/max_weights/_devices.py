@@ -99,7 +99,8 @@ class Device:
         if not self.is_host:
             raise UnsupportedError(
                 f"{self} is not waited for as a whole: what reads a tensor waits for it, and `torch.cuda.synchronize` "
-                "waits for the work of torch"
+                "waits for the work of torch",
+                rule="unsupported.device",
             )
 
     def __repr__(self) -> str:
@@ -144,7 +145,7 @@ def Accelerator(id: int = 0) -> Device:
     """
     device = Device("gpu", id)
     if not is_virtual_device_mode() and (reason := missing_accelerator(min(id, 2**31))):
-        raise DeviceError(f"no accelerator {device}: {reason}")
+        raise DeviceError(f"no accelerator {device}: {reason}", rule="device.absent")
     return device
 
 
@@ -285,7 +286,7 @@ def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
 
 def _unknown(device: object, cause: str) -> DeviceError:
     shown = ascii(device) if isinstance(device, str) else str(device)
-    return DeviceError(f"no device {shown:.60}: {cause}")
+    return DeviceError(f"no device {shown:.60}: {cause}", rule="device.absent")
 
 
 def named_device(text: str) -> tuple[str, int] | None:
@@ -541,7 +542,8 @@ class NoData:
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
             f"weight '{shown(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape "
-            "but no data; convert it outside to read it"
+            "but no data; convert it outside to read it",
+            rule="unsupported.device",
         )
 
     def __dlpack__(self, **_: object) -> NoReturn:

@@ -97,7 +97,8 @@ def diff(
             infos(side)  # raises WeightNotFoundError for a name that does not exist
             raise ArgumentError(
                 f"diff compares whole checkpoints, and '{shown(side.name)}' is a part of one: give the tree, or "
-                "tensors by their names, such as weights.load(...)"
+                "tensors by their names, such as weights.load(...)",
+                rule="argument.part",
             )
     report, finish = progress_of(progress)
     try:

@@ -100,7 +100,10 @@ def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
         except Exception as error:  # whatever transformers raises for these settings
             reason = shown(f"{type(error).__name__}: {error}")
             name = model_class.__name__
-            raise UnsupportedError(f"{shown(str(file))}: transformers cannot build {name} from it: {reason}") from error
+            raise UnsupportedError(
+                f"{shown(str(file))}: transformers cannot build {name} from it: {reason}",
+                rule="unsupported.architecture",
+            ) from error
 
 
 def _settings(file: Path) -> JSONObject:
@@ -109,20 +112,25 @@ def _settings(file: Path) -> JSONObject:
         text = opened.read(_MAX_BYTES + 1)
     at = shown(str(file))
     if len(text) > _MAX_BYTES:
-        raise ArgumentError(f"{at}: a configuration has at most {_MAX_BYTES} bytes")
+        raise ArgumentError(f"{at}: a configuration has at most {_MAX_BYTES} bytes", rule="argument.config")
     try:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{at}: this is not valid JSON: {shown(str(error))}") from error
+        raise ArgumentError(f"{at}: this is not valid JSON: {shown(str(error))}", rule="argument.config") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
-        raise ArgumentError(f"{at}: this is not the configuration of a model: there is no 'model_type'")
+        raise ArgumentError(
+            f"{at}: this is not the configuration of a model: there is no 'model_type'", rule="argument.config"
+        )
     for key, value in _numbers(settings):
         if key.endswith(("layer", "layers", "depth", "blocks")) and value > _MAX_LAYERS:
-            raise ArgumentError(f"{at}: {shown(key)} is {value}; more than {_MAX_LAYERS} layers are not built")
+            raise ArgumentError(
+                f"{at}: {shown(key)} is {value}; more than {_MAX_LAYERS} layers are not built", rule="argument.config"
+            )
     if settings.get("quantization_config"):
         raise UnsupportedError(
             f"{at}: the weights are packed (quantization_config), and have other names and shapes than the model; "
-            "write a specification of a good checkpoint, and expect that"
+            "write a specification of a good checkpoint, and expect that",
+            rule="unsupported.architecture",
         )
     return settings
 
@@ -144,16 +152,23 @@ def _model_class(file: Path, settings: JSONObject, transformers: ModuleType) -> 
     at = shown(str(file))
     mapping = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     if kind not in mapping:
-        raise UnsupportedError(f"{at}: transformers has no model_type {shown(repr(kind))}{_remote(settings)}")
+        raise UnsupportedError(
+            f"{at}: transformers has no model_type {shown(repr(kind))}{_remote(settings)}",
+            rule="unsupported.architecture",
+        )
     if name is None:
         models = transformers.models.auto.modeling_auto.MODEL_MAPPING
         if mapping[kind] not in models:
-            raise ArgumentError(f"{at}: there are no 'architectures', so the class of the model is unknown")
+            raise ArgumentError(
+                f"{at}: there are no 'architectures', so the class of the model is unknown", rule="argument.config"
+            )
         return models[mapping[kind]]
     model_class = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
     is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
     if not is_model or getattr(model_class, "config_class", None) is None:
-        raise UnsupportedError(f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}")
+        raise UnsupportedError(
+            f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}", rule="unsupported.architecture"
+        )
     return model_class
 
 

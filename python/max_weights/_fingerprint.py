@@ -85,12 +85,16 @@ def fingerprint(
         of_files = {"identity": identity, "checksums": checksums, "threads": threads is not None}
         for option, given in (of_files | {"progress": progress is not None}).items():
             if given:
-                raise ArgumentError(f"{option} has no effect on tensors in memory: leave it out")
+                raise ArgumentError(
+                    f"{option} has no effect on tensors in memory: leave it out", rule="argument.no-effect"
+                )
         names = list(tensors) if select is None else selected(list(tensors), select)
         return Fingerprint({name: of_tensor(name, tensors[name], column_blocks, digest=digests) for name in names})
     with opened(checkpoint, "fingerprint", tensors=True) as weights:
         if identity and (select is not None or weights.name):
-            raise ArgumentError("identity is that of a whole checkpoint: give its root, and no select")
+            raise ArgumentError(
+                "identity is that of a whole checkpoint: give its root, and no select", rule="argument.part"
+            )
         compared = verify_checksums(weights) if checksums else None
         listed = {info.name: info for info in infos(weights)}
         names = list(listed) if select is None else selected(list(listed), select)

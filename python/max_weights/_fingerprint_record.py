@@ -245,27 +245,33 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         try:
             document = json.loads(text, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{shown(source)}: it is not JSON: {error}") from None
+            raise FormatError(f"{shown(source)}: it is not JSON: {error}", rule="fingerprint.content") from None
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema == _MANIFEST:
             return cls(_of_manifest(source, document.get("tensors")))
         if isinstance(schema, str) and schema.startswith(_MANIFEST.partition("/")[0]):
             raise FormatError(
                 f"{shown(source)}: it is a manifest of the schema {shown(schema)!r}, and this release reads "
-                f"{_MANIFEST!r}: make it again"
+                f"{_MANIFEST!r}: make it again",
+                rule="fingerprint.version",
             )
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            raise FormatError(f"{shown(source)}: it is no fingerprint: format is not {_FORMAT!r}")
+            raise FormatError(
+                f"{shown(source)}: it is no fingerprint: format is not {_FORMAT!r}", rule="fingerprint.version"
+            )
         if document.get("version") != _VERSION:
             raise FormatError(
                 f"{shown(source)}: it is of version {document.get('version')!r}, and this release reads {_VERSION}: "
-                "take the fingerprint again"
+                "take the fingerprint again",
+                rule="fingerprint.version",
             )
         tensors, identity = document.get("tensors"), document.get("identity")
         if not isinstance(tensors, dict):
-            raise FormatError(f"{shown(source)}: it has no object 'tensors'")
+            raise FormatError(f"{shown(source)}: it has no object 'tensors'", rule="fingerprint.content")
         if identity is not None and not (isinstance(identity, str) and _IDENTITY.fullmatch(identity)):
-            raise FormatError(f"{shown(source)}: 'identity' has to be 32 hexadecimal digits")
+            raise FormatError(
+                f"{shown(source)}: 'identity' has to be 32 hexadecimal digits", rule="fingerprint.content"
+            )
         return cls({name: _tensor(source, name, record) for name, record in tensors.items()}, identity=identity)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -302,7 +308,9 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         """
         path = Path(path)
         if path.stat().st_size > _LARGEST_FILE:
-            raise FormatError(f"{shown(str(path))}: a fingerprint has at most {_LARGEST_FILE} bytes")
+            raise FormatError(
+                f"{shown(str(path))}: a fingerprint has at most {_LARGEST_FILE} bytes", rule="fingerprint.content"
+            )
         return cls.from_json(path.read_bytes(), source=str(path))
 
 
@@ -358,15 +366,16 @@ def said_rows(rows: list[range]) -> str:
 
 def _of_manifest(source: str, records: object) -> dict[str, TensorFingerprint]:
     if not isinstance(records, list):
-        raise FormatError(f"{shown(source)}: the manifest has no list 'tensors'")
+        raise FormatError(f"{shown(source)}: the manifest has no list 'tensors'", rule="fingerprint.content")
     tensors: dict[str, TensorFingerprint] = {}
     for record in records:
         name, sums = (record.get("name"), record.get("fingerprint")) if isinstance(record, dict) else (None, None)
         if not isinstance(name, str):
-            raise FormatError(f"{shown(source)}: the manifest has a tensor without a name")
+            raise FormatError(f"{shown(source)}: the manifest has a tensor without a name", rule="fingerprint.content")
         if not isinstance(sums, dict):
             raise FormatError(
-                f"{shown(source)}: tensor '{shown(name)}' has no fingerprint: make the manifest with --fingerprints"
+                f"{shown(source)}: tensor '{shown(name)}' has no fingerprint: make the manifest with --fingerprints",
+                rule="fingerprint.content",
             )
         file = record.get("file")
         more: dict[str, object] = {"shape": record.get("shape")}
@@ -374,13 +383,15 @@ def _of_manifest(source: str, records: object) -> dict[str, TensorFingerprint]:
             more |= {"digest": f"sha256:{record['sha256']}".lower(), "digest_dtype": record.get("dtype")}
         tensor = _tensor(source, name, sums | more, file if isinstance(file, str) else None)
         if tensors.setdefault(name, tensor) != tensor:
-            raise FormatError(f"{shown(source)}: the manifest has two tensors '{shown(name)}' that differ")
+            raise FormatError(
+                f"{shown(source)}: the manifest has two tensors '{shown(name)}' that differ", rule="fingerprint.content"
+            )
     return tensors
 
 
 def _tensor(source: str, name: str, record: object, file: str | None = None) -> TensorFingerprint:
     def refuse(cause: str) -> FormatError:
-        return FormatError(f"{shown(source)}: tensor '{shown(name)}': {cause}")
+        return FormatError(f"{shown(source)}: tensor '{shown(name)}': {cause}", rule="fingerprint.content")
 
     if not isinstance(record, dict):
         raise refuse("it is no object")

@@ -20,19 +20,24 @@ def refuse_group_options(verb: str, *, rank_timeout: float = TIMEOUT, spread: st
         if is_set:
             raise ArgumentError(
                 f"{verb}: {option}= has no effect without ranks that work together: give their group=, or leave "
-                f"{option} out"
+                f"{option} out",
+                rule="argument.no-effect",
             )
 
 
 def require_spread(spread: str) -> None:
     """Check `spread=`, which ranks read."""
     if spread not in ("auto", "rank", "node", "world"):
-        raise ArgumentError(f"spread must be 'auto', 'rank', 'node' or 'world', not {spread!r}")
+        raise ArgumentError(f"spread must be 'auto', 'rank', 'node' or 'world', not {spread!r}", rule="argument.choice")
 
 
 def require_timeout(timeout: float) -> None:
     """Check `rank_timeout=`, in seconds."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ArgumentError(f"rank_timeout must be a number of seconds above 0, not {timeout!r}")
+        raise ArgumentError(
+            f"rank_timeout must be a number of seconds above 0, not {timeout!r}", rule="argument.number"
+        )
     if timeout > _MAX_TIMEOUT:
-        raise ArgumentError(f"rank_timeout must be at most {_MAX_TIMEOUT:,} seconds, not {timeout!r}")
+        raise ArgumentError(
+            f"rank_timeout must be at most {_MAX_TIMEOUT:,} seconds, not {timeout!r}", rule="argument.number"
+        )

@@ -79,7 +79,10 @@ def names_of(checkpoint: Checkpoint) -> JSONObject:
     """
     with opened(checkpoint, "convert") as node:
         if not isinstance(node, GGUFWeights):
-            raise UnsupportedError("this is not a GGUF file; names in other files are already those of Hugging Face")
+            raise UnsupportedError(
+                "this is not a GGUF file; names in other files are already those of Hugging Face",
+                rule="unsupported.architecture",
+            )
         names = [info.name for info in infos(node)]
         _check_values(node, names)
         without = left_out(names)
@@ -88,13 +91,17 @@ def names_of(checkpoint: Checkpoint) -> JSONObject:
     for name, count in heads.items():
         if count < 1:
             raise ArgumentError(
-                f"'{shown(name)}': the metadata does not give the number of heads, which is needed to order its rows"
+                f"'{shown(name)}': the metadata does not give the number of heads, which is needed to order its rows",
+                rule="argument.config",
             )
     old_names: dict[str, str] = {}
     for name in names:
         other = old_names.setdefault(new.get(name, name), name)
         if other != name:
-            raise ArgumentError(f"'{shown(other)}' and '{shown(name)}' are both '{shown(new.get(name, name))}'")
+            raise ArgumentError(
+                f"'{shown(other)}' and '{shown(name)}' are both '{shown(new.get(name, name))}'",
+                rule="argument.name-twice",
+            )
     return {
         "names": {name: new.get(name, name) for name in names},
         "heads": heads,
@@ -116,7 +123,8 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
         raise UnsupportedError(
             f"the architecture {shown(repr(architecture))} differs from Hugging Face's in more than the names: {why}. "
             "transformers converts it, in memory: AutoModelForCausalLM.from_pretrained(FOLDER, "
-            "gguf_file=FILE).save_pretrained(...)"
+            "gguf_file=FILE).save_pretrained(...)",
+            rule="unsupported.architecture",
         )
 
 
@@ -129,7 +137,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = No
     """
     kind = None if dtype is None else str(DType(dtype).name)
     if kind not in (None, *_DTYPES):
-        raise ArgumentError(f"a model must be in one of {', '.join(_DTYPES)}, not {kind}")
+        raise ArgumentError(f"a model must be in one of {', '.join(_DTYPES)}, not {kind}", rule="argument.dtype")
     with load_weights(path) as node:
         named = names_of(node)
         shapes = {named["names"].get(info.name): list(info.logical_shape) for info in infos(node)}
@@ -137,7 +145,9 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = No
         metadata = dict(node.metadata)
         blocks = metadata.get(f"{metadata.get('general.architecture')}.block_count", 0)
         if isinstance(blocks, int) and blocks > len(shapes):  # transformers would make lists of this length
-            raise ArgumentError(f"the metadata says {blocks} blocks, but the file has {len(shapes)} weights")
+            raise ArgumentError(
+                f"the metadata says {blocks} blocks, but the file has {len(shapes)} weights", rule="argument.config"
+            )
         scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["left_out"]}
         first = next((info.file for info in infos(node)), os.fspath(path))
     transformers, torch = _libraries()
@@ -196,7 +206,8 @@ def _config(transformers: ModuleType, source: Path, metadata: Mapping[str, objec
     except Exception as error:  # whatever transformers raises on this metadata
         raise UnsupportedError(
             f"transformers {transformers.__version__} cannot read the architecture {architecture} from GGUF files: "
-            f"{_reason(error)}"
+            f"{_reason(error)}",
+            rule="unsupported.architecture",
         ) from error
     mappings = transformers.models.auto.modeling_auto
     classes = getattr(config, "architectures", None) or [
@@ -209,7 +220,10 @@ def _config(transformers: ModuleType, source: Path, metadata: Mapping[str, objec
         if isinstance(class_name := mapping.get(config.model_type), str)
     ]
     if not classes:
-        raise UnsupportedError(f"transformers {transformers.__version__} has no model of type {config.model_type}")
+        raise UnsupportedError(
+            f"transformers {transformers.__version__} has no model of type {config.model_type}",
+            rule="unsupported.architecture",
+        )
     config.architectures = classes[:1]
     if hasattr(config, "_model_name_or_path"):
         del config._model_name_or_path  # the name of the model, which is not a path
@@ -264,13 +278,15 @@ def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
     if missing:
         raise UnsupportedError(
             f"transformers' model has {len(missing)} weights that the file does not have under Hugging Face's names, "
-            f"such as '{shown(missing[0])}'; the names in the file do not belong only to that model"
+            f"such as '{shown(missing[0])}'; the names in the file do not belong only to that model",
+            rule="unsupported.architecture",
         )
     for name, shape in shapes.items():
         if name in tensors and tensors[name]["shape"] != shape:
             raise UnsupportedError(
                 f"'{shown(name)}' has the shape {listed(shape)} in the file and {listed(tensors[name]['shape'])} in "
-                "transformers' model, which renaming does not change"
+                "transformers' model, which renaming does not change",
+                rule="unsupported.architecture",
             )
     return [name for name in shapes if name not in tensors]
 
@@ -283,7 +299,8 @@ def _save_tokenizer(transformers: ModuleType, source: Path, out: Path) -> None:
         tokenizer.save_pretrained(out)
     except Exception as error:  # whatever transformers raises on this metadata
         raise UnsupportedError(
-            f"transformers {transformers.__version__} cannot make a tokenizer from the metadata: {_reason(error)}"
+            f"transformers {transformers.__version__} cannot make a tokenizer from the metadata: {_reason(error)}",
+            rule="unsupported.architecture",
         ) from error
     file = out / "tokenizer_config.json"
     settings = json.loads(file.read_bytes())
@@ -311,12 +328,15 @@ def _rules_of(paths: list[str], layout: str) -> JSONObject:
     with load_weights(paths if len(paths) > 1 else paths[0]) as node:
         if isinstance(node, GGUFWeights):
             raise ArgumentError(
-                f"--rename {layout}: this is a GGUF file: convert it with --rename hf to a folder first"
+                f"--rename {layout}: this is a GGUF file: convert it with --rename hf to a folder first",
+                rule="argument.format",
             )
         try:
             return {"rules": rules_between(node, layout)}
         except ArgumentError as error:  # the command has no config= argument
-            raise ArgumentError(str(error).replace("give config=, a mapping or a path", "put it there")) from None
+            raise ArgumentError(
+                str(error).replace("give config=, a mapping or a path", "put it there"), rule="argument.config"
+            ) from None
 
 
 def _main(arguments: Sequence[str]) -> None:

@@ -129,7 +129,9 @@ class LazyTensor:
         dtype = self._dtype()
         name = SAFETENSORS_DTYPES.get(dtype)
         if name is None:
-            raise UnsupportedError(f"safetensors files have no name for the dtype {dtype!r}; `dtype` is torch's")
+            raise UnsupportedError(
+                f"safetensors files have no name for the dtype {dtype!r}; `dtype` is torch's", rule="unsupported.dtype"
+            )
         return name
 
     @property
@@ -149,7 +151,7 @@ class LazyTensor:
             return dtype.to_torch()
         torch_dtype = getattr(torch, dtype, None)
         if not isinstance(torch_dtype, torch.dtype):
-            raise ArgumentError(f"torch has no dtype {dtype!r}")
+            raise ArgumentError(f"torch has no dtype {dtype!r}", rule="argument.dtype")
         return torch_dtype
 
     def is_floating_point(self) -> bool:

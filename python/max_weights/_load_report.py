@@ -100,7 +100,7 @@ def mismatch_error(
     lines += _section("does not fit", problems[:_LISTED], len(problems))
     if missing or unexpected:
         lines.append(f"({remedy})")
-    return ArgumentError("\n".join(lines))
+    return ArgumentError("\n".join(lines), rule="argument.mismatch")
 
 
 def suggestions(names: Iterable[str], absent: Sequence[str]) -> list[str]:

@@ -86,14 +86,16 @@ class ResolvedRequest(NamedTuple):
             if decoded is not None:
                 raise ArgumentError(
                     f"digests are of tensors in the file, and '{shown(name)}' is decoded of several: compare "
-                    "them with max_weights.fingerprint, or load them unchanged"
+                    "them with max_weights.fingerprint, or load them unchanged",
+                    rule="argument.packed",
                 )
             known = digests.get(name)
             digest = getattr(known, "digest", known)
             if not isinstance(digest, str):
                 raise ArgumentError(
                     f"digests has none of '{shown(name)}': it needs one for every weight that is loaded, as "
-                    "max_weights.fingerprint(checkpoint, digests=True) has"
+                    "max_weights.fingerprint(checkpoint, digests=True) has",
+                    rule="argument.digests",
                 )
             found.append(digest)
         return found
@@ -112,7 +114,7 @@ class LoadRequest:
     def __post_init__(self) -> None:
         """Check the options that are not tables."""
         if self.packed not in (None, "keep", "decode"):
-            raise ArgumentError(f'packed must be "keep", "decode" or None, not {self.packed!r}')
+            raise ArgumentError(f'packed must be "keep", "decode" or None, not {self.packed!r}', rule="argument.choice")
 
     @property
     def keeps(self) -> bool:
@@ -158,7 +160,9 @@ class LoadRequest:
         if decoding is not None:
             dtypes = decoding.checked(chosen, dtypes, all_decoded=self.decodes)
         if self.decodes and decoding is None and not any(info.encoding is not None for info in chosen):
-            raise ArgumentError("packed='decode': nothing is quantized here, so it changes nothing: omit it")
+            raise ArgumentError(
+                "packed='decode': nothing is quantized here, so it changes nothing: omit it", rule="argument.no-effect"
+            )
         decoded: list[DecodedAs | None] = [None] * len(chosen)
         if decoding is not None:
             decoded = [decoding.stored.decoded_as(name) if name in decoding.decoded else None for name in new_names]
@@ -178,7 +182,8 @@ class LoadRequest:
             # After the renaming, the parts of a quantized weight have other names and layouts.
             raise ArgumentError(
                 f"weights of this checkpoint are quantized: rename={self.rename!r} needs them decoded to one dtype, "
-                "neither packed nor by a mapping of dtypes"
+                "neither packed nor by a mapping of dtypes",
+                rule="argument.packed",
             )
         asked = self.dtype is not None or self.decodes
         if stored.is_converted and (asked or (quantized is not None and quantized(None, None) is not None)):
@@ -288,7 +293,7 @@ def _packed(weights: list[WeightInfo], advice: str) -> ArgumentError:
     first, others = weights[0], len(weights) - 1
     encoding = "" if first.encoding is None else f" ({first.encoding.name})"
     more = "is" if not others else f"and {others} more weight{'s' * (others > 1)} are"
-    error = ArgumentError(f"'{shown(first.name)}'{encoding} {more} packed in blocks{advice}")
+    error = ArgumentError(f"'{shown(first.name)}'{encoding} {more} packed in blocks{advice}", rule="argument.packed")
     error.tensor = first.name
     return error
 
@@ -331,7 +336,8 @@ def renamed_by(
             continue
         if new in old_names:
             raise ArgumentError(
-                f"rename gives '{shown(old_names[new])}' and '{shown(name)}' the same name, '{shown(new)}'"
+                f"rename gives '{shown(old_names[new])}' and '{shown(name)}' the same name, '{shown(new)}'",
+                rule="argument.name-twice",
             )
         result[name], old_names[new] = new, name
     return result

@@ -179,9 +179,13 @@ def load_ranks(
     from max_weights._devices import place
 
     if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
-        raise ArgumentError(f"{len(shards)} ranks need as many different devices, not {list(devices)!r}")
+        raise ArgumentError(
+            f"{len(shards)} ranks need as many different devices, not {list(devices)!r}", rule="argument.devices"
+        )
     if any(place(device)[0] == "cpu" for device in devices):
-        raise ArgumentError("several ranks go to separate GPUs; to the CPU, load one at a time")
+        raise ArgumentError(
+            "several ranks go to separate GPUs; to the CPU, load one at a time", rule="argument.devices"
+        )
     for device in devices:
         check_device(device, how.copy, framework)
     convert, what = converter(framework), LoadRequest(select, rename, dtype, packed)
@@ -205,12 +209,18 @@ class LoadMethod:
     def __post_init__(self) -> None:
         """Check that views are not combined with options that rule them out."""
         if not (self.copy is None or isinstance(self.copy, bool) or self.copy == "per-tensor"):
-            raise ArgumentError(f"copy must be True, False, None or 'per-tensor', not {self.copy!r}")
+            raise ArgumentError(
+                f"copy must be True, False, None or 'per-tensor', not {self.copy!r}", rule="argument.choice"
+            )
         if self.copy is False and (self.read.drop_cache or self.read.backend not in ("auto", "mmap")):
-            raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+            raise ArgumentError(
+                "copy=False asks for views of the file: they need backend='mmap' and no drop_cache",
+                rule="argument.conflict",
+            )
         if self.copy is False and self.read.digests is not None:
             raise ArgumentError(
-                "digests compares bytes that nothing changes later: it gives no views, as copy=False asks"
+                "digests compares bytes that nothing changes later: it gives no views, as copy=False asks",
+                rule="argument.conflict",
             )
 
     def arguments(self) -> dict[str, Any]:
@@ -274,7 +284,8 @@ def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | N
         if location != target:
             raise DeviceError(
                 f"out of '{shown(name)}' is on {location[0]}:{location[1]}, but the load goes to "
-                f"{target[0]}:{target[1]}: load to one device at a time"
+                f"{target[0]}:{target[1]}: load to one device at a time",
+                rule="device.other",
             )
     return device
 
@@ -302,7 +313,8 @@ def check_device(device: DeviceLike | None, copy: CopyOption, framework: str | N
     }
     if option := next((name for name, is_set in refused.items() if is_set), None):
         raise DeviceError(
-            f'load to {shown(str(device))} has no {option} yet: load to the CPU, and move the tensors with .to("cuda")'
+            f'load to {shown(str(device))} has no {option} yet: load to the CPU, and move the tensors with .to("cuda")',
+            rule="device.option",
         )
 
 
@@ -360,7 +372,7 @@ def converter(framework: str | None) -> Convert:
         frameworks = ", ".join(repr(name) for name in _FRAMEWORKS if name)
         suggestion = _ELSEWHERE.get(framework) if isinstance(framework, str) else None
         hint = "" if suggestion is None else f": did you mean {suggestion!r}?"
-        raise ArgumentError(f"framework must be {frameworks} or None, not {framework!r}{hint}")
+        raise ArgumentError(f"framework must be {frameworks} or None, not {framework!r}{hint}", rule="argument.choice")
     return _FRAMEWORKS[framework]()
 
 

@@ -36,7 +36,10 @@ def source_of(tensors: Mapping[str, object]) -> RangeSource:
         dtype = SAFETENSORS_DTYPES.get(buffer.dtype)
         if dtype is None or name == "__metadata__":
             what = f"'{shown(name)}' is no name of a tensor" if dtype else f"tensor '{shown(name)}' is {buffer.dtype!r}"
-            raise UnsupportedError(f"{what}: safetensors files, as which tensors in memory are read, have none such")
+            raise UnsupportedError(
+                f"{what}: safetensors files, as which tensors in memory are read, have none such",
+                rule="unsupported.dtype",
+            )
         header[name] = {"dtype": dtype, "shape": list(buffer.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     head = len(text).to_bytes(8, "little") + text
@@ -83,7 +86,10 @@ def _buffer(name: str, tensor: object) -> Buffer:
     if isinstance(refusal := getattr(tensor, "refusal", None), Exception):
         raise refusal.with_traceback(None)  # it has bytes, and no values
     if getattr(getattr(tensor, "quantization_encoding", None), "is_gguf", False):
-        raise ArgumentError(f"tensor '{shown(name)}' is packed in blocks: decode it with astype(), or give its tree")
+        raise ArgumentError(
+            f"tensor '{shown(name)}' is packed in blocks: decode it with astype(), or give its tree",
+            rule="argument.packed",
+        )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         # A view that torch conjugates or negates as it reads: its memory holds other values.

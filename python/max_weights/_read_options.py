@@ -68,11 +68,14 @@ class ReadOptions:
         most = self.max_memory
         count = bytes_of(most, "max_memory") if isinstance(most, str) else most
         if count is not None and (not isinstance(count, int) or count <= 0):
-            raise ArgumentError(f"max_memory must be a number of bytes above 0, not {most!r}")
+            raise ArgumentError(f"max_memory must be a number of bytes above 0, not {most!r}", rule="argument.number")
         object.__setattr__(self, "max_memory", count)
         if not (self.digests is None or isinstance(self.digests, Mapping)):
             what = shown(type(self.digests).__name__)
-            raise ArgumentError(f"digests must be {{name: digest}}, or a fingerprint that has them, not a {what}")
+            raise ArgumentError(
+                f"digests must be {{name: digest}}, or a fingerprint that has them, not a {what}",
+                rule="argument.digests",
+            )
 
     @property
     def host_bytes(self) -> int | None:

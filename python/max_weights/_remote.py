@@ -69,13 +69,15 @@ class Remote:
             _require_server(self.endpoint)
         for name in ("requests", "retries"):
             if not isinstance(getattr(self, name), int):
-                raise ArgumentError(f"{name} must be a whole number, not {getattr(self, name)!r}")
+                raise ArgumentError(
+                    f"{name} must be a whole number, not {getattr(self, name)!r}", rule="argument.number"
+                )
         if self.requests < 1 or self.retries < 0:
-            raise ArgumentError("requests must be at least 1, and retries at least 0")
+            raise ArgumentError("requests must be at least 1, and retries at least 0", rule="argument.number")
         most = self.request_bytes
         count = bytes_of(most, "request_bytes") if isinstance(most, str) else most
         if count is not None and count < 1:
-            raise ArgumentError(f"request_bytes must be above 0, not {most!r}")
+            raise ArgumentError(f"request_bytes must be above 0, not {most!r}", rule="argument.number")
         anonymous = self.credentials == "anonymous"
         store = RemoteStore(
             endpoint=self.endpoint,
@@ -115,10 +117,13 @@ def _require_server(endpoint: str) -> None:
         is_server = False
     if not is_server:
         raise ArgumentError(
-            f'endpoint must be the URL of a server, such as "https://minio.example", not {str(endpoint)[:100]!r}'
+            f'endpoint must be the URL of a server, such as "https://minio.example", not {str(endpoint)[:100]!r}',
+            rule="argument.remote",
         )
     if url.username is not None or url.query or url.fragment:
-        raise ArgumentError("endpoint has no user, password, query or fragment: give credentials= instead")
+        raise ArgumentError(
+            "endpoint has no user, password, query or fragment: give credentials= instead", rule="argument.remote"
+        )
 
 
 def _function(credentials: object) -> Callable[[], Mapping[str, str | None]] | None:
@@ -127,7 +132,9 @@ def _function(credentials: object) -> Callable[[], Mapping[str, str | None]] | N
     if isinstance(credentials, Mapping):
         fields = dict(credentials)
         return lambda: fields
-    raise ArgumentError('credentials must be a mapping, a function that returns one, or "anonymous"')
+    raise ArgumentError(
+        'credentials must be a mapping, a function that returns one, or "anonymous"', rule="argument.remote"
+    )
 
 
 def source(
@@ -162,6 +169,6 @@ def source(
     if not callable(read_ranges):
         raise TypeError(f"read_ranges must be a function of a list of ranges, not {type(read_ranges).__name__}")
     if size < 0:
-        raise ArgumentError(f"size must be a number of bytes, not {size}")
+        raise ArgumentError(f"size must be a number of bytes, not {size}", rule="argument.number")
     tag = identity.encode() if isinstance(identity, str) else identity
     return RangeSource(read_ranges, size, name, hashlib.sha256(tag).digest() if tag else b"")

@@ -132,13 +132,14 @@ def renamed(
     node = tree_of(checkpoint, "renamed")
     if node.name:
         raise ArgumentError(
-            f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root"
+            f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root",
+            rule="argument.part",
         )
     if not isinstance(scheme, str):
         return converted_by(node, scheme, config)
     if scheme not in (_SCHEME, *LAYOUTS):
         layouts = ", ".join(map(repr, (_SCHEME, *LAYOUTS)))
-        raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {layouts}")
+        raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {layouts}", rule="argument.choice")
     if isinstance(node, GGUFWeights) and node._scheme not in (_SCHEME, *LAYOUTS):
         node = _renamed_gguf(node)
     return node if node._scheme == scheme else converted(node, scheme, config)
@@ -207,7 +208,9 @@ def _candidates(architecture: object) -> dict[str, list[_Candidate]]:
     if isinstance(architecture, str):
         arch = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
     if arch is None:
-        raise UnsupportedError(f"the package gguf has no names for the architecture {shown(repr(architecture))}")
+        raise UnsupportedError(
+            f"the package gguf has no names for the architecture {shown(repr(architecture))}", rule="unsupported.layout"
+        )
     candidates: dict[str, list[_Candidate]] = {}
     for name, (_, base) in gguf.get_tensor_name_map(arch, 1).mapping.items():
         if name == base or name.endswith((".weight", ".bias")):

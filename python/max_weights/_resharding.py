@@ -259,7 +259,9 @@ def _plan(
 ) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
     """Return the tree to split, the request, the plan, and files to copy, or `None` if they have to be generated."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
-        raise ArgumentError(f"world_size must be the number of ranks, at least 1, not {world_size!r}")
+        raise ArgumentError(
+            f"world_size must be the number of ranks, at least 1, not {world_size!r}", rule="argument.number"
+        )
     read = {info.file for info in infos(node)}
     if isinstance(checkpoint, str | os.PathLike):
         read.add(os.fspath(checkpoint))
@@ -270,11 +272,12 @@ def _plan(
     if old:
         raise ArgumentError(
             f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
-            "folder"
+            "folder",
+            rule="argument.path",
         )
     alone = next((text for text in infos(node).warnings if "[checkpoint.shards-alone]" in text), None)
     if alone is not None:
-        raise ArgumentError(f"the ranks would get an incomplete model: {alone}")
+        raise ArgumentError(f"the ranks would get an incomplete model: {alone}", rule="argument.path")
     beside = None
     if isinstance(node, GGUFWeights):
         names_of(node)  # refuses a file that renaming does not make a checkpoint
@@ -325,7 +328,8 @@ def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error
     more = f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
     return ArgumentError(
         f"{number} kinds of weights cannot be divided among {shard.world_size} ranks: "
-        f"{'; '.join(reasons[:_NAMED])}{more}"
+        f"{'; '.join(reasons[:_NAMED])}{more}",
+        rule="argument.strategy",
     )
 
 
@@ -342,7 +346,8 @@ def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
     if part is not None and len(part) > 1:
         raise ArgumentError(
             f"weight '{shown(info.name)}' is cut along several axes, but the files of ranks have parts cut along one "
-            "axis; save each rank's part with weights.save(shard=)"
+            "axis; save each rank's part with weights.save(shard=)",
+            rule="argument.strategy",
         )
     whole, elements = math.prod(info.logical_shape), math.prod(shape_of(part, info.logical_shape))
     if dtype is None:
@@ -413,7 +418,10 @@ def _rename(given: list[str]) -> dict[str, str] | str | None:
     pairs = dict(one.partition("=")[::2] for one in given if "=" in one)
     layouts = [one for one in given if "=" not in one]
     if len(layouts) + bool(pairs) > 1:
-        raise ArgumentError(f"--rename: {shown(layouts[0])} is a layout, and allows no other; convert takes more")
+        raise ArgumentError(
+            f"--rename: {shown(layouts[0])} is a layout, and allows no other; convert takes more",
+            rule="argument.conflict",
+        )
     return layouts[0] if layouts else pairs or None
 
 

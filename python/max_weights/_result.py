@@ -67,7 +67,8 @@ class Result:
         """
         if odd := [kind for kind in kinds if kind not in self._KINDS]:
             raise ArgumentError(
-                f"a {type(self).__name__} has findings of the kinds {', '.join(self._KINDS)}, not {odd[0]!r}"
+                f"a {type(self).__name__} has findings of the kinds {', '.join(self._KINDS)}, not {odd[0]!r}",
+                rule="argument.choice",
             )
         return tuple(finding for finding in self.findings if finding.kind in kinds)
 

@@ -69,7 +69,8 @@ def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.
             if b"\0" in there.read(4096):
                 raise ArgumentError(
                     f"'{shown(os.fsdecode(path))}': the existing file is not text, and would be lost: write to "
-                    "another path"
+                    "another path",
+                    rule="argument.path",
                 )
     place_file(target, text.encode(), sync=False)
 
@@ -81,5 +82,5 @@ def folder_path(path: str | os.PathLike[str], name: str) -> str:
         suffix = given.lower().rpartition(".")[2] if "." in given else ""
         is_folder = given is text and (suffix == "gguf" or os.path.isdir(text))  # a model's folder may have such a name
         if suffix in _SUFFIXES and not is_folder:
-            raise ArgumentError(f"'{shown(given)}': this is {whose}: give it without .{suffix}")
+            raise ArgumentError(f"'{shown(given)}': this is {whose}: give it without .{suffix}", rule="argument.path")
     return text

@@ -137,7 +137,7 @@ def buffer_of(name: str, tensor: object) -> Buffer:
         except ArgumentError:
             raise
         except (RuntimeError, ValueError) as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+            raise ArgumentError(f"tensor '{shown(name)}': {error}", rule="argument.tensor") from None
     return Buffer.of(tensor, f"tensor '{shown(name)}'")
 
 
@@ -181,4 +181,4 @@ def quoted(names: list[str]) -> str:
 
 def require(condition: object, message: str) -> None:
     if not condition:
-        raise ArgumentError(message)
+        raise ArgumentError(message, rule="argument.tensor")

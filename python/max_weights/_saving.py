@@ -126,7 +126,7 @@ class _Options:
     def refuse(self, verb: str, names: Iterable[str], why: str) -> None:
         """Refuse options that would have no effect."""
         for name in self.given(names):
-            raise ArgumentError(f"{verb}: {name}= {why}")
+            raise ArgumentError(f"{verb}: {name}= {why}", rule="argument.no-effect")
 
     def native(self) -> dict[str, Any]:
         """Return the options that compiled code takes for every format."""

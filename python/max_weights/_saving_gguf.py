@@ -60,12 +60,13 @@ def write_gguf(
     if suffix in _OTHERS:
         raise ArgumentError(
             f"'{shown(file)}': a file with this name is a {_OTHERS[suffix]} file, but this writes GGUF; "
-            f"{'call save_file, or ' if suffix == 'safetensors' else ''}name the file .gguf"
+            f"{'call save_file, or ' if suffix == 'safetensors' else ''}name the file .gguf",
+            rule="argument.path",
         )
     pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
     most = None if max_shard_size is None else bytes_of(max_shard_size)
     if isinstance(quantize, Mapping) and not quantize:
-        raise ArgumentError("quantize is empty, so that it changes nothing: leave it out")
+        raise ArgumentError("quantize is empty, so that it changes nothing: leave it out", rule="argument.no-effect")
     if quantize is not None:
         tensors = _decoded(tensors)
     by_pattern = quantize if isinstance(quantize, Mapping) else {}
@@ -99,7 +100,10 @@ def _decoded(tensors: Any) -> Any:
     if stored.unknown:
         raise stored.not_known(min(stored.unknown))
     if tree is not tensors and len(infos(tree)) < len(named):
-        raise ArgumentError("quantized weights of several tensors and packed blocks together: save them separately")
+        raise ArgumentError(
+            "quantized weights of several tensors and packed blocks together: save them separately",
+            rule="argument.packed",
+        )
     return stored.decode(dict.fromkeys(stored.packed, DType.float32))
 
 
@@ -152,7 +156,8 @@ def _typed(key: str, value: object) -> tuple[str, object]:
             struct.pack("<f", value)
         except OverflowError:
             raise ArgumentError(
-                f"metadata '{shown(key)}': {value!r} is too large for a 32-bit float; give np.float64({value!r})"
+                f"metadata '{shown(key)}': {value!r} is too large for a 32-bit float; give np.float64({value!r})",
+                rule="argument.metadata",
             ) from None
         return "f32", value
     elif isinstance(value, (str, bytes)):
@@ -167,7 +172,8 @@ def _typed(key: str, value: object) -> tuple[str, object]:
         return "arr:str", value
     raise ArgumentError(
         f"metadata '{shown(key)}': a GGUF file can hold strings, bools, numbers and arrays of one of these, not "
-        f"{shown(repr(value))}"
+        f"{shown(repr(value))}",
+        rule="argument.metadata",
     )
 
 

@@ -43,7 +43,9 @@ def selected(names: list[str], select: Select) -> list[str]:
         return [name for name in names if select(name)]
     patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
     if not patterns:
-        raise ArgumentError("select is empty, so that it selects nothing: leave it out for all weights")
+        raise ArgumentError(
+            "select is empty, so that it selects nothing: leave it out for all weights", rule="argument.no-effect"
+        )
     selection: set[str] = set()
     for pattern in patterns:
         fit = fits(pattern)
@@ -85,7 +87,7 @@ def require_effect(
 ) -> None:
     """Refuse an option without effect: one without a pattern, or with a pattern that matches no weight."""
     if not patterns:
-        raise ArgumentError(f"{option} is empty, so that it changes nothing: leave it out")
+        raise ArgumentError(f"{option} is empty, so that it changes nothing: leave it out", rule="argument.no-effect")
     among = list(names)
     unused = _fitting_none(patterns, among, fits)
     if unused and every is not None:

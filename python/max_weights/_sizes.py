@@ -23,5 +23,7 @@ def bytes_of(size: int | str, option: str = "max_shard_size") -> int:
     except (KeyError, OverflowError, TypeError, ValueError):
         count = math.nan
     if not 0 <= count < 1 << 63:
-        raise ArgumentError(f'{option}={size!r}: give a number of bytes, or a string such as "5GB" or "500MiB"')
+        raise ArgumentError(
+            f'{option}={size!r}: give a number of bytes, or a string such as "5GB" or "500MiB"', rule="argument.number"
+        )
     return int(count)

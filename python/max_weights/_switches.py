@@ -19,5 +19,8 @@ def is_on(variable: str, *, default: bool = False) -> bool:
     if word not in _ON + _OFF:
         from max_weights.errors import ArgumentError  # torch imports this file in every program
 
-        raise ArgumentError(f"{variable}={value!r} is no switch: use 1, true, yes or on, or else 0, false, no or off")
+        raise ArgumentError(
+            f"{variable}={value!r} is no switch: use 1, true, yes or on, or else 0, false, no or off",
+            rule="argument.choice",
+        )
     return word in _ON

@@ -70,7 +70,9 @@ def _on_ray(command: list[str], tasks: int) -> list[tuple[int, str, str]]:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ArgumentError('engine "ray": ray is not installed here: pip install ray') from None
+        raise ArgumentError(
+            'engine "ray": ray is not installed here: pip install ray', rule="package.missing"
+        ) from None
     if not ray.is_initialized():
         ray.init(address="auto")
     remote = ray.remote(_run).options(scheduling_strategy="SPREAD")
@@ -107,9 +109,11 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult
     words = [str(word) for word in command]
     name = words[0] if words else ""
     if name not in _NAMED or (name == "manifest" and words[1:2] != ["create"]):
-        raise ArgumentError("the command must be validate, scan, manifest create or convert, with its arguments")
+        raise ArgumentError(
+            "the command must be validate, scan, manifest create or convert, with its arguments", rule="argument.choice"
+        )
     if tasks < 1:
-        raise ArgumentError(f"tasks must be at least 1, not {tasks}")
+        raise ArgumentError(f"tasks must be at least 1, not {tasks}", rule="argument.number")
     if name in _CHECKS and "--json" not in words:
         words.append("--json")
     numbers = list(range(1, tasks + 1))
@@ -117,7 +121,7 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult
     if engine == "ray":
         results = _on_ray(words, tasks)
     elif isinstance(engine, str):
-        raise ArgumentError(f'there is no engine {engine!r}: give "ray", or an object with map')
+        raise ArgumentError(f'there is no engine {engine!r}: give "ray", or an object with map', rule="argument.choice")
     else:
         mapped = engine.map(function, numbers)
         gather = getattr(engine, "gather", None)
@@ -126,7 +130,7 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult
         is_report = name == "convert" or _is_report(printed)
         if status not in (_FINDINGS if name in _CHECKS else {0}) or not is_report:
             said = (said or printed).strip()[-2000:]
-            raise WeightsError(f"task {number}/{tasks} ended with status {status}: {said}")
+            raise WeightsError(f"task {number}/{tasks} ended with status {status}: {said}", rule="task.failed")
     outputs = [printed for _, printed, _ in results]
     if name == "convert":
         return TasksResult(0, None, outputs)
@@ -149,7 +153,7 @@ def _joined(outputs: list[str]) -> TasksResult:
         merge = [sys.executable, "-m", "max_weights", "report", "merge", *map(str, files)]
         done = subprocess.run(merge, capture_output=True, text=True, check=False)
     if done.returncode not in _FINDINGS:
-        raise WeightsError(f"the reports cannot be joined: {done.stderr.strip()}")
+        raise WeightsError(f"the reports cannot be joined: {done.stderr.strip()}", rule="task.failed")
     return TasksResult(done.returncode, json.loads(done.stdout), outputs)
 
 

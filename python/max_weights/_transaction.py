@@ -52,7 +52,7 @@ class Transaction:
 
     def __init__(self, *, undo: bool = True) -> None:
         if not isinstance(undo, bool):
-            raise ArgumentError(f"undo must be True or False, not {undo!r}")
+            raise ArgumentError(f"undo must be True or False, not {undo!r}", rule="argument.number")
         self._keeps, self._changed = undo, False
         self._undo: list[Callable[[], object]] = []
         self._room = _IN_MEMORY

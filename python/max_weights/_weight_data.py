@@ -166,7 +166,8 @@ class WeightData:
         if encoding is not None and encoding.is_gguf:
             error = ArgumentError(
                 f"'{shown(self.name)}' ({encoding.name}) is packed in blocks: decode it with astype('bfloat16'), or "
-                "load it with packed='decode'; to_buffer() has the bytes of the blocks"
+                "load it with packed='decode'; to_buffer() has the bytes of the blocks",
+                rule="argument.packed",
             )
             error.tensor = self.name
             raise error

@@ -95,7 +95,9 @@ def stats(
         [8]
     """
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
-        raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
+        raise ArgumentError(
+            f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}", rule="argument.number"
+        )
     with opened(checkpoint, "stats", tensors=True) as weights, threads_of_call(threads):
         names = [info.name for info in infos(weights)]
         names = names if select is None else selected(names, select)

@@ -92,7 +92,8 @@ def load_weights(
     if isinstance(paths, WeightsNode):
         raise ArgumentError(
             "a path of a checkpoint is needed, and these weights are open already: weights.load(framework=...) gives "
-            "their tensors, weights.save saves them"
+            "their tensors, weights.save saves them",
+            rule="argument.type",
         )
     files, store = paths_of(paths, "load_weights"), None if remote is None else remote._store
     return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes, store=store)

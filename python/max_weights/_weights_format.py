@@ -46,7 +46,7 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     """
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not names:
-        raise ArgumentError("there is no path from which to tell the format of the weights")
+        raise ArgumentError("there is no path from which to tell the format of the weights", rule="argument.path")
     by_format: dict[WeightsFormat, list[str]] = {}
     unknown = []
     for name in names:
@@ -56,11 +56,12 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
         else:
             by_format.setdefault(kind, []).append(name)
     if unknown:
-        raise ArgumentError(f"no known suffix ({', '.join(_SUFFIXES)}): {_listed(unknown)}")
+        raise ArgumentError(f"no known suffix ({', '.join(_SUFFIXES)}): {_listed(unknown)}", rule="argument.path")
     if len(by_format) > 1:
         parts = "; ".join(f"{kind.value}: {_listed(members)}" for kind, members in by_format.items())
         raise ArgumentError(
-            f"the files of one checkpoint must have the same format, but these have {len(by_format)}: {parts}"
+            f"the files of one checkpoint must have the same format, but these have {len(by_format)}: {parts}",
+            rule="argument.path",
         )
     (kind,) = by_format
     return kind

@@ -29,11 +29,13 @@ __all__ = [
 class WeightsError(Exception):
     """The base of every error that this package raises itself.
 
-    The attributes repeat facts of the message as data; each is `None` if it is not known.
+    The attributes repeat facts of the message as data; each but `rule` is `None` if it is not known.
     """
 
-    rule: str | None = None
-    """The stable id of the broken rule, such as `safetensors.overlap`."""
+    rule: str = "error.other"
+    """The stable code of the error: the id of a broken rule, such as `safetensors.overlap`, or another of the codes
+    below, such as `weight.not-found`. It stays the same from release to release; the text of the message may change.
+    """
     path: str | None = None
     """The file."""
     tensor: str | None = None
@@ -43,9 +45,16 @@ class WeightsError(Exception):
     help: str | None = None
     """The remedy."""
 
+    def __init__(self, *args: object, rule: str | None = None) -> None:
+        super().__init__(*args)
+        if rule is not None:
+            self.rule = rule
+
 
 class WeightNotFoundError(WeightsError, KeyError):
     """No weight has this name."""
+
+    rule = "weight.not-found"
 
     def __str__(self) -> str:
         # KeyError shows the repr of its argument, which quotes and escapes a sentence.
@@ -55,37 +64,55 @@ class WeightNotFoundError(WeightsError, KeyError):
 class WeightAttributeError(WeightNotFoundError, AttributeError):
     """An attribute of weights, such as a shape, was requested of a name that is not a weight."""
 
+    rule = "weight.attribute"
+
 
 class FormatError(WeightsError, ValueError):
     """Bytes break the rules of their file format."""
+
+    rule = "file.invalid"
 
 
 class UnsupportedError(WeightsError, NotImplementedError):
     """A valid request, file or value that this package does not support."""
 
+    rule = "unsupported.request"
+
 
 class FileChangedError(WeightsError, OSError):
     """The file changed after it was opened."""
+
+    rule = "file.changed"
 
 
 class DeviceError(WeightsError, RuntimeError, ValueError):
     """A device is absent, or cannot do what was asked."""
 
+    rule = "device.failed"
+
 
 class MissingFileError(WeightsError, FileNotFoundError, ValueError):
     """A path does not exist. Created as `MissingFileError(errno, message, filename)`, it has those attributes."""
+
+    rule = "file.missing"
 
 
 class ClosedError(WeightsError, ValueError):
     """The checkpoint was closed."""
 
+    rule = "checkpoint.closed"
+
 
 class ArgumentError(WeightsError, ValueError):
     """An argument is not valid."""
 
+    rule = "argument.value"
+
 
 class InternalError(WeightsError, RuntimeError):
     """A bug of this package: its compiled part panicked, and did not finish."""
+
+    rule = "internal.panic"
 
 
 class RankError(WeightsError, RuntimeError):
@@ -94,6 +121,7 @@ class RankError(WeightsError, RuntimeError):
     The attributes are those of the error on that rank.
     """
 
+    rule = "rank.failed"
     rank: int | None = None
     """The failed rank of the group."""
     host: str | None = None
@@ -104,5 +132,6 @@ class RankError(WeightsError, RuntimeError):
 class VerificationError(WeightsError, ValueError):
     """A loaded model differs from its files."""
 
+    rule = "model.differs"
     findings: tuple["Finding", ...] = ()
     """The differences: each a `max_weights.types.Finding`."""

@@ -68,7 +68,7 @@ def no_torch() -> str:
 def not_yet(what: str, call: Callable[[], object]) -> None:
     """Skip the test where a build cannot do this yet: the call is refused.
 
-    tests/python/test_gpu_folder.py names all that may be skipped so.
+    tests/python/gpu/test_gpu_folder.py names all that may be skipped so.
     """
     try:
         call()

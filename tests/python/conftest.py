@@ -1,6 +1,7 @@
 """What all tests share: the real model files, and a writer of small safetensors files."""
 
 import ctypes
+import functools
 import gc
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 
 import max_weights
 import warm as warm_processes
+from durations import Durations, Recorder
 from max_weights._core import files
 from max_weights.types import QuantizedWeight
 
@@ -34,34 +36,35 @@ hypothesis.settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+DURATIONS = Durations()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """A part of the files, so that several machines share the work."""
-    parser.addoption("--shard", default="1/1", metavar="N/OF", help="run every OF-th file, from the N-th on")
+    """A part of the files, so that several machines share the work; and what their spreading goes by."""
+    parser.addoption("--shard", default="1/1", metavar="N/OF", help="run the N-th of OF parts of about equal length")
+    parser.addoption("--record-durations", action="store_true", help="write what each file took to durations.json")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files of other shards are not even imported."""
-    number, shards = map(int, config.getoption("--shard").split("/"))
-    if collection_path.parent != HERE or not collection_path.match("test_*.py"):
+    if not collection_path.is_relative_to(HERE) or not collection_path.match("test_*.py"):
         return None
-    files = sorted(path.name for path in HERE.glob("test_*.py"))
-    return True if files.index(collection_path.name) % shards != number - 1 else None
+    return None if collection_path in shard_files(config.getoption("--shard")) else True
 
 
-# The files that take longest, so that none of them is begun when all others are done.
-LONGEST = (
-    "memory_contract", "dropin_models", "readme", "validation_corpus", "patch", "streaming", "gpu_doors",
-    "convert", "patch_libraries", "gpu_loading", "gpu_streaming", "interrupts", "dropin_saving", "benching",
-    "gpu_dequantize", "gpu", "patch_gguf", "renamed", "process_exit", "saving_misfortune", "site",
-    "example_models", "notebooks", "hub_folder", "lowering_shapes", "gpu_benching", "load_into", "patch_saving",
-    "saving_round_trips", "package", "gpu_kernels", "loading",
-)  # fmt: skip
+@functools.cache
+def shard_files(shard: str) -> set[Path]:
+    """The files of a part of the tests: N/OF."""
+    number, shards = map(int, shard.split("/"))
+    return DURATIONS.shard(HERE.glob("*/test_*.py"), number, shards)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first; the others, and the tests of each, stay in their order."""
-    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    """The longest files come first, so that none of them is begun when all others are done; the tests of each file stay
+    in their order.
+    """
+    places = {path: place for place, path in enumerate(DURATIONS.longest_first({item.path for item in items}))}
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_collection_finish() -> None:
@@ -89,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """One server of warm processes for a run: its workers inherit where that is."""
     if not hasattr(config, "workerinput"):
         config.add_cleanup(warm_processes.Server().close)
+        if config.getoption("--record-durations"):
+            config.pluginmanager.register(Recorder())
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 //!
 //! [`validate`] looks at every file below some paths and returns a [`Report`]: each file with what it is and how deep it was looked into, and all
 //! findings. The rules are in the registry of the core, [`max_weights::rules`]. What is in which room, and which may import which, says
-//! `docs/architecture.md`; `tests/architecture.rs` of the core enforces it.
+//! `docs/architecture.md`; `tests/project/architecture.rs` of the core enforces it.
 
 pub mod amount;
 pub mod baseline;

@@ -85,4 +85,4 @@ def _load() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise DeviceError("no NVIDIA driver (libcuda.so.1) was found")
+    raise DeviceError("no NVIDIA driver (libcuda.so.1) was found", rule="device.absent")

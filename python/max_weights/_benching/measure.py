@@ -231,9 +231,11 @@ def _rivals(
     names = [against] if isinstance(against, str) else list(against)
     for name in names:
         if name not in packages:
-            raise ArgumentError(f"against names {name!r}; it can name {', '.join(packages)}")
+            raise ArgumentError(f"against names {name!r}; it can name {', '.join(packages)}", rule="argument.choice")
         if name not in reading:
-            raise ArgumentError(f"{name} reads no {form} files; {', '.join(reading) or 'nothing'} does")
+            raise ArgumentError(
+                f"{name} reads no {form} files; {', '.join(reading) or 'nothing'} does", rule="argument.format"
+            )
         if not _is_installed(name):
             raise ImportError(f"{name} is not installed: pip install {packages[name]}")
     return names

@@ -65,7 +65,8 @@ class StoredWeights:
             if not dtype.is_float():
                 raise ArgumentError(
                     f"'{shown(name)}' is quantized, and {dtype.name} would cut off the fractions of what it decodes "
-                    f"to: give a dtype of floats, or {KEEP}"
+                    f"to: give a dtype of floats, or {KEEP}",
+                    rule="argument.packed",
                 )
         return _decode_weights(self._node, self._config, dict(dtypes), KEEP) if dtypes else self._node
 
@@ -77,7 +78,8 @@ class StoredWeights:
         """Return the error for a converted tree, in which parts of a weight may be parts of others."""
         return ArgumentError(
             "the files have quantized weights, and this tree has them in another library's layout: give the tree of "
-            "the files, and rename= together with dtype=, so that they are decoded first"
+            "the files, and rename= together with dtype=, so that they are decoded first",
+            rule="argument.packed",
         )
 
     def is_part(self, name: str) -> ArgumentError:
@@ -85,7 +87,8 @@ class StoredWeights:
         weight = self.parts[name]
         error = ArgumentError(
             f"'{shown(name)}' is a part of the quantized weight '{shown(weight)}': a dtype is for what that is decoded "
-            f"to; name '{shown(weight)}', or {KEEP}"
+            f"to; name '{shown(weight)}', or {KEEP}",
+            rule="argument.packed",
         )
         error.tensor = name
         return error
@@ -95,7 +98,8 @@ class StoredWeights:
         where = "the checkpoint declares a quantization, or has scales for it"
         error = ArgumentError(
             f"'{shown(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a dtype "
-            f"would give its codes without their scales; {KEEP}"
+            f"would give its codes without their scales; {KEEP}",
+            rule="argument.packed",
         )
         error.tensor = name
         return error
@@ -119,7 +123,8 @@ def require_no_codes(node: WeightsNode) -> None:
     if node.name in stored.parts:
         error = ArgumentError(
             f"'{shown(node.name)}' holds codes of the quantized weight '{shown(stored.parts[node.name])}', and a dtype "
-            "alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it"
+            "alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it",
+            rule="argument.packed",
         )
         error.tensor = node.name
         raise error

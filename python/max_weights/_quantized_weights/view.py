@@ -150,11 +150,16 @@ class QuantizedWeight:
         dtype, layout = DType(dtype), self._layout
         if dtype not in _DECODED:
             names = ", ".join(one.name for one in _DECODED)
-            raise UnsupportedError(f"a quantized weight is decoded to {names}, not to {dtype.name}; cast it from these")
+            raise UnsupportedError(
+                f"a quantized weight is decoded to {names}, not to {dtype.name}; cast it from these",
+                rule="unsupported.dtype",
+            )
         if out is not None and layout.matrix != layout.shape:
             given = Buffer.of(out)
             if given.shape != layout.shape:
-                raise ArgumentError(f"out must have the shape {list(layout.shape)}; it has {list(given.shape)}")
+                raise ArgumentError(
+                    f"out must have the shape {list(layout.shape)}; it has {list(given.shape)}", rule="argument.shape"
+                )
             out = given.view(given.dtype, layout.matrix)
         return WeightData(self._record.decode(dtype, out), self.weight_name, dtype, layout.shape)
 

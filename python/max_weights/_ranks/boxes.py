@@ -88,13 +88,16 @@ def tensors_of(items: Iterable[WriteItem]) -> list[tuple[str, str, list[int]]]:
         try:
             own = (DType.from_torch(data.properties.dtype).name, list(data.size))
         except ValueError as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+            raise ArgumentError(f"tensor '{shown(name)}': {error}", rule="argument.mesh") from None
         if tensors.setdefault(name, own) != own:
-            raise ArgumentError(f"tensor '{shown(name)}': ranks have it as {tensors[name]} and as {own}")
+            raise ArgumentError(
+                f"tensor '{shown(name)}': ranks have it as {tensors[name]} and as {own}", rule="argument.mesh"
+            )
         elements[name] = elements.get(name, 0) + math.prod(data.chunk.sizes)
     for name, (_, shape) in tensors.items():
         if elements[name] != math.prod(shape):
             raise ArgumentError(
-                f"tensor '{shown(name)}': ranks write {elements[name]:,} of its {math.prod(shape):,} elements"
+                f"tensor '{shown(name)}': ranks write {elements[name]:,} of its {math.prod(shape):,} elements",
+                rule="argument.mesh",
             )
     return [(name, *tensors[name]) for name in sorted(tensors)]

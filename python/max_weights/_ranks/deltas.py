@@ -112,11 +112,12 @@ def _record(paths: Sequence[str], tensors: MemoryTensors) -> dict[str, Any]:
         tied[name] = others
         why = refusal(tensor)
         if why is not None:
-            raise ArgumentError(f"'{shown(name)}': {why}")
+            raise ArgumentError(f"'{shown(name)}': {why}", rule="argument.mesh")
         box, own = _box(tensor), local(tensor).numel()
         if own != box.elements:
             raise ArgumentError(
-                f"'{shown(name)}': this rank has {own:,} elements of it, but its placements give {box.elements:,}"
+                f"'{shown(name)}': this rank has {own:,} elements of it, but its placements give {box.elements:,}",
+                rule="argument.mesh",
             )
         rows[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), box.axes)
     headers = [delta_header(path) for path in paths]
@@ -150,7 +151,8 @@ class _Shared:
         if (there := sum(dict(zip(boxes, self._sizes, strict=True)).values())) != self.bytes:
             raise ArgumentError(
                 f"'{shown(names[0])}': the ranks of this group have {there:,} of its {self.bytes:,} bytes: give the "
-                "group of all ranks of its mesh"
+                "group of all ranks of its mesh",
+                rule="argument.mesh",
             )
 
     def gather(self, session: Session, local: torch.Tensor | None, *, failed: bool) -> torch.Tensor | None:
@@ -188,7 +190,7 @@ def _shared(records: Sequence[Mapping[str, Any]], changes: Sequence[str]) -> lis
             rows = [one["rows"].get(name) for one in records]
             kinds = {(dtype, tuple(shape)) for dtype, shape, _ in filter(None, rows)}
             if len(kinds) > 1:
-                raise ArgumentError(f"'{shown(name)}': ranks have it with other dtypes or shapes")
+                raise ArgumentError(f"'{shown(name)}': ranks have it with other dtypes or shapes", rule="argument.mesh")
             dtype, shape = kinds.pop()
             boxes = [Box.nothing(len(shape)) if row is None else Box.of(row[2]) for row in rows]
             shared.append(_Shared([name, *sorted(others)], getattr(torch, dtype), shape, boxes))

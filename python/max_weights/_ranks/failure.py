@@ -57,7 +57,8 @@ class Failure:
         where = f"rank {self.rank} (host {shown(self.host)})"
         error = RankError(f"{where}: {text}" + (f"; {note}" if note else ""))
         error.rank, error.host = self.rank, self.host
-        error.rule, error.path, error.tensor = self.rule, self.path, self.tensor
+        error.rule = self.rule or error.rule
+        error.path, error.tensor = self.path, self.tensor
         error.offset, error.help = self.offset, self.help
         error._failure = self
         return error

@@ -96,7 +96,9 @@ def load_in_group(
 def refuse_options(call: str, options: Mapping[str, bool]) -> None:
     """Raise an error if one of these options is set, which need a single rank."""
     if option := next((name for name, is_set in options.items() if is_set), None):
-        raise ArgumentError(f"{call}(group=) has no {option}=: tensors are copies, made as they arrive")
+        raise ArgumentError(
+            f"{call}(group=) has no {option}=: tensors are copies, made as they arrive", rule="argument.conflict"
+        )
 
 
 def agreed(
@@ -146,7 +148,8 @@ def _require_fit(parts: Sequence[Part], most: int) -> None:
         if part.memory > most // 2:
             raise ArgumentError(
                 f"max_memory: {most:,} bytes are too few for '{shown(part.name)}', of which {part.memory:,} bytes "
-                "come to this rank: several ranks need twice as much as the largest"
+                "come to this rank: several ranks need twice as much as the largest",
+                rule="argument.memory",
             )
 
 
@@ -161,7 +164,9 @@ def _plan(
     """Return the plan of all ranks, whose shards differ only in the rank."""
     shards = sorted({tuple(record["shard"]) for record in records if record["shard"] is not None})
     if shards and any(record["shard"] is None for record in records):
-        raise ArgumentError("some ranks have a shard, and some have none: give each one its own, or none to all")
+        raise ArgumentError(
+            "some ranks have a shard, and some have none: give each one its own, or none to all", rule="argument.mesh"
+        )
     sharings: list[list[Cut | None] | None] = [None] * len(resolved.names)
     part_of: list[int] = []
     if shards and request.shard is not None:
@@ -193,7 +198,8 @@ class Part:
         if not isinstance(info.dtype, DType) and info.encoding is None:
             raise UnsupportedError(
                 f"'{shown(info.name)}': its elements are of the type '{shown(str(info.dtype))}', which group= does not "
-                "load; omit group"
+                "load; omit group",
+                rule="unsupported.dtype",
             )
         self._made: Buffer | None = None
         self.target = Target(size, self._bytes) if size else None

@@ -77,7 +77,7 @@ class Meshes:
         ranks = [places.get(rank, ABSENT) for rank in mesh.flatten().tolist()]
         if ABSENT in ranks:
             outside = sorted(set(mesh.flatten().tolist()) - set(places))
-            raise ArgumentError(f"its mesh has the ranks {outside}: give a group that has them")
+            raise ArgumentError(f"its mesh has the ranks {outside}: give a group that has them", rule="argument.mesh")
         if all(axis is None for axis, _ in splits) and len(ranks) == len(self.ranks):
             return None
         table: Mesh = (ranks, list(mesh.shape), splits)
@@ -105,13 +105,15 @@ def together(tables: Sequence[Sequence[Mesh]]) -> list[Mesh]:
         parts = {repr(one): one for one in plain}
         first, *others = parts.values()
         if any(one[1:] != first[1:] for one in others):
-            raise ArgumentError("ranks have meshes of different sizes, or other placements, for the same tensor")
+            raise ArgumentError(
+                "ranks have meshes of different sizes, or other placements, for the same tensor", rule="argument.mesh"
+            )
         if not others:
             meshes.append(first)
             continue
         ranks = [rank for one in parts.values() for rank in one[0]]
         if len(set(ranks)) != len(ranks):
-            raise ArgumentError("ranks have meshes that overlap for the same tensor")
+            raise ArgumentError("ranks have meshes that overlap for the same tensor", rule="argument.mesh")
         splits: list[Split] = [(None, 0), *first[2]]
         meshes.append((ranks, [len(parts), *first[1]], splits))
     return meshes

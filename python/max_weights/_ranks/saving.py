@@ -101,18 +101,19 @@ class _Part:
             own = buffer_of(name, tensor)
             return cls(name, own, list(own.shape), None, None, shared_part(None, None, size))
         if (why := refusal(tensor)) is not None:
-            raise ArgumentError(f"tensor '{shown(name)}': {why}")
+            raise ArgumentError(f"tensor '{shown(name)}': {why}", rule="argument.mesh")
         try:
             sharing = meshes.number(tensor)
         except ArgumentError as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+            raise ArgumentError(f"tensor '{shown(name)}': {error}", rule="argument.mesh") from None
         local: Any = tensor.to_local()
         local = local.wait() if hasattr(local, "wait") else local
         own = buffer_of(name, local)
         if own.num_elements != local.numel():
             raise ArgumentError(
                 f"tensor '{shown(name)}': parts of {tensor.dtype}, which packs several numbers, cannot be saved by "
-                "several ranks; save what full_tensor() returns"
+                "several ranks; save what full_tensor() returns",
+                rule="argument.dtype",
             )
         shared = shared_part(tensor, sharing, size)
         return cls(name, own, list(tensor.shape), sharing, [sharing, splits_of(tensor)], shared)

@@ -72,7 +72,7 @@ class Session:
     ) -> None:
         is_alone = isinstance(group, Members) and len(group.ranks) == 1
         if not is_alone and (not dist.is_available() or not dist.is_initialized()):
-            raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()")
+            raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()", rule="argument.group")
         require_timeout(timeout)
         self.what = what
         self.timeout = timeout
@@ -379,7 +379,7 @@ def _members_of(group: dist.ProcessGroup | Members | None, what: str) -> tuple[M
         return group, "" if len(group.ranks) == 1 else dist.get_backend_config()
     user: Any = dist.group.WORLD if group is None else group
     if user is None or dist.get_rank(user) < 0:
-        raise ArgumentError(f"{what}: this process is not in the group")
+        raise ArgumentError(f"{what}: this process is not in the group", rule="argument.group")
     number = _sessions[user.group_name] = _sessions.get(user.group_name, 0) + 1
     members = Members(dist.get_process_group_ranks(user), f"{user.group_name}/{number}")
     return members, dist.get_backend_config(user)

@@ -161,7 +161,10 @@ class ConversionRule:
         steps = (steps,) if isinstance(steps, Step) else tuple(steps)
         for step in steps:
             if not isinstance(step, Step):
-                raise ArgumentError(f"a step of a conversion is Stack(0), Concatenate(1) or the like, not {step!r}")
+                raise ArgumentError(
+                    f"a step of a conversion is Stack(0), Concatenate(1) or the like, not {step!r}",
+                    rule="argument.type",
+                )
         object.__setattr__(self, "sources", (sources,) if isinstance(sources, str) else tuple(sources))
         object.__setattr__(self, "targets", (targets,) if isinstance(targets, str) else tuple(targets))
         object.__setattr__(self, "steps", steps)

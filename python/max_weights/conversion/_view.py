@@ -100,7 +100,9 @@ def converted_by(
     listed = tuple(rules)
     for rule in listed:
         if not isinstance(rule, ConversionRule):
-            raise ArgumentError(f"the rules of a conversion are ConversionRule objects, not {rule!r}")
+            raise ArgumentError(
+                f"the rules of a conversion are ConversionRule objects, not {rule!r}", rule="argument.type"
+            )
     numbers: dict[str, Any] | None = None
 
     def values() -> dict[str, Any]:
@@ -115,13 +117,14 @@ def converted_by(
 def _rules(layout: str, values: Mapping[str, Any], kind: str) -> list[ConversionRule]:
     if layout not in LAYOUTS:
         known = ", ".join(map(repr, (HUB, *LAYOUTS)))
-        raise ArgumentError(f"there is no layout '{shown(str(layout))}'; there are {known}")
+        raise ArgumentError(f"there is no layout '{shown(str(layout))}'; there are {known}", rule="argument.choice")
     table = MODEL_TYPES.get(kind, {}).get(layout)
     if table is None:
         have = ", ".join(name for name, layouts in MODEL_TYPES.items() if layout in layouts)
         raise UnsupportedError(
             f"there is no table for the model type '{shown(kind)}' in the layout of {layout}; there are those of "
-            f"{have}; renamed() takes a list of rules, too"
+            f"{have}; renamed() takes a list of rules, too",
+            rule="unsupported.layout",
         )
     text = values.get("text_config")
     return table(text if isinstance(text, dict) else values)
@@ -153,7 +156,9 @@ def _fit(node: WeightsNode, templates: list[str]) -> bool:
 def _model_type(values: Mapping[str, Any]) -> str:
     kind = values.get("model_type")
     if not isinstance(kind, str):
-        raise UnsupportedError("the configuration has no model_type, which names the architecture")
+        raise UnsupportedError(
+            "the configuration has no model_type, which names the architecture", rule="unsupported.config"
+        )
     return kind
 
 
@@ -166,7 +171,9 @@ def _number(name: str, values: Mapping[str, Any]) -> int:
             found = among.get(_OTHERWISE[name])
         if isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 63:
             return found
-    raise UnsupportedError(f"the configuration has no number '{shown(name)}', which a rule needs")
+    raise UnsupportedError(
+        f"the configuration has no number '{shown(name)}', which a rule needs", rule="unsupported.config"
+    )
 
 
 def _values(config: Config) -> dict[str, Any]:
@@ -178,7 +185,8 @@ def _values(config: Config) -> dict[str, Any]:
     if not isinstance(config, (str, os.PathLike)):
         raise ArgumentError(
             "config is the content of a config.json, its path or that of its folder, or the config of a model of "
-            f"transformers, not a {shown(type(config).__name__)}"
+            f"transformers, not a {shown(type(config).__name__)}",
+            rule="argument.config",
         )
     path = os.fspath(config)
     return _read(os.path.join(path, _CONFIG) if os.path.isdir(path) else path)
@@ -191,7 +199,8 @@ def _beside(node: WeightsNode) -> dict[str, Any]:
     path = os.path.join(folder, _CONFIG)
     if not os.path.isfile(path):
         raise ArgumentError(
-            f"{shown(path)}: not found: rules depend on the model's configuration; give config=, a mapping or a path"
+            f"{shown(path)}: not found: rules depend on the model's configuration; give config=, a mapping or a path",
+            rule="argument.config",
         )
     return _read(path)
 
@@ -200,11 +209,15 @@ def _read(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise UnsupportedError(f"{shown(path)}: a configuration of more than {_MOST_BYTES} bytes is not read")
+        raise UnsupportedError(
+            f"{shown(path)}: a configuration of more than {_MOST_BYTES} bytes is not read", rule="unsupported.config"
+        )
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UnsupportedError(f"{shown(path)}: not JSON: {error}") from None
+        raise UnsupportedError(f"{shown(path)}: not JSON: {error}", rule="unsupported.config") from None
     if not isinstance(values, dict):
-        raise UnsupportedError(f"{shown(path)}: a configuration is an object, not {type(values).__name__}")
+        raise UnsupportedError(
+            f"{shown(path)}: a configuration is an object, not {type(values).__name__}", rule="unsupported.config"
+        )
     return values

@@ -257,10 +257,12 @@ class InferenceSession:
         self._devices = list(devices) or [CPU()]
         for device in self._devices:
             if not device.is_host:
-                raise UnsupportedError(f"graphs run on the CPU in this version, not on {device}")
+                raise UnsupportedError(
+                    f"graphs run on the CPU in this version, not on {device}", rule="unsupported.kernel"
+                )
         _no_extensions(custom_extensions)
         if num_threads is not None and num_threads < 1:
-            raise ArgumentError(f"num_threads must be 1 or more, not {num_threads}")
+            raise ArgumentError(f"num_threads must be 1 or more, not {num_threads}", rule="argument.number")
         self._threads = num_threads
 
     @property
@@ -305,7 +307,7 @@ class InferenceSession:
         if not isinstance(model, Graph):
             raise TypeError(f"load: takes a Graph, not {type(model).__name__}")
         if memory not in ("shared", "fast"):
-            raise ArgumentError(f"memory must be 'shared' or 'fast', not {memory!r}")
+            raise ArgumentError(f"memory must be 'shared' or 'fast', not {memory!r}", rule="argument.choice")
         _no_extensions(custom_extensions)
         return Model(model, weights_registry, memory == "fast", self._threads)
 
@@ -315,4 +317,6 @@ class InferenceSession:
 
 def _no_extensions(custom_extensions: object) -> None:
     if custom_extensions:
-        raise UnsupportedError("custom extensions are kernels for MAX's compiler, which is not here")
+        raise UnsupportedError(
+            "custom extensions are kernels for MAX's compiler, which is not here", rule="unsupported.kernel"
+        )

@@ -126,7 +126,7 @@ def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
 
     number = ONNX_TYPES.get(buffer.dtype)
     if number is None:
-        raise ArgumentError(f"ONNX Runtime does not support tensors of {buffer.dtype!r}")
+        raise ArgumentError(f"ONNX Runtime does not support tensors of {buffer.dtype!r}", rule="argument.dtype")
     if buffer.dtype is DType.bfloat16 or buffer.dtype.is_float8():
         bits = buffer.view(DType.uint16 if buffer.dtype is DType.bfloat16 else DType.uint8)
         return OrtValue.ortvalue_from_numpy_with_onnx_type(bits.to_numpy(), number)

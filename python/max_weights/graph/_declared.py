@@ -112,7 +112,8 @@ class DeclaredWeights:
         """
         error = WeightNotFoundError(
             f"weight '{shown(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not "
-            "loaded; open a checkpoint with load_weights for data"
+            "loaded; open a checkpoint with load_weights for data",
+            rule="weight.no-data",
         )
         error.tensor = self._name
         raise error

@@ -73,7 +73,8 @@ class Graph:
             raise UnsupportedError(
                 f"graph {name!r} cannot be read from {printable(os.fspath(path))!r}: this version reads no graphs. "
                 "The fourth argument is a path, as in MAX; further arguments for `forward` come after it, or by "
-                "keyword"
+                "keyword",
+                rule="unsupported.operation",
             )
         types = [input_types] if isinstance(input_types, TensorType | BufferType) else list(input_types)
         for kind in types:

@@ -93,7 +93,7 @@ class WeightsReader(StorageReader):
     @property
     def _weights(self) -> WeightsNode:
         if self._opened is None:
-            raise ArgumentError(_NO_CHECKPOINT)
+            raise ArgumentError(_NO_CHECKPOINT, rule="argument.plan")
         return self._opened
 
     def _open(self, checkpoint: Checkpoint) -> None:
@@ -114,7 +114,7 @@ class WeightsReader(StorageReader):
     def read_metadata(self, *_: object, **__: object) -> Metadata:
         """Return the dtypes and shapes of all weights; each is one chunk, however many files have its parts."""
         if self._opened is None:
-            raise ArgumentError(_NO_CHECKPOINT)
+            raise ArgumentError(_NO_CHECKPOINT, rule="argument.plan")
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, None] = {}
         for name, info in self._infos.items():
@@ -151,7 +151,8 @@ class WeightsReader(StorageReader):
             if target.shape != item.lengths:
                 raise ArgumentError(
                     f"'{shown(item.storage_index.fqn)}': a part of shape {tuple(item.lengths)} goes to a tensor of "
-                    f"shape {tuple(target.shape)}"
+                    f"shape {tuple(target.shape)}",
+                    rule="argument.shape",
                 )
         with Transaction() as transaction:
             for _, target in items:
@@ -274,7 +275,9 @@ class WeightsWriter(StorageWriter):
             ArgumentError: no folder is given (a ValueError).
         """
         if not self._files.folder:
-            raise ArgumentError("WeightsWriter has no folder: give it one, or checkpoint_id= to dcp.save")
+            raise ArgumentError(
+                "WeightsWriter has no folder: give it one, or checkpoint_id= to dcp.save", rule="argument.plan"
+            )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Return the plan, with the rank of this process.
@@ -283,12 +286,15 @@ class WeightsWriter(StorageWriter):
             ArgumentError: an item is not a tensor, or the plan omits unchanged tensors (a ValueError).
         """
         if not plan.usable:
-            raise ArgumentError("the planner omits what it has planned before: WeightsWriter needs whole plans")
+            raise ArgumentError(
+                "the planner omits what it has planned before: WeightsWriter needs whole plans", rule="argument.plan"
+            )
         for item in plan.items:
             if item.tensor_data is None:
                 raise ArgumentError(
                     f"'{shown(item.index.fqn)}' is not a tensor, and safetensors files have only tensors: save it in "
-                    "another way"
+                    "another way",
+                    rule="argument.type",
                 )
         return replace(plan, storage_data=Members.own_rank())
 
@@ -307,7 +313,9 @@ class WeightsWriter(StorageWriter):
         """Write the parts in the plan, together with all ranks; the files are in their places when this returns."""
         to_save = plan.storage_data
         if not isinstance(to_save, _ToSave):
-            raise ArgumentError("the plan was not made by this writer: call prepare_global_plan first")
+            raise ArgumentError(
+                "the plan was not made by this writer: call prepare_global_plan first", rule="argument.plan"
+            )
         numbers = {name: number for number, (name, _, _) in enumerate(to_save.tensors)}
         sizes: list[int] = []
 
@@ -332,7 +340,10 @@ def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[
     chunk = known(item.tensor_data).chunk
     data = planner.resolve_data(item)
     if not isinstance(data, torch.Tensor) or data.shape != chunk.sizes:
-        raise ArgumentError(f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}")
+        raise ArgumentError(
+            f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}",
+            rule="argument.shape",
+        )
     ranges = [(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)]
     return number, ranges, buffer_of(item.index.fqn, data.detach())
 

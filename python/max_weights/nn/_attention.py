@@ -61,7 +61,7 @@ def num_heads_for_device(*, num_heads: int, device_idx: int, num_devices: int) -
         3
     """
     if not 0 <= device_idx < num_devices:
-        raise ArgumentError(f"there is no device {device_idx} of {num_devices}")
+        raise ArgumentError(f"there is no device {device_idx} of {num_devices}", rule="argument.devices")
     return num_heads // num_devices + (device_idx < num_heads % num_devices)
 
 
@@ -211,11 +211,13 @@ class Attention(ShardableLayer):
     ) -> None:
         if num_key_value_heads < 1 or num_attention_heads % num_key_value_heads:
             raise ArgumentError(
-                f"{num_attention_heads} query heads cannot share {num_key_value_heads} key heads equally"
+                f"{num_attention_heads} query heads cannot share {num_key_value_heads} key heads equally",
+                rule="argument.layer",
             )
         if head_dim is None and hidden_size % num_attention_heads:
             raise ArgumentError(
-                f"the hidden_size {hidden_size} is not divisible by {num_attention_heads} heads; give the head_dim"
+                f"the hidden_size {hidden_size} is not divisible by {num_attention_heads} heads; give the head_dim",
+                rule="argument.layer",
             )
         self.n_heads = num_attention_heads
         self.num_key_value_heads = num_key_value_heads
@@ -289,7 +291,8 @@ class Attention(ShardableLayer):
         elif strategy.is_tensor_parallel:
             if kv_heads < number:
                 raise ArgumentError(
-                    f"{kv_heads} key heads cannot be split over {number} devices; replicate the layer instead"
+                    f"{kv_heads} key heads cannot be split over {number} devices; replicate the layer instead",
+                    rule="argument.devices",
                 )
             group = self.n_heads // kv_heads * self.head_dim  # the queries that share a head stay together
             rows = ShardingStrategy.segmented(number, 0, [Segment.head_aware(kv_heads, group)])
@@ -348,7 +351,8 @@ class MultiheadAttention(Attention):
             raise UnsupportedError(
                 f"MultiheadAttention on {len(places)} devices needs MAX's collectives, which are not available here: "
                 "make it on one, set sharding_strategy = ShardingStrategy.tensor_parallel(n), and add the outputs of "
-                "its shards"
+                "its shards",
+                rule="unsupported.kernel",
             )
         super().__init__(
             num_attention_heads=num_attention_heads,

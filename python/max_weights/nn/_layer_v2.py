@@ -86,7 +86,9 @@ class LayerV2(ModuleNode):
         path = str(name).removesuffix(".")
         if not path or replaced(self, path, module) is None:
             [near] = suggestions(Walk(self).paths[1:], [path])
-            raise WeightNotFoundError(f"{type(self).__name__} has no module '{shown(name)}' to replace{near}")
+            raise WeightNotFoundError(
+                f"{type(self).__name__} has no module '{shown(name)}' to replace{near}", rule="layer.not-found"
+            )
 
     def set_shared_weight(self, name: str, weight: Weight) -> None:
         """Set an attribute to a weight that another module owns.

@@ -61,7 +61,10 @@ def activation_function_from_name(name: str) -> Activation:
     """
     function = _BY_NAME.get(name)
     if function is None:
-        raise ArgumentError(f"there is no activation function '{shown(str(name))}'; there are {', '.join(_BY_NAME)}")
+        raise ArgumentError(
+            f"there is no activation function '{shown(str(name))}'; there are {', '.join(_BY_NAME)}",
+            rule="argument.choice",
+        )
     return function
 
 
@@ -108,7 +111,8 @@ def require_no_quant_config(layer: str, quant_config: object) -> None:
         raise UnsupportedError(
             f"{layer} with a quant_config is computed by kernels of MAX's compiler (fp8, fp4, int8 with scales), "
             "which are not available here: load the weights as floats (Module.load(path, dtype='float32')), without "
-            "quant_config"
+            "quant_config",
+            rule="unsupported.kernel",
         )
 
 
@@ -152,7 +156,7 @@ class Linear(ShardableLayer):
     ) -> None:
         require_no_quant_config(type(self).__name__, quant_config)
         if clip_weight and quantization_encoding is not None:
-            raise ArgumentError("clip_weight is for float weights, not for packed ones")
+            raise ArgumentError("clip_weight is for float weights, not for packed ones", rule="argument.layer")
         self.device = DeviceRef.from_device(device)
         self.clip_weight = clip_weight
         if is_sharding:

@@ -211,7 +211,8 @@ class ShardableLayer(Module):
         if self.sharding_strategy is None:
             raise ArgumentError(
                 f"this {type(self).__name__} has no sharding strategy: set sharding_strategy, such as "
-                "ShardingStrategy.replicate(2), then shard it"
+                "ShardingStrategy.replicate(2), then shard it",
+                rule="argument.strategy",
             )
         places = [DeviceRef.from_device(device) for device in devices]
         parts = {name: value.shard(places) for name, value in self._parts().items()}
@@ -240,7 +241,9 @@ class ShardableLayer(Module):
 
     def _refuse(self, strategy: ShardingStrategy, takes: str) -> ArgumentError:
         """Return the error for a strategy that a layer cannot be split by."""
-        return ArgumentError(f"this {type(self).__name__} cannot be split by {strategy!r}; it takes {takes}")
+        return ArgumentError(
+            f"this {type(self).__name__} cannot be split by {strategy!r}; it takes {takes}", rule="argument.strategy"
+        )
 
 
 class LayerList(Module, list[Layer]):
@@ -265,7 +268,7 @@ class LayerList(Module, list[Layer]):
             ValueError: the list is empty.
         """
         if not self:
-            raise ArgumentError(f"a {type(self).__name__} without layers has nothing to call")
+            raise ArgumentError(f"a {type(self).__name__} without layers has nothing to call", rule="argument.layer")
         first, *rest = self
         outputs = first(*args, **kwargs)
         for layer in rest:

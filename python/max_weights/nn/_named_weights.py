@@ -75,7 +75,8 @@ def _by_name(root: ModuleNode, walk: Walk) -> dict[str, Weight]:
 def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> ArgumentError:
     return ArgumentError(
         f"two weights of {type(root).__name__} have the name '{shown(name)}': {first} and {second}; name one of them "
-        "differently, or use the same Weight for both"
+        "differently, or use the same Weight for both",
+        rule="argument.name-twice",
     )
 
 
@@ -92,7 +93,8 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, DLPackArray
             if not auto_initialize:
                 raise ArgumentError(
                     f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True fills "
-                    "it with zeros"
+                    "it with zeros",
+                    rule="weight.no-value",
                 )
             value = _zeros(name, weight)
         values[name] = value
@@ -115,7 +117,8 @@ def _zeros(name: str, weight: Weight) -> Buffer:
     if not weight.shape.is_static:
         raise ArgumentError(
             f"weight '{shown(name)}' has the symbolic shape {listed(weight.shape)}, so it cannot be filled with "
-            "zeros: load a value for it"
+            "zeros: load a value for it",
+            rule="weight.no-value",
         )
     return Buffer.zeros(weight.shape.static_dims, weight.dtype)
 
@@ -138,14 +141,20 @@ def place(root: ModuleNode, devices: Iterable[DeviceRef | str], strategy: Shardi
     target = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
     number = len(target.devices)
     if not number:
-        raise ArgumentError(f"{type(root).__name__}.to() needs a device, such as DeviceRef.CPU()")
+        raise ArgumentError(
+            f"{type(root).__name__}.to() needs a device, such as DeviceRef.CPU()", rule="argument.devices"
+        )
     if number > 1 and strategy is None:
         raise ArgumentError(
             f"weights are on one device, or split over several by a sharding_strategy; {number} devices were given, "
-            "but no strategy"
+            "but no strategy",
+            rule="argument.devices",
         )
     if strategy is not None and strategy.num_devices != number:
-        raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, but {number} were given")
+        raise ArgumentError(
+            f"the sharding_strategy is for {strategy.num_devices} devices, but {number} were given",
+            rule="argument.devices",
+        )
     weights = list(NamedWeights(root).weights.values())
     with Transaction() as transaction:
         keep_weights(transaction, changed=weights)

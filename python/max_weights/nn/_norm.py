@@ -152,7 +152,10 @@ class GroupNorm(Module):
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: DeviceRef | str = _CPU
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
-            raise ArgumentError(f"{num_channels} channels cannot be split into {num_groups} groups of the same size")
+            raise ArgumentError(
+                f"{num_channels} channels cannot be split into {num_groups} groups of the same size",
+                rule="argument.layer",
+            )
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps

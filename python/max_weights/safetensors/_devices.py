@@ -24,7 +24,7 @@ def as_asked(device: _T) -> _T | str:
     if device != "cuda" or (setting := os.environ.get(_CUDA, "first")) == "first":
         return device
     if setting != "current":
-        raise ArgumentError(f"{_CUDA} is 'first' or 'current', not {setting!r}")
+        raise ArgumentError(f"{_CUDA} is 'first' or 'current', not {setting!r}", rule="argument.choice")
     return f"cuda:{current_gpu()}"
 
 

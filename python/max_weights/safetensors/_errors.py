@@ -91,7 +91,7 @@ def _what_it_is(path: str | os.PathLike[str]) -> WeightsError | None:
     try:
         load_weights([path]).close()
     except (FormatError, UnsupportedError) as error:
-        return error if error.rule is not None and error.rule.startswith("format.") else None
+        return error if error.rule.startswith("format.") else None
     except Exception:
         return None
     return None
@@ -140,5 +140,5 @@ def _reason(error: WeightsError) -> tuple[str, str]:
     if error.rule == "safetensors.truncated":
         is_header = error.tensor is None
         return ("invalid header length", "InvalidHeaderLength") if is_header else _REASONS["safetensors.trailing-data"]
-    reason, token = _REASONS.get(error.rule or "", _JSON)
+    reason, token = _REASONS.get(error.rule, _JSON)
     return reason.format(shown(error.tensor or "")), token

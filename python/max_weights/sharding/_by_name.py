@@ -126,7 +126,7 @@ class _Rank:
         try:
             pieces = strategy.pieces(_Described(info.name, info.shape, info.encoding), self.rank)
         except ValueError as error:  # its message names the weight
-            wrong = ArgumentError(str(error))
+            wrong = ArgumentError(str(error), rule="argument.strategy")
             wrong.tensor = info.name
             raise wrong from error.__cause__
         except (TypeError, IndexError, NotImplementedError) as error:
@@ -154,21 +154,24 @@ class _Described:
 
 
 def _refuse(info: WeightInfo, why: str, cause: Exception | None = None) -> NoReturn:
-    error = ArgumentError(f"weight '{shown(info.name)}' of shape {listed(info.shape)} {why}")
+    error = ArgumentError(f"weight '{shown(info.name)}' of shape {listed(info.shape)} {why}", rule="argument.strategy")
     error.tensor = info.name
     raise error from cause
 
 
 def _checked(shard: object) -> Shard:
     if not isinstance(shard, Shard):
-        raise ArgumentError(f"shard must be a max_weights.sharding.Shard(rank, world_size, strategies), not {shard!r}")
+        raise ArgumentError(
+            f"shard must be a max_weights.sharding.Shard(rank, world_size, strategies), not {shard!r}",
+            rule="argument.strategy",
+        )
     rank, world, strategies = shard
     for number, what in ((rank, "rank"), (world, "world_size")):
         if isinstance(number, bool) or not hasattr(number, "__index__"):
-            raise ArgumentError(f"the {what} of shard must be an int, not {number!r}")
+            raise ArgumentError(f"the {what} of shard must be an int, not {number!r}", rule="argument.number")
     rank, world = operator.index(rank), operator.index(world)
     if not 0 <= rank < world:
-        raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0")
+        raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0", rule="argument.number")
     return Shard(rank, world, strategies)
 
 
@@ -183,11 +186,15 @@ def _lookup(strategies: Strategies) -> _Lookup:
         return lambda name: (True, _row(strategies(name), name))
     raise ArgumentError(
         "strategies must be a ShardingStrategy, a mapping of names and patterns to them, a function of the name, or "
-        f"the name of a table, not {strategies!r}"
+        f"the name of a table, not {strategies!r}",
+        rule="argument.strategy",
     )
 
 
 def _row(row: object, pattern: object) -> ShardingStrategy | None:
     if row is None or isinstance(row, ShardingStrategy):
         return row
-    raise ArgumentError(f"{pattern!r} must map to a ShardingStrategy, or None for the whole weight, not {row!r}")
+    raise ArgumentError(
+        f"{pattern!r} must map to a ShardingStrategy, or None for the whole weight, not {row!r}",
+        rule="argument.strategy",
+    )

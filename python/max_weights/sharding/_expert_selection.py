@@ -34,7 +34,8 @@ class Experts:
             if len(have) <= max(have):
                 missing = next(number for number in range(max(have)) if number not in have)
                 raise ArgumentError(
-                    f"'{shown(layer)}' has {len(have)} experts, and number {missing} is not one of them"
+                    f"'{shown(layer)}' has {len(have)} experts, and number {missing} is not one of them",
+                    rule="argument.strategy",
                 )
         if stacked := next((name for name in names if name not in matches and _STACKED.fullmatch(name)), None):
             raise _error(
@@ -43,7 +44,8 @@ class Experts:
             )
         if not matches:
             raise ArgumentError(
-                "none of these weights belongs to an expert: their names do not have '.experts.' and a number"
+                "none of these weights belongs to an expert: their names do not have '.experts.' and a number",
+                rule="argument.strategy",
             )
         mine = {layer: range(*even(len(have), self.world_size, self.rank)) for layer, have in numbers.items()}
         return [
@@ -75,11 +77,13 @@ def experts(rank: int, world_size: int, *, only: bool = False) -> Experts:
         ['norm', 'mlp.experts.1.up']
     """
     if not 0 <= rank < world_size:
-        raise ArgumentError(f"there is no rank {rank} of {world_size}; ranks are counted from 0")
+        raise ArgumentError(
+            f"there is no rank {rank} of {world_size}; ranks are counted from 0", rule="argument.number"
+        )
     return Experts(rank, world_size, only)
 
 
 def _error(name: str, why: str) -> ArgumentError:
-    error = ArgumentError(f"weight '{shown(name)}' {why}")
+    error = ArgumentError(f"weight '{shown(name)}' {why}", rule="argument.strategy")
     error.tensor = name
     return error

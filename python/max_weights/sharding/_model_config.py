@@ -40,8 +40,8 @@ def model_config(node: WeightsNode) -> tuple[Mapping[str, object] | None, str]:
     try:
         config = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{place} is not valid JSON: {shown(error)}") from error
+        raise ArgumentError(f"{place} is not valid JSON: {shown(error)}", rule="argument.config") from error
     if not isinstance(config, dict):
-        raise ArgumentError(f"{place} is not a JSON object")
+        raise ArgumentError(f"{place} is not a JSON object", rule="argument.config")
     text = config.get("text_config")  # of models with vision or audio too
     return text if isinstance(text, dict) else config, place

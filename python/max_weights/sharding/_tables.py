@@ -63,12 +63,14 @@ class Table(dict[Pattern, ShardingStrategy | None]):
         expert_parallel: bool = False,
     ) -> None:
         if not isinstance(name, str) or name not in _TABLES:
-            raise ArgumentError(f"there is no table of strategies called {name!r}; there are {_NAMES}")
+            raise ArgumentError(
+                f"there is no table of strategies called {name!r}; there are {_NAMES}", rule="argument.choice"
+            )
         options = {"num_kv_heads": num_kv_heads, "hidden_size": hidden_size, "expert_parallel": expert_parallel}
         rows, *takes = _TABLES[name]
         for option, value in options.items():
             if value not in (None, False) and option not in takes:
-                raise ArgumentError(f"the table {name!r} takes no {option}")
+                raise ArgumentError(f"the table {name!r} takes no {option}", rule="argument.no-effect")
         super().__init__(rows(world_size, num_heads, *(options[option] for option in takes)))
         self.name, self.own = name, {}
 
@@ -83,20 +85,24 @@ class Table(dict[Pattern, ShardingStrategy | None]):
 def named(name: str, world_size: int, config: Mapping[str, object] | None, place: str) -> Table:
     """Return the table of a name, or for `auto` that of the model; `place` is where its configuration was expected."""
     if name != "auto" and name not in _TABLES:
-        raise ArgumentError(f"there is no table of strategies called {name!r}; there are {_NAMES}, and 'auto'")
+        raise ArgumentError(
+            f"there is no table of strategies called {name!r}; there are {_NAMES}, and 'auto'", rule="argument.choice"
+        )
     if config is None:
         title = "llama" if name == "auto" else name
         others = "hidden_size=..." if title == "deepseek" else "num_kv_heads=..."
         raise ArgumentError(
             f"the table {name!r} needs the number of heads, but there is no {place}: put the model's "
             f"config.json there, or give the table with its numbers, as the strategies of a Shard or of reshard(): "
-            f'max_weights.sharding.Table("{title}", {world_size}, num_heads=..., {others})'
+            f'max_weights.sharding.Table("{title}", {world_size}, num_heads=..., {others})',
+            rule="argument.config",
         )
     if name == "auto":
         model = config.get("model_type")
         if model not in _MODELS:
             raise ArgumentError(
-                f"no table of strategies is known for the model type {model!r} in {place}; choose {_NAMES}"
+                f"no table of strategies is known for the model type {model!r} in {place}; choose {_NAMES}",
+                rule="argument.choice",
             )
         name = _MODELS[model]
     heads = _number(config, "num_attention_heads", place)
@@ -113,7 +119,10 @@ def _number(config: Mapping[str, object], key: str, place: str, default: int | N
     value = config.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ArgumentError(f"{key} is {value!r} in {place}; give max_weights.sharding.Table the numbers yourself")
+        raise ArgumentError(
+            f"{key} is {value!r} in {place}; give max_weights.sharding.Table the numbers yourself",
+            rule="argument.config",
+        )
     return value
 
 
@@ -179,7 +188,7 @@ def _attention(world: int, num_heads: int, num_kv_heads: int | None) -> _Rows:
     heads = count(num_heads, "num_heads")
     keys = heads if num_kv_heads is None else count(num_kv_heads, "num_kv_heads")
     if heads % keys:
-        raise ArgumentError(f"{heads} heads do not share {keys} key and value heads evenly")
+        raise ArgumentError(f"{heads} heads do not share {keys} key and value heads evenly", rule="argument.config")
     queries, keys_values = HeadShare(0, heads), HeadShare(0, 0, (keys,))
     outputs = {
         "q_proj": queries,

@@ -89,10 +89,14 @@ def load(
     if pickle_module is not None or weights_only is False or encoding != "utf-8":
         raise UnsupportedError(
             "only weights and plain values are loaded here, without running code: pickle_module=, weights_only=False "
-            "and another encoding= are for torch.load, which can run code of the file"
+            "and another encoding= are for torch.load, which can run code of the file",
+            rule="unsupported.option",
         )
     if unknown not in _UNKNOWN:
-        raise ArgumentError(f"unknown must be one of {', '.join(map(repr, _UNKNOWN))}, not {shown(repr(unknown))}")
+        raise ArgumentError(
+            f"unknown must be one of {', '.join(map(repr, _UNKNOWN))}, not {shown(repr(unknown))}",
+            rule="argument.choice",
+        )
     if isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors"):
         return _of_safetensors(os.fspath(f), map_location)
     mapped = maps_by_default() if mmap is None else mmap
@@ -115,7 +119,8 @@ def _of_safetensors(path: str, map_location: MapLocation) -> dict[str, torch.Ten
     if map_location is not None and not isinstance(map_location, (str, torch.device)):
         raise ArgumentError(
             "map_location must be a device for a safetensors file, not a dict or a function: it has no storages with "
-            "separate locations"
+            "separate locations",
+            rule="argument.conflict",
         )
     return dict(load_file(path, device="cpu" if map_location is None else map_location))
 
@@ -352,5 +357,7 @@ def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStor
         moved: torch.UntypedStorage
         moved = torch.serialization.default_restore_location(storage, location)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        raise UnsupportedError(f"a storage cannot be put on {location!r}: {printable(error)}") from error
+        raise UnsupportedError(
+            f"a storage cannot be put on {location!r}: {printable(error)}", rule="unsupported.option"
+        ) from error
     return moved

@@ -47,7 +47,7 @@ class Together:
                 try:
                     number = meshes.number(tensor)
                 except ArgumentError as error:
-                    raise ArgumentError(f"'{shown(fill.name)}': {error}") from None
+                    raise ArgumentError(f"'{shown(fill.name)}': {error}", rule="argument.mesh") from None
                 splits = splits_of(tensor)
             self._sharings.append(number)
             rows.append((fill.name, tuple(tensor.shape), str(tensor.dtype), number, splits))
@@ -93,7 +93,8 @@ class Together:
             if is_other or math.prod(fill.shape) != math.prod(there):
                 raise ArgumentError(
                     f"'{shown(fill.name)}': this rank has a part of the shape {there}, and by the placements it is "
-                    f"{fill.shape}"
+                    f"{fill.shape}",
+                    rule="argument.mesh",
                 )
             fill.cut = box.cut(whole) if fill.size else None
 

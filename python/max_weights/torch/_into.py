@@ -284,9 +284,14 @@ class _Plan:
         from max_weights.torch._distributed import Together
 
         if self.options.get("shard") is not None:
-            raise ArgumentError("shard= is for one rank of several; with group=, the tensors define the parts")
+            raise ArgumentError(
+                "shard= is for one rank of several; with group=, the tensors define the parts", rule="argument.conflict"
+            )
         if self._how.read.digests is not None:
-            raise ArgumentError("digests= compares whole tensors, which no rank has; see max_weights.fingerprint")
+            raise ArgumentError(
+                "digests= compares whole tensors, which no rank has; see max_weights.fingerprint",
+                rule="argument.conflict",
+            )
         request = self._request.only({fill.name: fill.dtype for fill in self.fills})
         return Together(session, request, {fill.name: fill for fill in self.fills}, spread)
 

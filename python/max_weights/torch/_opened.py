@@ -77,7 +77,8 @@ def _require_readable(file: object) -> None:
     if not callable(getattr(file, "read", None)) or isinstance(file, io.TextIOBase):
         raise ArgumentError(
             f"a checkpoint must be a path or a file object that returns bytes, not {shown(type(file).__name__)}: open "
-            "the file in mode 'rb'"
+            "the file in mode 'rb'",
+            rule="argument.type",
         )
 
 

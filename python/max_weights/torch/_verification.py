@@ -225,7 +225,8 @@ class _Verification:
         if isinstance(self.rename, str):
             raise ArgumentError(
                 f"rename={self.rename!r} makes weights of several, and a fingerprint has none: take it of "
-                f"max_weights.renamed(weights, {self.rename!r})"
+                f"max_weights.renamed(weights, {self.rename!r})",
+                rule="argument.packed",
             )
         new_names = {name: name for name in weights} if self.rename is None else renamed_by(weights, self.rename)
         by_new = {new: weights[name] for name, new in new_names.items()}
@@ -264,7 +265,8 @@ class _Verification:
                 continue
             if slot.tensor.is_meta and self.names is None:
                 raise ArgumentError(
-                    f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first"
+                    f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first",
+                    rule="argument.meta",
                 )
             if (why := _refusal(slot)) is not None:
                 self.outcome.leave_out(slot.name, None, f"it was not compared: {why}", names, unfilled=False)

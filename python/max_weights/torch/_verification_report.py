@@ -106,7 +106,7 @@ class Outcome:
     def _excuses(self, ignore: Collection[Pattern], unused: list[str]) -> set[str]:
         """Return the names that the patterns excuse: each has to excuse one, and none excuses a difference."""
         if not ignore:
-            raise ArgumentError("ignore is empty, so that it changes nothing: leave it out")
+            raise ArgumentError("ignore is empty, so that it changes nothing: leave it out", rule="argument.no-effect")
         among = [*unused, *(name for _, names in self.gaps for name in names)]
         excused: set[str] = set()
         for pattern in ignore:
@@ -119,7 +119,8 @@ class Outcome:
                     raise not_found(text, [*among, *self.verified], "ignore names")
                 raise ArgumentError(
                     f"ignore names '{shown(text)}', which changes nothing: '{shown(compared)}' was compared, and "
-                    "ignore excuses only weights that nothing holds and parameters that nothing fills; leave it out"
+                    "ignore excuses only weights that nothing holds and parameters that nothing fills; leave it out",
+                    rule="argument.no-effect",
                 )
             excused.update(fitting)
         return excused

@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! Tests in Python start the program (`tests/python/fault_server.py`), or ask over HTTP: `POST /_control` with the text of faults, `GET /_counts` and
+//! Tests in Python start the program (`tests/python/support/fault_server.py`), or ask over HTTP: `POST /_control` with the text of faults, `GET /_counts` and
 //! `GET /_log`, `DELETE /_counts`; these are not counted and have no faults.
 //!
 //! # What it serves

@@ -117,7 +117,9 @@ def lower_product(scope: Scope, node: Node) -> ir.Value:
     (left, right), encoding = node.inputs, node.attributes["encoding"]
     inner, outer = left.shape[-1], right.shape[0]
     if not isinstance(inner, StaticDim):
-        raise UnsupportedError(f"the product with packed weights needs a size that is known, not {inner}")
+        raise UnsupportedError(
+            f"the product with packed weights needs a size that is known, not {inner}", rule="unsupported.operation"
+        )
     rows = scope.rows(scope[left], int(inner))
     if encoding == "Q4_0" and right.node.op == "weight" and isinstance(outer, StaticDim):
         parts = [scope.repacked_part(right, encoding, part) for part in ("numbers", "scales")]
@@ -144,5 +146,6 @@ def write_elements(scope: Scope, node: Node, blocks: TensorValue, encoding: str)
     raise UnsupportedError(
         f"{node.op} of {encoding} cannot be run (at {node.location}): its blocks are computed by {source.op} (at "
         f"{source.location}), and only those of a weight or an input, or whole rows of one, can be decoded; apply "
-        f"{source.op} to the elements instead"
+        f"{source.op} to the elements instead",
+        rule="unsupported.operation",
     )

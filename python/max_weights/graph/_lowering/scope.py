@@ -113,7 +113,8 @@ class Scope(Writer):
             if dim.name not in self._symbols:
                 location = self.node.location if self.node else ""
                 raise UnsupportedError(
-                    f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {location})"
+                    f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {location})",
+                    rule="unsupported.operation",
                 )
             x, axis = self._symbols[dim.name]
             return self.add("Shape", [x], start=axis, end=axis + 1)

@@ -36,7 +36,9 @@ def _new_function(shared: Shared, graph: Graph) -> Function:
         scope.bind(value, ir.val(name))
     lower_nodes(scope, graph)
     if len(shared.prints) > printed:
-        raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph being run can do")
+        raise UnsupportedError(
+            f"subgraph {graph.name!r} prints, which only the graph being run can do", rule="unsupported.operation"
+        )
     names = {function.function.name for function in shared.functions.values()} | {""}
     candidates = (f"{graph.name}.{number}" if number else graph.name for number in count())
     name = next(candidate for candidate in candidates if candidate not in names)

@@ -46,7 +46,9 @@ def lower_nodes(scope: Scope, graph: Graph) -> None:
             continue
         lowering = _LOWERINGS.get(node.op)
         if lowering is None:
-            raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.location})")
+            raise UnsupportedError(
+                f"{node.op} cannot be run: ONNX has no equivalent (at {node.location})", rule="unsupported.operation"
+            )
         scope.node = node
         results = lowering(scope, node)
         for value, result in zip(node.outputs, results if isinstance(results, Sequence) else [results], strict=True):

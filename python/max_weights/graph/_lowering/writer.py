@@ -72,7 +72,9 @@ def onnx_type(dtype: DType, where: str) -> ir.DataType:
 
     number = ONNX_TYPES.get(dtype)
     if number is None:
-        raise UnsupportedError(f"{where} is of {dtype!r}, which ONNX Runtime does not support; convert it first")
+        raise UnsupportedError(
+            f"{where} is of {dtype!r}, which ONNX Runtime does not support; convert it first", rule="unsupported.dtype"
+        )
     return ir.DataType(number)
 
 

@@ -54,7 +54,8 @@ def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None)
     if size > _MOST:
         raise ArgumentError(
             f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: use "
-            "max_weights.graph.onnx.save, which leaves them in separate files"
+            "max_weights.graph.onnx.save, which leaves them in separate files",
+            rule="argument.memory",
         )
     for name, initializer in model.graph.initializers.items():
         value = values[name]
@@ -148,7 +149,8 @@ def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
         if place is not None and _real_folder(path) in (_real_folder(place[0]), place[0].resolve()):
             raise ArgumentError(
                 f"{printable(str(path))} is the file that weight '{shown(name)}' is in, and would be overwritten; "
-                "save the graph under another name"
+                "save the graph under another name",
+                rule="argument.path",
             )
 
 
@@ -165,7 +167,8 @@ def _model(graph: Graph, values: dict[str, Buffer]) -> tuple[ir.Model, dict[str,
     for name, encoding in lowered.decoded_inputs.values():
         raise UnsupportedError(
             f"graph {graph.name!r} decodes {name} of {encoding}, and ONNX has no operation for that; make it an input "
-            "of floats"
+            "of floats",
+            rule="unsupported.operation",
         )
     used = {name: values[name] for name in lowered.weights}
     return lowered.model, used | lowered.repack_weights(values)

@@ -161,7 +161,8 @@ def _kind(op: str, encoding: QuantizationEncoding | str) -> QuantizationEncoding
     if kind is QuantizationEncoding.GPTQ:
         raise UnsupportedError(
             f"{op}: GPTQ has its scales and zero points in separate tensors, which this version cannot compute with; "
-            f"convert the weights to one of {', '.join(_NAMES)}"
+            f"convert the weights to one of {', '.join(_NAMES)}",
+            rule="unsupported.kernel",
         )
     if kind.value not in _NAMES:
         raise graph_error(

@@ -1,0 +1,217 @@
+"""`max_weights.quantized` on what bitsandbytes 0.50.2 wrote, against its own values; and on states that lie.
+
+The vectors are made by tools/make_bitsandbytes_vectors.py.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import max_weights
+from max_weights import FormatError, UnsupportedError, load_weights
+from max_weights._weights import WeightsNode
+
+VECTORS = Path(__file__).parents[2] / "data/bitsandbytes.safetensors"
+NAMES = [
+    "int8",
+    *(
+        f"{kind}-{block}{nested}"
+        for kind in ("nf4", "fp4")
+        for block in (64, 32, 128, 4096, 256)
+        for nested in ("", "-nested")
+    ),
+]
+STATE = "weight.quant_state.bitsandbytes__nf4"
+Make = Callable[[dict[str, torch.Tensor]], WeightsNode]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Opens a checkpoint of the parts of one weight, `a`."""
+
+    def made(parts: dict[str, torch.Tensor]) -> WeightsNode:
+        save_file({f"a.{part}": tensor for part, tensor in parts.items()}, tmp_path / "model.safetensors")
+        return load_weights(tmp_path)
+
+    return made
+
+
+def parts_of(name: str) -> dict[str, torch.Tensor]:
+    """The parts of one vector."""
+    return {
+        key.removeprefix(f"{name}."): tensor for key, tensor in load_file(VECTORS).items() if key.startswith(f"{name}.")
+    }
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def state(**changes: Any) -> torch.Tensor:
+    """The state of the vector `nf4-64-nested` with changes; `None` leaves a key out."""
+    said = json.loads(bytes(parts_of("nf4-64-nested")[STATE].numpy())) | changes
+    return of_text(json.dumps({key: value for key, value in said.items() if value is not None}))
+
+
+def of_text(text: str | bytes) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(text.encode() if isinstance(text, str) else text, np.uint8).copy())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_values_are_those_of_bitsandbytes(name: str, dtype: str) -> None:
+    found = max_weights.quantized(load_weights(VECTORS), name)
+    with safe_open(VECTORS, "pt") as file:
+        expected = file.get_tensor(f"expected.{dtype}.{name}")
+    decoded = torch.from_dlpack(found.astype(dtype))
+    assert found.shape == list(expected.shape)
+    # A product of zero may have either sign: the tables of the library's kernels differ in that of the code 8 of FP4.
+    assert bits(decoded + 0.0) == bits(expected + 0.0)
+    out = torch.full_like(expected, math.nan)
+    found.astype(dtype, out=out)
+    assert bits(out) == bits(decoded)
+
+
+def test_what_a_weight_says_of_itself() -> None:
+    weights = load_weights(VECTORS)
+    assert list(max_weights.quantized(weights)) == sorted(NAMES, key=list(max_weights.quantized(weights)).index)
+    found = max_weights.quantized(weights, "nf4-128-nested")
+    assert (found.scheme, found.bits, found.shape, found.group_size) == ("bitsandbytes-nf4", 4, [3, 4, 50], 128)
+    assert list(found.parts) == ["packed", "scales", "codebook", "nested_scales", "nested_codebook", "state"]
+    assert max_weights.quantized(weights, "fp4-64").scheme == "bitsandbytes-fp4"
+    int8 = max_weights.quantized(weights, "int8")
+    assert (int8.scheme, int8.bits, int8.shape, int8.block) == ("bitsandbytes-int8", 8, [12, 70], (1, 70))
+    assert list(int8.parts) == ["packed", "scales", "format"]
+
+
+@pytest.mark.parametrize("storage", [torch.bfloat16, torch.float32, torch.int8])
+def test_codes_may_be_stored_as_another_dtype(make: Make, storage: torch.dtype) -> None:
+    parts = parts_of("nf4-64")
+    expected = torch.from_dlpack(max_weights.quantized(load_weights(VECTORS), "nf4-64").astype())
+    weights = make(parts | {"weight": parts["weight"].reshape(-1).view(storage).reshape(-1, 1)})
+    assert list(max_weights.quantized(weights)) == ["a"]
+    assert torch.equal(torch.from_dlpack(max_weights.quantized(weights, "a").astype()), expected)
+
+
+def test_a_large_weight_is_decoded_in_parts(make: Make) -> None:
+    """`dequantize_4bit` as a formula: a value of the table times the scale of its block of consecutive elements."""
+    shape, generator = (1000, 4100), torch.Generator().manual_seed(1)
+    codes = torch.randint(0, 256, (math.prod(shape) // 2, 1), dtype=torch.uint8, generator=generator)
+    absmax = torch.rand(-(-math.prod(shape) // 64), generator=generator)
+    parts = parts_of("nf4-64")
+    said = of_text(json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": shape}))
+    found = max_weights.quantized(make(parts | {"weight": codes, "weight.absmax": absmax, STATE: said}), "a")
+    values = parts["weight.quant_map"][torch.cat([codes >> 4, codes & 15], 1).reshape(-1).long()]
+    expected = (values * absmax.repeat_interleave(64)[: values.numel()]).reshape(shape)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        decoded = torch.from_dlpack(found.astype(str(dtype).removeprefix("torch.")))
+        assert torch.equal(decoded, expected.to(dtype))
+
+
+def test_an_empty_weight_has_no_values(make: Make) -> None:
+    parts = parts_of("nf4-64") | {STATE: state(shape=[0, 40], nested_offset=None)}
+    found = make(parts | {"weight": torch.empty(0, 1, dtype=torch.uint8), "weight.absmax": torch.empty(0)})
+    assert max_weights.quantized(found, "a").astype("float32").to_buffer().shape == (0, 40)
+
+
+@pytest.mark.parametrize("part", ["weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax",
+                                  "weight.nested_quant_map", STATE])  # fmt: skip
+def test_a_part_that_is_missing_is_named(make: Make, part: str) -> None:
+    parts = parts_of("nf4-64-nested")
+    del parts[part]
+    weights = make(parts)
+    if part == "weight":
+        assert not max_weights.quantized(weights)
+        return
+    with pytest.raises(FormatError, match=rf"there is no .*a\.{part}.* for it") as caught:
+        max_weights.quantized(weights, "a")
+    assert caught.value.rule == "quantized.scale-missing"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weight": torch.zeros(479, 1, dtype=torch.uint8)}, "'a.weight': it has 479 bytes; expected 480"),
+        (
+            {"weight.absmax": torch.zeros(14, dtype=torch.uint8)},
+            r"'a.weight.absmax': .*\[14\]; expected \[15\]",
+        ),
+        ({"weight.absmax": torch.zeros(15, dtype=torch.int32)}, "'a.weight.absmax': it is int32; expected float32"),
+        ({"weight.quant_map": torch.zeros(15)}, r"'a.weight.quant_map': .*expected \[16\]"),
+        ({"weight.quant_map": torch.zeros(16)}, "'a.weight.quant_map': its values are not those of nf4"),
+        ({"weight.quant_map": torch.full((16,), math.nan)}, "its values are not those of nf4"),
+        ({"weight.nested_quant_map": torch.zeros(255)}, r"'a.weight.nested_quant_map': .*expected \[256\]"),
+        ({"weight.nested_absmax": torch.zeros(2)}, r"'a.weight.nested_absmax': .*expected \[1\] for 15 scales"),
+        ({STATE: of_text("{")}, "its bytes are no JSON object"),
+        ({STATE: of_text("[" * 60000)}, "its bytes are no JSON object"),
+        ({STATE: of_text(b"\xff\xfe\x00")}, "its bytes are no JSON object"),
+        ({STATE: of_text("[1]")}, "its bytes are no JSON object: it is a list"),
+        ({STATE: torch.zeros(70000, dtype=torch.uint8)}, "it has 70,000 bytes; expected 65,536 at most"),
+        ({STATE: torch.zeros(4)}, "it is float32; expected uint8"),
+        ({STATE: state(quant_type="fp4")}, "it says 'fp4', which is not what its name says"),
+        ({STATE: state(quant_type="int4")}, "it says 'int4'"),
+        ({STATE: state(quant_type=4)}, "its quant_type is 4; expected a word"),
+        ({STATE: state(shape=None)}, "its shape is null"),
+        ({STATE: state(shape=[24, 41])}, "it has 480 bytes; expected 492 for 984 elements"),
+        ({STATE: state(shape=[-24, -40])}, r"its shape is \[-24, -40\]"),
+        ({STATE: state(shape=[24.0, 40])}, r"its shape is \[24.0, 40\]"),
+        ({STATE: state(shape=[True, 40])}, r"its shape is \[true, 40\]"),
+        ({STATE: state(shape=[1 << 61, 1 << 61, 40])}, "it has 480 bytes; expected"),
+        ({STATE: state(shape=[1 << 62])}, "its shape is"),
+        ({STATE: state(shape=[1] * 100)}, "its shape is"),
+        ({STATE: state(blocksize=None)}, "its blocksize is null; expected one of 32, 64"),
+        ({STATE: state(blocksize=0)}, "its blocksize is 0"),
+        ({STATE: state(blocksize=100)}, "its blocksize is 100"),
+        ({STATE: state(blocksize="64" * 100)}, r"its blocksize is .*…; expected"),
+        ({STATE: state(blocksize=128)}, r"'a.weight.absmax': .*expected \[8\]"),
+        ({STATE: state(nested_blocksize=0)}, "its nested_blocksize is 0"),
+        ({STATE: state(nested_blocksize=None)}, "its nested_blocksize is null"),
+        ({STATE: state(nested_offset=None)}, "its nested_offset is null"),
+        ({STATE: state(nested_offset=1e300)}, "its nested_offset is"),
+        ({STATE: state(nested_offset=math.nan)}, "its bytes are no JSON object"),
+        ({STATE: state(nested_offset=10**400)}, "its bytes are no JSON object: number out of range"),
+    ],
+)
+def test_parts_that_lie_are_errors_that_name_them(make: Make, changes: dict[str, Any], message: str) -> None:
+    weights = make(parts_of("nf4-64-nested") | changes)
+    with pytest.raises(FormatError, match=message) as caught:
+        max_weights.quantized(weights, "a")
+    assert str(caught.value.tensor).startswith("a.weight")
+    assert str(caught.value.path).endswith("model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"SCB": torch.ones(11)}, r"'a.SCB': .*expected \[12\]"),
+        ({"SCB": torch.ones(12, dtype=torch.float16)}, "'a.SCB': it is float16; expected float32"),
+        ({"weight": torch.zeros(12, 70, dtype=torch.uint8)}, "'a.weight': it is uint8; expected int8"),
+        ({"weight": torch.zeros(12, 7, 10, dtype=torch.int8)}, "expected 2 dimensions"),
+        ({"weight_format": torch.zeros(2, dtype=torch.uint8)}, "'a.weight_format': .*for one number"),
+    ],
+)
+def test_int8_that_does_not_fit_is_an_error(make: Make, changes: dict[str, torch.Tensor], message: str) -> None:
+    weights = make(parts_of("int8") | changes)
+    with pytest.raises(FormatError, match=message):
+        max_weights.quantized(weights, "a")
+
+
+def test_int8_in_the_order_of_a_kernel_is_refused(make: Make) -> None:
+    found = max_weights.quantized(make(parts_of("int8") | {"weight_format": torch.tensor(2, dtype=torch.uint8)}), "a")
+    with pytest.raises(UnsupportedError, match="in the order of one kernel cannot be decoded"):
+        found.astype()
+
+
+def test_int8_without_a_format_has_that_of_rows(make: Make) -> None:
+    parts = parts_of("int8")
+    del parts["weight_format"]
+    expected = torch.from_dlpack(max_weights.quantized(load_weights(VECTORS), "int8").astype("float32"))
+    assert torch.equal(torch.from_dlpack(max_weights.quantized(make(parts), "a").astype("float32")), expected)

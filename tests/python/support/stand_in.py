@@ -1,0 +1,71 @@
+"""Running programs on the stand-in for CUDA's driver (tests/fake_cuda), each in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import with_support
+from conftest import ROOT
+
+
+@pytest.fixture(scope="session")
+def stand_in() -> Path:
+    """The folder of the stand-in driver, as `cargo build -p fake-cuda` makes it."""
+    named = os.environ.get("MAX_WEIGHTS_FAKE_CUDA")
+    folders = [Path(named)] if named else [ROOT / "target" / profile for profile in ("debug", "quick", "release")]
+    found = [folder for folder in folders if (folder / "libcuda.so").is_file()]
+    assert found, f"the stand-in driver is in none of {folders}: cargo build -p fake-cuda, as `make test` does"
+    return found[0]
+
+
+def run(folder: Path, *arguments: str, **settings: str) -> None:
+    """Run a program with a folder in front of the places where libraries are looked for."""
+    inherited = {name: value for name, value in with_support().items() if not name.startswith("FAKE_CUDA_")}
+    environment = inherited | {"LD_LIBRARY_PATH": str(folder), "PYTHONFAULTHANDLER": "1"} | settings
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
+def run_promise(
+    folder: Path, program: Path, promise: str, *arguments: str, report: Path, settings: dict[str, str]
+) -> dict[str, Any]:
+    """Run one function of a program; what the stand-in reports, nothing if the program did not start it."""
+    checked = {"FAKE_CUDA_CHECK": "full", "FAKE_CUDA_REPORT": str(report), **settings}
+    run(folder, str(program), promise, *arguments, **checked)
+    reported: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+    return reported
+
+
+def keeps_promise(
+    folder: Path, program: Path, promise: str, tmp_path: Path, models: Path, settings: dict[str, str]
+) -> None:
+    """That one function of a program, which gets a folder to write to and that of the models, ends well, and that the
+    stand-in finds nothing wrong.
+    """
+    files = tmp_path / "files"
+    files.mkdir()
+    report = tmp_path / "report.json"
+    found = run_promise(folder, program, promise, str(files), str(models), report=report, settings=settings)
+    assert found["violation_texts"] == []
+
+
+def without_driver(folder: Path) -> Path:
+    """The folder, with files in it that stand in front of a driver that is there, and are none."""
+    for name in ("libcuda.so", "libcuda.so.1"):
+        (folder / name).write_bytes(b"nothing")
+    return folder
+
+
+def programs_of(program: Path) -> set[str]:
+    """The functions of a program that keep a promise: those that others do not call, and that return nothing."""
+    lines = program.read_text().splitlines()
+    endings = ("() -> None:", ": Path) -> None:", "(path: str) -> None:")
+    found = [line for line in lines if line.startswith("def ") and line.endswith(endings)]
+    return {line[4 : line.index("(")] for line in found}
