@@ -1,4 +1,5 @@
-//! Dequantization of packed integers with a scale for each group, in GB/s of output, beside a memset of as many bytes by as many threads.
+//! Dequantization of packed integers with a scale for each group, in GB/s of output, compared with a memset of the same
+//! size and number of threads.
 //!
 //! `cargo bench --bench quant_groups [LAYOUT]…`: a matrix of 14336 columns (lines a power of two apart would meet in the same places of the caches), bf16
 //! scales, the memory of outputs kept and used again, medians of several rounds in which the decoder and the memset alternate; on one thread and on all.

@@ -1,4 +1,4 @@
-"""Conversions on a GPU, in GB/s of what they read and write, beside a copy of as many bytes within its memory."""
+"""Conversions on a GPU, in GB/s read and written, compared with a copy of as many bytes within its memory."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def measure(index: int, small: bool) -> Report:
 
 
 def _kernel_seconds(run: Callable[[], None]) -> float | None:
-    """What the device itself says that the kernels of a run took, by torch's profiler; None without it."""
+    """Return the kernel time of a run as torch's profiler reports it for the device; None without the profiler."""
     try:
         import torch
         from torch.profiler import ProfilerActivity, profile
@@ -141,7 +141,7 @@ def _kernel_seconds(run: Callable[[], None]) -> float | None:
 
 
 def _random(size: int) -> Buffer:
-    """So many bytes: a random MiB again and again."""
+    """Return `size` bytes: a random MiB, repeated."""
     block = np.random.default_rng(0).integers(0, 256, min(size, 1 << 20), dtype=np.uint8)
     return Buffer.from_numpy(np.resize(block, size))
 

@@ -1,4 +1,4 @@
-"""Whole checkpoints from the page cache and from the disk to a GPU, ours and the rivals', beside what bounds them."""
+"""Whole checkpoints from the page cache and from the disk to a GPU: ours, the rivals', and the upper bounds."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def cold(folder: Path, gigabytes: float, bounds: Limits) -> Report:
 
 
 def conversions(folder: Path, gigabytes: float, bounds: Limits) -> Report:
-    """Time loads that convert on arrival beside those of the same bytes as they are."""
+    """Time loads that convert on arrival, and loads of the same bytes unchanged."""
     bf16, q4 = checkpoints.safetensors(folder, gigabytes), checkpoints.gguf(folder, gigabytes / 2)
     cases = {
         "bf16 unchanged": (OURS, bf16),

@@ -1,4 +1,4 @@
-"""Open and load experts that lie apart as packed ones, beside the file as it is and packing them with torch."""
+"""Load separate experts as packed ones, compared with loading the file unchanged and packing with torch."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Entry:
 def llama(
     layers: int = LAYERS_A, hidden: int = 1536, kv: int = 512, feed_forward: int = 4500, vocabulary: int = 32_000
 ) -> Iterator[Entry]:
-    """Yield the tensors of a llama-like model in bf16: nine per layer, and three beside the layers."""
+    """Yield the tensors of a llama-like model in bf16: nine per layer, and three outside the layers."""
     per_layer = {
         "input_layernorm.weight": (hidden,),
         "mlp.down_proj.weight": (hidden, feed_forward),

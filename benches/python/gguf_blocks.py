@@ -1,7 +1,8 @@
-"""Decode packed blocks: ours, ggml's C and gguf-py, beside a memset of the output.
+"""Decode packed blocks: ours, ggml's C and gguf-py, compared with a memset of the output.
 
-Everything is measured in one process for each type and number of threads, the decoders taking turns on the same memory,
-each turn a burst of calls. gguf-py makes its arrays anew. ggml's C decodes on one thread; on several each gets a part.
+One process per type and number of threads measures everything: the decoders take turns on the same memory, each turn a
+burst of calls. gguf-py allocates new arrays. ggml's C decodes on one thread; with several threads, each one decodes a
+part.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def medians(decoders: dict[str, Callable[[], object]], rounds: int) -> dict[str,
 
 
 def _measure(kind: str, threads: int, output: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Measure one type in a process that may use so many cores: seconds by the dtype of the output, and by decoder."""
+    """Measure one type in a process limited to `threads` cores: seconds by output dtype and decoder."""
     command = [sys.executable, __file__, kind, *map(str, (threads, output, rounds))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

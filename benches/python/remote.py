@@ -231,18 +231,18 @@ def _first_use() -> float:
 
 
 def write_layers(path: Path, size: float) -> None:
-    """Write layers alone: an embedding is larger than what the stream may take."""
+    """Write only layers: an embedding exceeds the stream's memory budget."""
     entries = files.llama(max(1, round(size / LAYER)))
     files.write_safetensors(path, (entry for entry in entries if ".layers." in entry.name))
 
 
 def _peak(bench: Path, path: Path) -> float:
-    """The most bytes that a stream of the file takes in a fresh process."""
+    """Return the peak memory of a stream of the file in a fresh process."""
     return float(harness.peak_memory(bench, STREAM, [harness.OURS], path)[harness.OURS].peak)
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time each kind of server beside the rivals and the limit."""
+    """Time ours, the rivals and the limit on each kind of server."""
     effort = harness.QUICK if small else ROUNDS
     gigabytes = 0.05 if small else float(os.environ.get("REMOTE_GB", "0.5"))
     served = folder / "served"

@@ -1,4 +1,4 @@
-"""Save a checkpoint to S3 on this machine, without latency and with it, beside obstore's upload of the same file.
+"""Save a checkpoint to S3 on this machine, with and without latency, and upload the same file with obstore.
 
 The server is SeaweedFS, behind haproxy. SAVE_REMOTE_GB is the size of the checkpoint.
 """
