@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Text by SmolLM2 135M: the real GGUF file as a Llama, of layers of `max_weights.nn`, its blocks decoded to float32.
+"""Text by SmolLM2 135M: the real GGUF file as a Llama of `max_weights.nn` layers, its blocks decoded to float32.
 
 smollm.py MODEL.gguf [PROMPT]
 
-The most likely token comes next, and the whole sequence is computed again for each: there is no cache of keys and
-values. Sizes and tokens are those that the file says. Needs the packages `max-weights[graph]` and `tokenizers`.
+Decoding is greedy, and recomputes the whole sequence for each token: there is no cache of keys and values. Sizes and
+tokens come from the file. Needs the packages `max-weights[graph]` and `tokenizers`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from max_weights.nn import MLP, Attention, Embedding, LayerList, Module, RMSNorm
 CPU = DeviceRef.CPU()
 PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 
-# What the file calls the parts of the model, and what they are called here.
+# Names of the model's parts in the file and here.
 NAMES = {
     "token_embd.": "words.",
     "output_norm.": "norm.",
@@ -49,7 +49,7 @@ def renamed(name: str) -> str:
 
 
 class Layer(Module):
-    """One layer of a Llama: attention and a gated block, each behind a norm and added to what came in."""
+    """One layer of a Llama: attention and a gated block, each after a norm and with a residual connection."""
 
     def __init__(self, metadata: Mapping[str, Any], rope: RotaryEmbedding) -> None:
         hidden, epsilon = rope.dim, metadata["llama.attention.layer_norm_rms_epsilon"]
@@ -104,7 +104,7 @@ def load(path: str | Path) -> tuple[Model, Mapping[str, Any]]:
 
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> Any:
-    """Return the tokenizer that the metadata of a GGUF file describes: pairs of bytes, digits one by one."""
+    """Return the tokenizer that the metadata of a GGUF file describes: byte pairs, digits one by one."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     words, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]

@@ -1,8 +1,8 @@
 """Make the pickles of `tests/data/pickle`: `python tools/make_pickle_seeds.py`.
 
-Python and PyTorch write them, in every protocol, and each stands beside a JSON file that says what Python and PyTorch
-read from it: `tests/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the
-legacy format.
+Python and PyTorch write them, in every protocol. Each has a JSON file of what Python and PyTorch read from it, with
+which `tests/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the legacy
+format.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def zip_pickle(value: Any, protocol: int) -> bytes:
 
 
 def read_again(value: Any, legacy: bool) -> Any:
-    """What PyTorch reads from what it writes."""
+    """The result of PyTorch reading its own output."""
     file = io.BytesIO()
     torch.save(value, file, _use_new_zipfile_serialization=not legacy)
     file.seek(0)

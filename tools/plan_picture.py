@@ -1,4 +1,4 @@
-"""Draws what a load will do: `docs/plan.svg`, from the plan of a real file."""
+"""Draw `docs/plan.svg`, the plan of a load of a real file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan_of(models: Path) -> LoadPlan:
 
 
 def picture(plan: LoadPlan) -> str:
-    """The plan of one file as SVG: what is read of it, in which order, and where that goes."""
+    """The plan of one file as SVG: the ranges read, their order, and their destinations."""
     kinds = {action: "abcd"[number % 4] for number, action in enumerate(sorted({part.action for part in plan.ranges}))}
     first = min(part.offset for part in plan.ranges)
     last = max(part.offset + part.bytes for part in plan.ranges)

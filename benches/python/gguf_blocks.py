@@ -1,7 +1,7 @@
 """Decode packed blocks: ours, ggml's C and gguf-py, compared with a memset of the output.
 
 One process per type and number of threads measures everything: the decoders take turns on the same memory, each turn a
-burst of calls. gguf-py allocates new arrays. ggml's C decodes on one thread; with several threads, each one decodes a
+burst of calls. Arrays of gguf-py are new. The C of ggml decodes on one thread; with several threads, each one decodes a
 part.
 """
 

@@ -1,4 +1,4 @@
-"""Archives by the byte: zip files whose two views disagree, and tar files."""
+"""Archives written byte by byte: zip files whose two views disagree, and tar files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORED, DEFLATED = 0, 8
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a zip file; what is None is as it should be."""
+    """A member of a zip file; a field that is None gets its correct value."""
 
     name: str
     data: bytes

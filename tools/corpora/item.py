@@ -1,4 +1,4 @@
-"""One item of a corpus: a file, or a folder of files, and what validation may answer about it."""
+"""One item of a corpus: a file, or a folder of files, and the accepted verdicts of validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 MALICIOUS, NEEDS_TRUST, BROKEN, CLEAN = "malicious", "needs-trust", "broken", "clean"
 # Never clean.
 CAUGHT = frozenset({MALICIOUS, NEEDS_TRUST, BROKEN})
-# What runs code is known to run code.
+# Files that run code are reported as such.
 CODE = frozenset({MALICIOUS, NEEDS_TRUST})
 HARM = frozenset({MALICIOUS})
 MANIFEST = "manifest.json"
