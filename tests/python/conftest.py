@@ -1,4 +1,4 @@
-"""What all tests share: the real model files, and a writer of small safetensors files."""
+"""Shared by all tests: the real model files, and a writer of small safetensors files."""
 
 import ctypes
 import gc
@@ -25,17 +25,17 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 Entry = tuple[str, list[int], bytes]
 
-# No test is timed: a busy machine is no defect.
+# No test has a deadline: a busy machine is no defect.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# A process that is started with `nohup`, or in the background of a script, ignores Ctrl-C and passes that on. What the
-# tests start does not.
+# A process started with `nohup`, or in the background of a script, ignores SIGINT, and its children inherit that. The
+# children of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """A part of the files, so that several machines share the work."""
+    """Select a shard of the files, so that several machines share the work."""
     parser.addoption("--shard", default="1/1", metavar="N/OF", help="run every OF-th file, from the N-th on")
 
 
@@ -48,7 +48,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if files.index(collection_path.name) % shards != number - 1 else None
 
 
-# The files that take longest, so that none of them is begun when all others are done.
+# The slowest files, which are started first so that none of them runs alone at the end.
 LONGEST = (
     "memory_contract", "dropin_models", "readme", "validation_corpus", "patch", "streaming", "gpu_doors",
     "convert", "patch_libraries", "gpu_loading", "gpu_streaming", "interrupts", "dropin_saving", "benching",
@@ -59,47 +59,47 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first; the others, and the tests of each, stay in their order."""
+    """The slowest files come first; the others, and the tests of each, keep their order."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def pytest_collection_finish() -> None:
-    """What was imported is not looked through whenever a test collects garbage, which takes half a second."""
+    """Exclude imported objects from garbage collection, which would otherwise take half a second per test."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def memory_is_given_back() -> Iterator[None]:
-    """What max_weights keeps for the next tensors would be gigabytes, after a test of a whole model."""
+    """After a test of a whole model, max_weights would keep gigabytes for reuse."""
     yield
     max_weights.release_memory()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def freed_memory_is_returned() -> Iterator[None]:
-    """What torch and NumPy freed goes back to the system after each file: the allocator of C would keep half of it."""
+    """Return memory freed by torch and NumPy to the system after each file: the C allocator would keep half of it."""
     yield
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One server of warm processes for a run: its workers inherit where that is."""
+    """One server of warm processes per run; the workers inherit its address."""
     if not hasattr(config, "workerinput"):
         config.add_cleanup(warm_processes.Server().close)
 
 
 @pytest.fixture(scope="session")
 def warm() -> warm_processes.Parent:
-    """Processes that have torch at once: see warm.py."""
+    """Processes that start with torch imported: see warm.py."""
     return warm_processes.Parent("torch")
 
 
 @pytest.fixture(scope="session")
 def warm_transformers() -> warm_processes.Parent:
-    """Processes that have transformers and its models at once."""
+    """Processes that start with transformers and its models imported."""
     return warm_processes.Parent("transformers")
 
 
@@ -176,7 +176,7 @@ OF_PARTS = {
 
 @pytest.fixture(autouse=True)
 def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tests of `quantized`, validation has nothing against what is read, and the same as it against other parts."""
+    """In tests of `quantized`, validation accepts what `quantized` decodes, and reports the same errors."""
     if not request.path.name.startswith("test_quantized"):
         return
     read = max_weights.quantized
@@ -185,7 +185,7 @@ def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         path = Path(files(node)[0])
         path = path if path.is_relative_to(ROOT) else path.parent
         findings = max_weights.validate(path, rules="MW-QU").findings
-        # That the configuration says other blocks is no fault of the parts.
+        # Other block sizes in the configuration are no error of the parts.
         of_parts = [finding for finding in findings if "for blocks of" not in finding.message]
         return {finding.rule for finding in of_parts if finding.name in tensors} & OF_PARTS
 

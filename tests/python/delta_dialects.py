@@ -1,4 +1,4 @@
-"""Deltas of other libraries once more, in NumPy, zstandard, xxhash and zlib: written and read as by their programs."""
+"""An independent implementation of other libraries' deltas, in NumPy, zstandard, xxhash and zlib."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def write_index(folder: Path, metadata: Mapping[str, object], weight_map: Mappin
 
 
 def read_published(folder: Path, base: Tensors) -> Tensors:
-    """The version that a folder makes of a base; what receivers compare is compared."""
+    """The version that a folder makes of a base, with the checks of the receivers."""
     index = json.loads((folder / INDEX).read_text())
     said: dict[str, str] = index["metadata"]
     assert said["compression_format"] == "zstd"
@@ -122,7 +122,7 @@ def changes(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def write_trl(
     path: Path, old: Tensors, new: Tensors, version: int, encoding: str = "gap_delta", *, before: int | None = None
 ) -> Path:
-    """Write a sparse patch of TRL: with `before`, as its first version did."""
+    """Write a sparse patch of TRL; with `before`, in the form of its first version."""
     tensors: Tensors = {}
     for name, tensor in new.items():
         places, values = changes(old[name], tensor)

@@ -1,5 +1,5 @@
-"""What tests/python/test_gpu_memory.py runs in processes of their own, on the stand-in driver: how tensors on GPUs go
-from one to another, to the streams of their consumers, and away.
+"""Run by test_gpu_memory.py in separate processes, on the stand-in driver: copies of tensors between GPUs, streams of
+their consumers, and deallocation.
 """
 
 import ctypes
@@ -111,7 +111,7 @@ def the_lock_of_python_is_free_while_memory_is_given_back() -> None:
             time.sleep(0.002)
 
     def longest(work: Callable[[], None]) -> tuple[float, float]:
-        """How long the work took, and how long the other thread waited meanwhile."""
+        """Return the duration of the work, and the longest wait of the other thread."""
         stamps.clear()
         began = time.monotonic()
         work()
@@ -206,7 +206,7 @@ def what_dlpack_asks_is_answered_or_refused() -> None:
 
 
 class Host:
-    """A consumer's view of a tensor on a GPU that it wants in host memory."""
+    """A consumer's view, in host memory, of a tensor on a GPU."""
 
     def __init__(self, tensor: Buffer) -> None:
         self._tensor = tensor
@@ -229,7 +229,7 @@ def a_context_that_fails_when_memory_is_given_back_harms_nobody() -> None:
     assert driver().fake_cuda_fail(b"cuCtxPushCurrent_v2", ctypes.c_uint64(1), 999) == 0
     capsules.clear()
     driver().fake_cuda_reset()
-    # What could not be freed is lost, and the rest goes on.
+    # Memory that could not be freed is leaked; everything else still works.
     assert counters()["device_bytes"] == 3 * value.nbytes
     assert same(kept.to("cpu"), value)
     assert np.array_equal(value.to("cuda:1").to("cuda:0").to("cpu").to_numpy(), value.to_numpy())

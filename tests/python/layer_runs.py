@@ -1,4 +1,4 @@
-"""What the tests of layers share: running a layer or a function of values, and random values of its weights."""
+"""Shared by the tests of layers: running a layer or a function of values, and random values of its weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEAR = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def types(inputs: Sequence[torch.Tensor], sizes: Container[int]) -> list[TensorType]:
-    """The types of inputs: of each the axes of these numbers are sizes, and the others symbols of their own."""
+    """The types of inputs: the axes in `sizes` are static, and each other axis is a separate symbol."""
     made = []
     for number, tensor in enumerate(inputs):
         rank = tensor.ndim

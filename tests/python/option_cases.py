@@ -1,4 +1,4 @@
-"""What the rows of `option_table.py` are made of: kinds of rows, the files of a case, and how verbs are called."""
+"""Building blocks of `option_table.py`: kinds of rows, the files of a case, and calls of verbs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HALF = Shard(0, 2, {"a": ShardingStrategy.rowwise(2)})
 
 @dataclass(frozen=True)
 class Changes:
-    """With this value the result is another one."""
+    """This value changes the result."""
 
     value: Any
 
@@ -38,12 +38,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class Called:
-    """A function that is given is called."""
+    """The given function is called."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A test of its own keeps it."""
+    """A separate test covers it."""
 
     test: str
 
@@ -76,7 +76,7 @@ class Verb:
 
 
 def seen(tensors: Mapping[str, Any]) -> Any:
-    """What is seen of tensors: kinds, dtypes, shapes, whether they are views, and bytes."""
+    """Observed properties of tensors: kinds, dtypes, shapes, whether they are views, and bytes."""
     return [
         (name, type(one).__name__, str(one.dtype), list(one.shape), getattr(one, "is_mapped", None), _bytes(one))
         for name, one in tensors.items()
@@ -88,7 +88,7 @@ def _bytes(tensor: Any) -> bytes:
 
 
 def written(case: Case) -> Any:
-    """What is in the folder that was written to."""
+    """The content of the output folder."""
     paths = sorted(path for path in case.folder.rglob("*") if path.is_file() and path != case.path)
     return [(str(path.relative_to(case.folder)), path.read_bytes()) for path in paths]
 

@@ -1,4 +1,6 @@
-"""Saves and `dcp.load` by several processes over gloo, for test_ranks_saving.py; run as ranks_program.py is."""
+"""Saves and `dcp.load` by several processes over gloo, for test_ranks_saving.py; see ranks_program.py for the
+arguments.
+"""
 
 import contextlib
 import functools
@@ -94,14 +96,14 @@ def modules() -> dict[str, Any]:
 
 
 def _half() -> list[WriteItem]:
-    """What a planner says that has forgotten half of a tensor."""
+    """The plan of a planner that omits half of a tensor."""
     chunk = ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([2, 4]))
     data = TensorWriteData(chunk, TensorProperties(), torch.Size([4, 4]))
     return [WriteItem(MetadataIndex("a"), WriteItemType.SHARD, tensor_data=data)]
 
 
 def refused() -> dict[str, Any]:
-    """What is not saved, or not alike on all ranks."""
+    """Tensors that are not saved, or differ between ranks."""
     odd = ranks.RANK == 2
     folder = FOLDER / "refused"
     partial = DTensor.from_local(torch.zeros(4, 4), line(), [Partial()], run_check=False)
@@ -130,7 +132,7 @@ def refused() -> dict[str, Any]:
 
 
 def _differing(save: Callable[[dict[str, torch.Tensor]], dict[str, Any]]) -> dict[str, Any]:
-    """Replicas that are not the same on all ranks: each rank would write a range of its own."""
+    """Replicas that differ between ranks, each of which would write a different range."""
     grid, last = ranks.grid(), ranks.RANK == 3
 
     def off(tensor: torch.Tensor, wrong: bool) -> torch.Tensor:
@@ -154,7 +156,7 @@ def _differing(save: Callable[[dict[str, torch.Tensor]], dict[str, Any]]) -> dic
 
 
 def reader() -> dict[str, Any]:
-    """`dcp.load` of every placement: each byte is read once, by one of the ranks."""
+    """`dcp.load` of every placement: exactly one rank reads each byte."""
     every = every_placement()
     path = ranks.written("reader.safetensors", {name: tensor for name, (tensor, _, _) in every.items()})
     read = []
@@ -243,7 +245,7 @@ def writer() -> dict[str, Any]:
 
 
 def _stage(rank: int) -> dict[str, torch.Tensor]:
-    """What a rank of a pipeline has alone."""
+    """Tensors that only one rank of a pipeline has."""
     return {f"layers.{rank}.weight": numbers(400, 30) + rank, f"layers.{rank}.bias": numbers(30) - rank}
 
 
@@ -270,7 +272,7 @@ def writer_groups() -> dict[str, Any]:
 
 
 def _dcp_error(state: dict[str, Any], instead: Any = None, folder: Path | None = None) -> list[str]:
-    """What `dcp.save` says of this, of each rank; with `instead`, rank 1 does that in place of writing."""
+    """The error of `dcp.save` on each rank; rank 1 runs `instead` in place of writing."""
     if instead is not None and ranks.RANK == 1:
         saving.RankSave = functools.partial(Failing, instead=instead)  # type: ignore[misc, assignment]
     try:
@@ -284,7 +286,7 @@ def _dcp_error(state: dict[str, Any], instead: Any = None, folder: Path | None =
 
 
 class Failing:
-    """Where a rank writes, it does something else."""
+    """Replace a rank's write."""
 
     def __init__(self, *arguments: Any, instead: Any, **options: Any) -> None:
         self._save = max_weights._core.RankSave(*arguments, **options)
@@ -300,7 +302,7 @@ class Failing:
 
 
 class Spoiling(Failing):
-    """What a rank has written is something else when it is read back."""
+    """Change what a rank reads back after writing."""
 
     def write(self, most: int) -> int:
         written: int = self._save.write(most)
@@ -350,7 +352,7 @@ def _killed() -> None:
 
 
 def _with(rank: int, instead: Any) -> dict[str, Any]:
-    """An older save, and one over it in which a rank does this in place of writing."""
+    """An older save, and one over it in which a rank runs this in place of writing."""
     folder = FOLDER / "older"
     older = {f"t{number}": numbers(64, 64) for number in range(4)}
     if ranks.RANK == 1:
@@ -366,7 +368,7 @@ def _with(rank: int, instead: Any) -> dict[str, Any]:
         save_sharded(newer, folder, max_shard_size="20KB", rank_timeout=20)
 
     failed = raised(save)
-    # Whoever has begun the files removes them; of one that is killed, the others do.
+    # The rank that created the files removes them; if it is killed, the others do.
     deadline = time.monotonic() + 5
     while content(folder) != before and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -251,7 +251,7 @@ def torch_attention(
     theta: float | None = None,
     **options: Any,
 ) -> torch.Tensor:
-    """What `Attention` is to give, by torch: projections, norms, positions, attention, output."""
+    """The expected result of `Attention`, by torch: projections, norms, positions, attention, output."""
 
     def heads_of(name: str, count: int) -> torch.Tensor:
         part = F.linear(x, v[f"{name}_proj.weight"], v.get(f"{name}_proj.bias"))

@@ -1,4 +1,4 @@
-"""Commands on the pages print what the pages say; docs/cli.md has all commands, and all keys of the JSON."""
+"""Commands on the pages have the shown output; docs/cli.md has all commands, and all keys of the JSON."""
 
 import json
 import os
@@ -69,14 +69,14 @@ def test_the_help_of_every_command_fits_a_screen(columns: str) -> None:
 
 
 class Call:
-    """What pickle would call something for."""
+    """Its pickle would call something."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return print, ("called",)
 
 
 def keys(value: Any) -> Iterator[str]:
-    """The keys of an object and of those in it; not those that come of a file."""
+    """The keys of an object and of nested ones, except keys that come from a file."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key

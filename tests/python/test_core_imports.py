@@ -1,4 +1,4 @@
-"""What the compiled part knows of the package: its errors, and one table of what it imports when it is needed."""
+"""What the compiled module knows of the package: its errors, and one table of its lazy imports."""
 
 import pickle
 import re

@@ -1,4 +1,4 @@
-"""What is wrong with deltas of other libraries is named: chains, frames, places, checksums, indexes."""
+"""Errors in deltas of other libraries are named: chains, frames, positions, checksums, indexes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
 
 
 class Damage:
-    """A folder in which something is changed, and what is said of it."""
+    """A folder in which something is changed, and the resulting error."""
 
     def __init__(self, folder: Path) -> None:
         self.old = {"w": np.arange(1000, dtype=np.uint8), "v": np.arange(10)}
@@ -67,7 +67,7 @@ class Damage:
         save_file(self.old, self.base)
 
     def refused(self, encoding: str = "xor", *, kind: str = "adler32", **changes: Any) -> str:
-        """`raw`: what is compressed; `frame`: what is there instead; `sum`; `name`; `said`: of the index; `map`."""
+        """`raw`: compressed bytes; `frame`: their replacement; `sum`; `name`; `said`: index entries; `map`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         publish(self.folder, self.old, self.new, "2", "1", encoding, kind=kind)
         file = next(self.folder.glob("*.safetensors"))
@@ -103,7 +103,7 @@ def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + b"\0")
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + frame)
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: b"\x50\x2a\x4d\x18\x01\0\0\0a" + frame)
-    # The size that the frame declares.
+    # The declared size of the frame.
     assert "no whole frame" in damage.refused(frame=lambda frame: frame[:5] + bytes([frame[5] ^ 1]) + frame[6:])
     with_sum = zstandard.ZstdCompressor(write_checksum=True).compress(bytes([1] * 1000))
     wrong = with_sum[:-1] + bytes([with_sum[-1] ^ 1])

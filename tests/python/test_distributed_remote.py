@@ -29,7 +29,7 @@ KINDS = ["one", "placements", "compressed"]
 
 
 def layers() -> dict[str, torch.Tensor]:
-    """Many short tensors, one whose item is too long to be read as a whole, and forms that are rare."""
+    """Many short tensors, one with an item too long for a single read, and rare forms."""
     generator = torch.Generator().manual_seed(0)
     tensors = {f"layers.{i}.weight": torch.randn(64, 256, generator=generator) for i in range(LAYERS)}
     return tensors | {

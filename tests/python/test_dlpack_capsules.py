@@ -1,4 +1,4 @@
-"""DLPack capsules of every kind, true and lying: a right tensor or a BufferError, and never memory of somebody else."""
+"""DLPack capsules of every kind, valid and invalid: a right tensor or a BufferError, and never foreign memory."""
 
 import os
 import subprocess
@@ -90,14 +90,14 @@ def test_unversioned_capsules_arrive_read_only_as_numpy_takes_them() -> None:
 
 
 class OldTorch(torch.Tensor):
-    """Of a torch that knows no versions."""
+    """From a torch without versioned capsules."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         return super().__dlpack__()
 
 
 class OldArray(np.ndarray):
-    """Of a NumPy that knows no versions."""
+    """From a NumPy without versioned capsules."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         return super().__dlpack__()
@@ -135,7 +135,7 @@ def test_torch_tensors_arrive_writable() -> None:
 
 
 def test_negative_strides_are_not_handed_out_by_dlpack_but_by_the_buffer_protocol() -> None:
-    """Torch may abort the process over them; who asks for a capsule cannot be known."""
+    """Torch may abort the process for them, and the consumer of a capsule is unknown."""
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for key in (np.s_[::-1], np.s_[:, ::-1], np.s_[::-1, ::-2]):
         buffer = Buffer.from_dlpack(array[key])  # they come in

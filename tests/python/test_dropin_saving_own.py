@@ -27,7 +27,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, t
 
 
 def run(program: str, *arguments: str) -> str:
-    """What a program prints in a process of its own."""
+    """The output of a program in a separate process."""
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -189,7 +189,7 @@ print(load_file(folder + "/a")["a"].sum().item(), os.listdir(folder))
 
 
 def test_what_may_not_be_written_says_so_and_stays(tmp_path: Path) -> None:
-    # The superuser may write everywhere: the program becomes somebody else, when all that it imports is there.
+    # The superuser may write everywhere, so the program changes its user after all imports.
     program = """
 import os, sys, torch
 from max_weights.safetensors import SafetensorError

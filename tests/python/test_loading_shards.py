@@ -1,4 +1,4 @@
-"""`load(shard=…)`: each rank has what its strategies say, and all of them together have the whole."""
+"""`load(shard=…)`: each rank has the shards of its strategies, and all of them together have the whole."""
 
 import json
 import re
@@ -21,7 +21,7 @@ WORLD = 3
 
 
 def by_shape(weights: Any) -> Callable[[str], ShardingStrategy | None]:
-    """Rows of what has an odd number of letters, columns of the others; what has no such axis is whole."""
+    """Rows for names with an odd number of letters, columns for others; tensors without that axis are replicated."""
 
     def strategy(name: str) -> ShardingStrategy | None:
         shape = weights[name].shape
@@ -156,7 +156,7 @@ def test_the_table_of_a_model_is_that_of_transformers(saved: Any, model: str, wo
     weights = max_weights.load_weights(saved(model))
     ranks = [weights.load(shard=Shard(rank, world, "auto")) for rank in range(world)]
     config = transformers.AutoConfig.from_pretrained(saved(model))
-    # Of experts, transformers knows the names that it gives them in memory.
+    # transformers only knows its in-memory names of experts.
     plan = {
         "*.experts.*.gate_proj": "colwise",
         "*.experts.*.up_proj": "colwise",

@@ -1,4 +1,4 @@
-"""The notebooks of `examples/`: each runs from its first cell to its last, and is kept without outputs."""
+"""The notebooks of `examples/`: each runs from its first cell to its last, and is stored without outputs."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import max_weights
 from conftest import ROOT
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-# Of some cells, what has to stand in their outputs.
+# Expected parts of some cells' outputs.
 SAID = {
     "tour": {
         "open": "<details",
@@ -40,7 +40,7 @@ SAID = {
 }
 
 
-# A file of GGUF becomes a folder of transformers in test_convert.py, too.
+# test_convert.py also converts a GGUF file to a folder for transformers.
 SLOW = {"gguf_to_transformers"}
 
 

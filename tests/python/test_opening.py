@@ -1,4 +1,4 @@
-"""Opening: slips in paths and arguments, what is told beside the weights, and what MAX's constructors take."""
+"""Opening: mistakes in paths and arguments, diagnostics, and the arguments of MAX's constructors."""
 
 import fcntl
 import logging

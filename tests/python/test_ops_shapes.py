@@ -1,7 +1,7 @@
-"""The shapes that operations work out are those that NumPy gives, also with symbols in the place of sizes.
+"""The computed shapes of operations equal NumPy's, also with symbols instead of sizes.
 
-A shape of real sizes is drawn, some sizes become symbols everywhere (4 becomes `d4`), and what is worked out is
-compared with NumPy's result after the sizes are put back.
+A shape of real sizes is drawn, and some sizes become symbols everywhere (4 becomes `d4`). The computed shape, with the
+sizes substituted back, is compared with NumPy's result.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def test_split(data: st.DataObject, shape: Any, symbols: set[int]) -> None:
     pieces = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
     full = [*shape]
     full[axis] = sum(pieces)
-    # Sizes that become symbols sum to a polynomial, so only the axis that is cut stays static.
+    # Symbolic sizes sum to a polynomial, so only the sliced axis stays static.
     symbols = symbols - {full[axis]}
     parts = build([full], symbols, lambda x: ops.split(x, pieces, axis))
     expected = np.split(np.zeros(full), np.cumsum(pieces)[:-1], axis)

@@ -1,4 +1,4 @@
-"""What further operations compute: elements beside those of NumPy and torch, with known sizes and with symbols."""
+"""The results of further operations: equal to NumPy and torch, with known sizes and with symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An option that has no effect is an error: every option of every verb has a row in `option_table.py`, which holds."""
+"""An option that has no effect is an error: every option of every verb has a row in `option_table.py`, which is
+checked.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from option_table import VERBS, WITHOUT_OPTIONS
 
 
 def options(verb: Verb) -> set[str]:
-    """The parameters that may be left out."""
+    """The optional parameters."""
     names: set[str] = set()
     for name, parameter in inspect.signature(verb.function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:

@@ -1,4 +1,4 @@
-"""Nothing silent: an option of a load does what it says, or is an error that says why it cannot."""
+"""Nothing silent: an option of a load has its documented effect, or is an error with the reason."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from max_weights.sharding import Shard, ShardingStrategy, Table
 from max_weights.types import ReadOptions
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
-# Cuts two axes at once, which the engine does not do.
+# Splits two axes at once, which the engine does not support.
 QUARTER = ShardingStrategy(2, lambda weight, i, _: weight[i * 200 : i * 200 + 200, 0:150])
 
 

@@ -1,7 +1,7 @@
-"""Never lose what the original kept: a program that was moved here, by import or by patch, may do to the file that it
-loaded what it did before, with the same outcome. The table in docs/security.md has these doors and acts.
+"""A migrated program, by import or by patch, may do to its loaded file what it did before, with the same outcome. The
+table in docs/security.md lists these entry points and actions.
 
-Each door is tried in a process of its own: a view that is not kept ends it by SIGBUS.
+Each entry point is tried in a separate process: a view of a lost file ends it by SIGBUS.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`patch()`: what is replaced and where, what goes to the originals, and that everything can be undone."""
+"""`patch()`: replaced functions and their modules, calls passed to the originals, and complete undo."""
 
 import inspect
 import io
@@ -23,7 +23,7 @@ import max_weights
 from max_weights._dropin import Calls
 from torch_same import assert_same
 
-# Held where no sweep finds them: not as a value of a module.
+# Held where no sweep finds them: outside module attributes.
 ORIGINAL = {"load": torch.load}
 
 
@@ -58,7 +58,7 @@ def outcome(function: Any, *arguments: Any, **options: Any) -> tuple[str, Any]:
 
 
 def run(script: str, *arguments: str, **environment: str) -> str:
-    """What a new process prints."""
+    """The output of a new process."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True, text=True, check=False, env={**os.environ, **environment},

@@ -1,11 +1,11 @@
-"""What the pages promise is kept by a test that `make test` runs, and each paragraph says by which.
+"""Each paragraph of the documentation names the tests that check its promise, and `make test` runs them.
 
-After a paragraph, a bullet or a table, in a comment that readers do not see:
+They are named after a paragraph, a bullet or a table, in an invisible comment:
 
     <!-- kept by: tests/python/test_delta.py::test_name, crates/check/tests/x.rs::name -->
     <!-- no promise -->
 
-A paragraph that leads to others ends with a colon, and needs none.
+A paragraph that introduces others ends with a colon, and needs none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMENT = re.compile(r"<!-- (?:(kept by: )(.*?)|(no promise)) -->", re.DOTALL)
 
 
 def blocks(text: str) -> Iterator[str]:
-    """Paragraphs, bullets with what is indented below them, and tables, each with the comment behind it."""
+    """Paragraphs, bullets with their indented content, and tables, each with the comment after it."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     block: list[str] = []
     for line in [*text.splitlines(), "# end"]:
@@ -73,7 +73,7 @@ def test_every_test_that_a_page_names_is_run(page: str) -> None:
 
 def test_a_test_that_is_not_there_or_not_run_is_none() -> None:
     assert is_run("tests/python/test_promises.py::test_a_test_that_is_not_there_or_not_run_is_none")
-    # The night runs more cases of it.
+    # The nightly run has more cases of it.
     assert is_run("tests/python/test_mutations.py::test_nothing_is_said_of_random_modules_that_were_loaded_rightly")
     assert is_run("tests/limits.rs::docs_give_every_limit_with_its_value")
     for test in (

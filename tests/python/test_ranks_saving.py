@@ -1,4 +1,4 @@
-"""Saving, and `dcp.load`, by several processes: real ones, over gloo. What they do is in ranks_saving_program.py."""
+"""Saving, and `dcp.load`, by several real processes over gloo, which run ranks_saving_program.py."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ CASES = ["placements", "modules", "refused", "reader", "writer", "writer_groups"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES, program="ranks_saving")
 

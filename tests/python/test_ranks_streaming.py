@@ -1,4 +1,4 @@
-"""Streams of several processes: real ones, over gloo. What they do is in ranks_streaming_program.py."""
+"""Streams of several real processes over gloo, which run ranks_streaming_program.py."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES, program="ranks_streaming")
 

@@ -1,6 +1,6 @@
-"""A child that is forked while its parent reads from servers, and writes to them, reads on connections of its own.
+"""A child that is forked while its parent reads from and writes to servers uses separate connections.
 
-It waits for no request of its parent's and for none of its locks.
+It never waits for requests or locks of its parent.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Commands that write a file are killed and refused at each system call: the old file is there, or the new one."""
+"""Commands that write a file are killed, or get an error, at each system call: the old or the new file remains."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from misfortune import Saver, contents, folder, killed_at_each_call, put, saved,
 
 __all__ = ["folder", "saver"]
 
-# What is written, and how. `{}` is the folder.
+# The output and the command. `{}` is the folder.
 COMMANDS = {
     "meta set, in place": "meta set {}/model.safetensors note=short",
     "meta set, with a longer header": f"meta set {{}}/model.safetensors note={'long' * 2000}",
@@ -29,7 +29,7 @@ def words(name: str, folder: Path) -> list[str]:
 
 
 def prepared(saver: Saver, folder: Path) -> dict[str, bytes]:
-    """Puts files into a folder that the commands read or write."""
+    """Puts files into a folder, which the commands read or write."""
     path = folder / "model.safetensors"
     saved(saver, "save_file", path=path, value=2)
     saved(saver, "command", words=["convert", str(path), str(folder / "out.gguf"), "--dtype", "float16"])

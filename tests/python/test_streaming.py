@@ -1,4 +1,4 @@
-"""Weights one after the other: the same as `load` gives, within a budget of memory, and nothing left at the end."""
+"""Streaming weights: the results of `load`, within a memory budget, and without leaks."""
 
 import gc
 import hashlib
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No thread of a stream and no descriptor outlives its test."""
+    """No stream thread and no descriptor outlives its test."""
     before = set(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
@@ -38,7 +38,7 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def reading() -> int:
-    """How many threads read for streams."""
+    """The number of stream threads."""
     names = []
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -50,14 +50,14 @@ def reading() -> int:
 
 def reading_after(seconds: float) -> int:
     until = time.monotonic() + seconds
-    # What was counted is the answer: a thread that has just begun has no name yet, so that none is seen, and then one.
+    # Return this count without another poll: a new thread has no name at first, so it would be missed, then seen.
     while (count := reading()) and time.monotonic() < until:
         time.sleep(0.001)
     return count
 
 
 def large(folder: Path, count: int, size: int, name: str = "large.safetensors") -> Path:
-    """A file of `count` tensors of uint8 that takes no room on the disk: zeros, and the number of each at its start."""
+    """A sparse file of `count` tensors of uint8: zeros, and the number of each at its start."""
     header = {
         f"w{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(count)
     }

@@ -1,4 +1,4 @@
-"""What people try first: names that are elsewhere, paths for trees, trees for paths, switches; and what is said."""
+"""Common first attempts: names that are elsewhere, paths for trees, trees for paths, switches; and their errors."""
 
 from __future__ import annotations
 

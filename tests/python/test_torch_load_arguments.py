@@ -75,7 +75,7 @@ def by_fsspec(path: Path) -> Any:
 
 
 OPENERS: dict[str, tuple[Callable[[Path], Any], bool]] = {
-    # what opens it, and whether it is the file of its name
+    # how it is opened, and whether it is the file of its name
     "buffered": (lambda path: path.open("rb"), True),
     "unbuffered": (lambda path: path.open("rb", buffering=0), True),
     "to be written": (lambda path: path.open("r+b"), True),

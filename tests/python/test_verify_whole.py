@@ -1,4 +1,4 @@
-"""`verify_loaded` is strict: ties, what nothing holds, what nothing fills, and values that do not fit a dtype."""
+"""`verify_loaded` is strict: ties, unused weights, unfilled parameters, and values that do not fit a dtype."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def test_what_cannot_be_compared_is_a_finding_that_ignore_excuses(source: Source
     assert verify_loaded(module, source(path), ignore=["a", "c", "d"]).ok
 
 
-# What a failing test shows
+# The output of a failing test
 
 
 def test_a_failing_assert_of_a_report_says_what_is_wrong(pytester: pytest.Pytester) -> None:

@@ -1,4 +1,4 @@
-"""`Weight` inside a graph: it joins at the first use, and is fixed from then on."""
+"""`Weight` inside a graph: the first use adds it, and fixes it from then on."""
 
 from __future__ import annotations
 
