@@ -108,7 +108,7 @@ class MiniLM(Module):
         layer = self.layers[0].build_subgraph("layer", [hidden, seen], weight_prefix="layers.0.")
         for index in range(LAYERS):
             (hidden,) = ops.call(layer, hidden, seen, prefix=f"layers.{index}.")
-        share = mask.cast("float32").reshape([batch, 1, count])  # the mean over what is no padding
+        share = mask.cast("float32").reshape([batch, 1, count])  # the mean without padding
         summed = (share @ hidden).reshape([batch, HIDDEN])
         mean = summed / ops.sum(mask.cast("float32"))
         return mean * ops.rsqrt(ops.sum(mean * mean))

@@ -79,7 +79,7 @@ class Llama(Module):
             metadata["llama.attention.head_count"],
             metadata["llama.rope.freq_base"],
             metadata["llama.context_length"],
-            interleaved=True,  # GGUF files of this architecture have the two features of a pair side by side
+            interleaved=True,  # GGUF files of this architecture interleave the two features of a pair
         )
         self.words = Embedding(metadata["llama.vocab_size"], hidden, "float32", CPU)
         self.layers = LayerList(Layer(metadata, rope) for _ in range(metadata["llama.block_count"]))
@@ -91,7 +91,7 @@ class Llama(Module):
         layer = self.layers[0].build_subgraph("layer", [hidden], weight_prefix="layers.0.")
         for index in range(len(self.layers)):
             (hidden,) = ops.call(layer, hidden, prefix=f"layers.{index}.")
-        return self.norm(hidden[:, -1]) @ self.words.weight.T  # the table of words is the last matrix too
+        return self.norm(hidden[:, -1]) @ self.words.weight.T  # the embedding is tied to the last matrix
 
 
 def load(path: str | Path) -> tuple[Model, Mapping[str, Any]]:

@@ -19,9 +19,9 @@ from typing import Any
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
 SNIFFED = 512
-"""Bytes of a file that its format is recognised by."""
+"""Bytes of a file from which its format is detected."""
 SHORT = 8192
-"""Bytes of a whole file that is still short enough."""
+"""Maximum bytes of a whole file."""
 
 
 def read_header(path: Path) -> tuple[bytes, int]:

@@ -180,7 +180,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for protocol in PROTOCOLS:
         content = pickle.dumps(values(), protocol=protocol)
-        save(f"values-{protocol}.pkl", content, values())  # loading would turn big-endian arrays around
+        save(f"values-{protocol}.pkl", content, values())  # loading would swap big-endian arrays
         save(f"state-{protocol}.pkl", zip_pickle(state(), protocol), read_again(state(), legacy=False))
         save(f"kinds-{protocol}.pkl", zip_pickle(kinds(), protocol), read_again(kinds(), legacy=False))
     file = io.BytesIO()

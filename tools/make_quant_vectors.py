@@ -109,7 +109,7 @@ def dequantize(name: str, blocks: Bytes) -> Floats:
     else:
         values = quants.dequantize(blocks, GGMLQuantizationType[name])
     flat: Floats = np.array(values, np.float32).reshape(-1)
-    flat[np.isnan(flat)] = np.nan  # the bits of a NaN are not part of what is promised
+    flat[np.isnan(flat)] = np.nan  # the bits of a NaN are not promised
     return flat
 
 

@@ -20,7 +20,7 @@ CALL = f"load({SELECT}, dtype={DTYPES})"
 WIDTH, MARGIN = 940, 24
 BAR, ROW = 34, 20
 FILE_AT, MEMORY_AT, MEMORY_STEP = 64, 168, 74
-LEAST = 3.0  # what a range is wide at least
+LEAST = 3.0  # minimum width of a range
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 }
   .small { font-size: 11px } .code { font-family: ui-monospace, monospace; font-size: 12px }
@@ -120,8 +120,8 @@ def _place(plan: LoadPlan, part: PlannedRange, first: int, last: int) -> tuple[f
 def _title(plan: LoadPlan, place: str) -> str:
     for dtype, size in plan.arenas.items():
         if place == f"arena of {dtype.name}":
-            return f"{place}: {size:,} bytes of memory of its own"
-    return f"{place}: pages of the file, which the page cache has; no memory of its own"
+            return f"{place}: {size:,} bytes, allocated"
+    return f"{place}: pages of the file in the page cache; nothing is allocated"
 
 
 def _box(kind: str, left: float, top: int, width: float, number: int) -> str:

@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "platforms"
 CRATES = ("max-weights-kernels", "max-weights", "max-weights-check", "max-weights-cli", "max-weights-remote")
 ARM_PACKAGES = ("libgcc-s1", "libstdc++6", "python3-minimal", "python3-venv", "ca-certificates")
-"""What the folder with the other processor's libraries is made of, with all that these depend on."""
+"""Debian packages in the folder of the other processor's libraries; their dependencies are added."""
 HEADER = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
-"""The first bytes of a program of 64-bit ARM; the last bit of the type is free, since programs can be libraries too."""
+"""The magic of a program for 64-bit ARM; the last bit of the type is masked, since programs can be shared objects."""
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 PROCESS_PRNG = """
 __declspec(dllimport) unsigned char SystemFunction036(void *, unsigned long);
@@ -43,7 +43,7 @@ __declspec(dllexport) int ProcessPrng(unsigned char *at, unsigned long long len)
     return SystemFunction036(at, (unsigned long)len);
 }
 """
-"""Random bytes for Rust's standard library, by the function that has them in Wine before version 9."""
+"""Random bytes for Rust's standard library, by the function that provides them in Wine before version 9."""
 _RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
 _FAILED = re.compile(r"^test (.+) \.\.\. FAILED$", re.MULTILINE)
 
@@ -59,7 +59,7 @@ class Outcome:
     ignored: int
     seconds: float
     broken: bool = False
-    """Whether something failed that is no test: a build, or a program that ended by a signal."""
+    """Whether anything but a test failed: a build, or a program that was ended by a signal."""
 
     def row(self) -> str:
         """Its row of the table."""
@@ -137,7 +137,7 @@ def arm_libraries() -> Path:
     apt = FOLDER / "aarch64" / "apt"
     for part in (apt / "state/lists/partial", apt / "cache/archives/partial"):
         part.mkdir(parents=True, exist_ok=True)
-    (apt / "status").touch()  # nothing is installed there, so that apt names everything that is depended on
+    (apt / "status").touch()  # nothing is installed there, so that apt lists all dependencies
     options = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
@@ -183,8 +183,8 @@ def arm_namespace(emulator: str, libraries: Path) -> list[str | Path]:
     before: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", inside]
     if said([*before, "true"])[1]:
         sys.exit(
-            "platforms: the kernel does not let a namespace have interpreters of its own: that needs Linux 6.7 or "
-            "newer, and namespaces for users (sysctl kernel.unprivileged_userns_clone=1, and for AppArmor "
+            "platforms: the kernel does not support binary formats per namespace: that needs Linux 6.7 or "
+            "newer, and user namespaces (sysctl kernel.unprivileged_userns_clone=1, and for AppArmor "
             "kernel.apparmor_restrict_unprivileged_userns=0)"
         )
     return before

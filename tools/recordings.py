@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 96
 COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 ADVANCE, LINE, MARGIN = 8.1, 18, 14
-"""Sizes in pixels: of a character, of a line, and of what is around the text."""
+"""Sizes in pixels: of a character, of a line, and of the margins."""
 
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ns|µs|ms|s)\b")
 _STYLE = """
@@ -75,7 +75,7 @@ RECORDINGS = (
     ),
     Recording(
         "diff",
-        "What differs between a model and one that was made of it",
+        "The differences between a model and a fine-tune of it",
         "max-weights diff minilm.safetensors tuned.safetensors",
         columns=126,
     ),
@@ -112,7 +112,7 @@ def printed_by(recording: Recording, folder: Path) -> str:
     program = [sys.executable, "-m", "max_weights", *shlex.split(recording.command)[1:], "--color", "always"]
     variables = {**os.environ, "COLUMNS": str(recording.columns), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(program, cwd=folder, env=variables, capture_output=True, encoding="utf-8", check=False)
-    if done.stderr:  # a status that is not 0 may be the answer
+    if done.stderr:  # a nonzero status may be the result
         raise RuntimeError(f"{recording.command}: {done.stderr}")
     return done.stdout
 

@@ -36,8 +36,8 @@ def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef |
                 yield from wanted(node.body, found)
         elif isinstance(node, ast.FunctionDef) and node.name not in seen:
             if owner is _core and node.name not in max_weights.__all__:
-                continue  # nobody but the package calls it
-            seen.add(node.name)  # the first of several overloads has the text
+                continue  # only the package calls it
+            seen.add(node.name)  # the first overload has the docstring
             setter = any(isinstance(one, ast.Attribute) and one.attr == "setter" for one in node.decorator_list)
             found = inspect.getattr_static(owner, node.name, None)
             if found is not None and not node.name.startswith("_") and not setter:

@@ -101,7 +101,7 @@ PAGES = {
     "max_paths": "driver dtype",
 }
 LAZY = ("", "integrations", "nn")
-"""The packages whose names are imported when they are first used."""
+"""The packages with lazily imported names."""
 _INDENTED: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
 _MARK = "# Written by tools/surface.py from the imports above: run it after each change of them.\n"
 

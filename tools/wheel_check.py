@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST = 9_500_000
-"""Bytes of a wheel at most."""
+"""Maximum bytes of a wheel."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
 _SNIPPET = re.compile(r"^(?:<!-- needs ([\w ]+) -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -21,7 +21,7 @@ COPY: Final = "device-to-device copy"
 OURS: Final = "max_weights"
 ALONE: Final = "max_weights, the kernel alone"
 CALLS: Final = 4
-"""Calls in a row, all results held, so that taking memory for one goes on while the kernel of another runs."""
+"""Calls in a row, all results held, so that allocation overlaps with the previous kernel."""
 ROUNDS: Final = 7
 PAIRS: Final = (
     *(("bfloat16", "float32"), ("float16", "float32"), ("float32", "bfloat16"), ("float32", "float16")),
@@ -136,7 +136,7 @@ def _kernel_seconds(run: Callable[[], None]) -> float | None:
             run()
         kernels = [one for one in found.key_averages() if not one.key.startswith("Mem")]
         return sum(one.self_device_time_total for one in kernels) / 1e6 or None
-    except (AttributeError, ImportError, RuntimeError):  # another version's, or another program profiles
+    except (AttributeError, ImportError, RuntimeError):  # of another version, or another program is profiling
         return None
 
 

@@ -21,7 +21,7 @@ TITLES: Final = {
 }
 ALL_LIMITS = (LINK, LINK_BY_TORCH)
 HOST_BYTES: Final = 512 << 20
-MEMORY: Final = "Memory is what the host, pinned or not, and the device had less at the peak of a run of its own."
+MEMORY: Final = "Memory is the drop of free memory of host, pinned or not, and device at the peak of a separate run."
 
 
 def _files(folder: Path, gigabytes: float) -> tuple[Path, Path | None]:

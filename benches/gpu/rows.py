@@ -103,7 +103,7 @@ def in_turns(rows: Sequence[Row], limits: Limits, turn: Callable[[Row, Callable[
             for row in left if number % 2 == 0 else reversed(left):
                 if not row.failed:
                     _noting_failures(row, functools.partial(turn, row, functools.partial(ask, row)))
-                workers[row.label].close()  # with the memory that it keeps
+                workers[row.label].close()  # with the memory that it caches
 
 
 def _worker(row: Row, limits: Limits) -> Worker:

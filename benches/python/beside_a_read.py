@@ -14,8 +14,8 @@ from pathlib import Path
 import harness
 from report import Column, Report, Target
 
-TITLE = "A tensor beside one that is read"
-ALONE = f"{harness.OURS}, nobody else reads"
+TITLE = "A tensor during another read"
+ALONE = f"{harness.OURS}, no concurrent read"
 CASES: harness.Cases = {}
 
 
@@ -59,7 +59,7 @@ def measure(folder: Path, small: bool) -> Report:
         reader.start()
         beside += _seconds(take, lambda _, reader=reader: reader.is_alive())  # type: ignore[misc]
         reader.join()
-    beside = beside or alone  # a reader that was done at once, with a small file
+    beside = beside or alone  # with a small file, the reader may be done at once
     values = {harness.OURS: statistics.median(beside), ALONE: statistics.median(alone)}
     return Report(
         "beside_a_read",

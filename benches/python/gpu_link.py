@@ -30,7 +30,7 @@ SETTINGS: Final = {
     "FAKE_CUDA_CHECK": "none",
     "FAKE_CUDA_DELAY": "10",
 }
-REPORTS: Final = "MAX_WEIGHTS_LINK_REPORTS"  # where each process leaves what the stand-in counted
+REPORTS: Final = "MAX_WEIGHTS_LINK_REPORTS"  # the counters of each process's stand-in
 READ, DIRECT = "max_weights, backend='read'", "max_weights, backend='direct'"
 LINK: Final = "the link alone: copies from pinned memory"
 HOST_BYTES: Final = 512 << 20

@@ -174,7 +174,7 @@ def _llama(subgraph: bool) -> Any:
 
     module = (smollm.Llama if subgraph else Flat)(_SIZES_OF_LLAMA)
     for name, weight in module.raw_state_dict().items():
-        weight.load(None, name)  # the full name alone, as load_state_dict gives it
+        weight.load(None, name)  # only the full name, as in load_state_dict
     return module
 
 

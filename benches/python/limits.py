@@ -173,7 +173,7 @@ def second_reader(path: Path) -> Iterator[None]:
     reader = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert reader.stdout is not None
-        if not reader.stdout.readline():  # it says when it has begun
+        if not reader.stdout.readline():  # it reports when it has begun
             raise BenchError(f"the second reader of {path} ended at once")
         yield
         if reader.poll() is not None:

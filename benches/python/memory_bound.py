@@ -509,7 +509,7 @@ def measure(folder: Path, small: bool) -> Report:
 
 
 def _serve(form: str, function: str, where: str, to: str) -> None:
-    sys.stdin.readline()  # it is in its cgroup from here on
+    sys.stdin.readline()  # from here on it is in its cgroup
     import max_weights
     import max_weights.remote
 

@@ -122,7 +122,7 @@ def main() -> int:
                 harness.load_module(HERE / f"{name}.py").measure(Path(folder), small=False)
             except Unavailable as reason:
                 print(f"{name}: not measured on this machine: {reason}", flush=True)
-            except (ArithmeticError, BenchError, LookupError) as error:  # a table of figures that say nothing
+            except (ArithmeticError, BenchError, LookupError) as error:  # a table of placeholder figures
                 print(f"   {name} ended early: {error!r}", flush=True)
     slower = sorted((ratio, row) for ratio, row in comparison.ratios if ratio > 1.05)
     print(f"{len(comparison.ratios)} rows, {len(slower)} slower than 1.05")

@@ -26,7 +26,7 @@ BUCKET = "ranks"
 LAYER = 54e6  # bytes of a layer of `files.llama`
 LOAD = "tensor parallelism, 2 ranks, local"
 EVERYTHING = {2: "all on 2 ranks, S3", 4: "all on 4 ranks, S3"}
-RATE = 300e6  # bytes a second of a store that is the slowest part, as one over a network is
+RATE = 300e6  # bytes per second of a store that is the bottleneck, as over a network
 SLOW = {2: "all on 2 ranks, a store of 300 MB/s", 4: "all on 4 ranks, a store of 300 MB/s"}
 ROWS, COLUMNS = "save rows, 2 ranks", "save tensor parallelism, 2 ranks"
 

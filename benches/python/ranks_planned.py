@@ -81,7 +81,7 @@ def planned(path: Path, layout: str, ranks: int, spread: str) -> Row:
     axes = [0 if layout == "FSDP" else axis_of(info.name) for info in infos]
     sharings = [0 if axis is None else 1 + axis for axis in axes]
     meshes, local, times = _meshes(layout, ranks), ranks, 1
-    if spread == "node":  # each plans for its own ranks, as if the others were not there
+    if spread == "node":  # each plans for its own ranks only
         local, times = min(NODE, ranks), max(1, ranks // NODE)
         meshes = [([rank if rank < local else ABSENT for rank in of], sizes, how) for of, sizes, how in meshes]
     nodes = [rank // NODE for rank in range(local)]

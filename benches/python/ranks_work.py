@@ -43,7 +43,7 @@ PRELOADED = (
     "torch.distributed.tensor",
 )
 LIMIT = 300.0
-"""After so many seconds without an answer of a rank, the bench ends."""
+"""Timeout in seconds for an answer of a rank."""
 Run = Callable[[], object]
 
 
@@ -51,7 +51,7 @@ Run = Callable[[], object]
 def forks(folder: Path) -> Iterator[None]:
     """Run the process that forks the ranks; `Ranks` finds it in this process and in its children."""
     path = str(folder / "ranks.socket")
-    Path(path).unlink(missing_ok=True)  # of a run before, in a folder that stays
+    Path(path).unlink(missing_ok=True)  # of a previous run, in a kept folder
     command = [sys.executable, str(Path(__file__).resolve()), path]
     process = subprocess.Popen(command, env=os.environ | harness.RETAINED_HEAP)
     try:
@@ -380,7 +380,7 @@ def _forked(one: socket.socket) -> None:
 def _main(path: str) -> None:
     for name in PRELOADED:
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for ranks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")
         listener.listen(16)

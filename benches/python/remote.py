@@ -33,8 +33,8 @@ ROUNDS = harness.Effort(least=7, most=9, seconds=60.0)
 BUCKET = "bench"
 LAYER = 54e6  # bytes of a layer of `files.llama`
 STREAM = "http, a stream in 64 MB"
-STREAMED = 1e9  # bytes of the file of which the peak memory of a stream is taken
-BUDGET = 64_000_000  # what the stream may take
+STREAMED = 1e9  # bytes of the file for the peak memory of a stream
+BUDGET = 64_000_000  # the memory budget of the stream
 
 
 def _url(kind: str, path: Path) -> str:

@@ -18,7 +18,7 @@ from report import Column, Report, Target
 TITLE = "Checkpoints saved to servers"
 OBSTORE = "obstore.put, multipart: 12 x 5 MiB"
 OBSTORE_8 = "obstore.put, multipart: 8 x 8 MiB"
-PART = 8 << 20  # bytes of a part of ours, of which 8 are under way
+PART = 8 << 20  # bytes of one of our parts, 8 of which are in flight
 MOST_MEMORY = 3 * 8 * PART
 LATENCIES = ("0 ms", "20 ms")
 ROUNDS = harness.Effort(least=7, most=9, seconds=60.0)

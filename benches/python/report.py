@@ -66,7 +66,7 @@ class Report:
     limits: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
     samples: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
-    throughput: str = ""  # what one row is, in a table of GB/s with a column for each loader
+    throughput: str = ""  # the kind of a row, in a table of GB/s with a column for each loader
     across: tuple[str, ...] = ()  # parts of labels that become columns of such a table, not rows
 
     @property

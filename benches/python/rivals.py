@@ -13,7 +13,7 @@ from typing import Any, Final
 from harness import Loader, other_version
 
 CANDIDATE: Final = "safetensors-0.9.0rc1"
-"""The release candidate beside the release of the environment; the Makefile, which installs it, names it too."""
+"""The release candidate, in addition to the installed release; the Makefile, which installs it, names it too."""
 NEXT: Final = CANDIDATE.replace("-", " ")
 
 OWN: Final = "max_weights, copy=True"
@@ -137,7 +137,7 @@ RESIDENT: Final[dict[str, Loader]] = {
     MAPPED: touched(safetensors_torch),
     MAPPED_NEXT: other_version(CANDIDATE, touched(safetensors_torch)),
 }
-"""Those that map the file and leave it to the first touch to read it."""
+"""Loaders that map the file, which is read on first touch."""
 
 COPIES: Final[dict[str, Loader]] = {
     PREAD: touched(_pread),
@@ -145,10 +145,10 @@ COPIES: Final[dict[str, Loader]] = {
     RUNAI: touched(runai),
     FAST: touched(fastsafetensors),
 }
-"""Those that read it into memory of their own."""
+"""Loaders that read it into allocated memory."""
 
 TORCH_FILES: Final[dict[str, Loader]] = {
     TORCH_MAPPED: touched(lambda path: torch_load(path, mmap=True)),
     TORCH: touched(torch_load),
 }
-"""torch itself, over the same tensors in a file of its own."""
+"""torch itself, over the same tensors in its own format."""

@@ -16,7 +16,7 @@ import harness
 VERSIONS = {
     "picklescan": "picklescan[7z]==1.0.5",
     "modelscan": "modelscan==0.8.8",
-    "fickling": "fickling==0.1.12 typing_extensions",  # which it needs and does not ask for
+    "fickling": "fickling==0.1.12 typing_extensions",  # a dependency that it does not declare
     "pickleguard": "pickleguard==1.0.1",
     "modelaudit": "modelaudit==0.2.54",
 }

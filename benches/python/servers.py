@@ -152,7 +152,7 @@ def web(files: Path, folder: Path) -> Iterator[dict[str, str]]:
     folder.mkdir(exist_ok=True)
     ports = {name: free_port() for name in ("http", "https")}
     _certify(folder)
-    user = "user root;" if os.geteuid() == 0 else ""  # who may read the files
+    user = "user root;" if os.geteuid() == 0 else ""  # so that it may read the files
     (folder / "nginx.conf").write_text(_NGINX.format(user=user, folder=folder, files=files, **ports))
     os.chmod(folder, 0o755)
     url = f"http://127.0.0.1:{ports['http']}"

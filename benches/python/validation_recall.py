@@ -118,7 +118,7 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         notes=(
             f"The share of {len(items)} attacks of 36 classes, and of {len(clean)} good files, whose exit status says "
-            "that something is bad, needs trust, or could not be looked at. Each is a process of its own. "
+            "that something is bad, needs trust, or could not be scanned. Each runs in a separate process. "
             + "; ".join(f"{name} sees one of {step}" for name, step in STEP.items())
             + ".",
             *([f"Missed: {', '.join(missed[:10])}."] if missed and not small else []),

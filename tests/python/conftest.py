@@ -171,7 +171,7 @@ OF_PARTS = {
     *("quantized.dtype", "quantized.order-missing", "quantized.scale-missing", "quantized.scale-orphan"),
     *("quantized.scale-shape", "quantized.shape", "quantized.zero-point-missing", "quantized.zero-point-shape"),
 }
-"""Rules about the parts of a quantized weight, whatever the configuration says of it."""
+"""Rules about the parts of a quantized weight, independent of its configuration."""
 
 
 @pytest.fixture(autouse=True)

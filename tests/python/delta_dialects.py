@@ -166,7 +166,7 @@ def read_trl(path: Path, base: Tensors) -> Tensors:
 
 def hash_tensor(tensor: np.ndarray) -> int:
     """`torch.hash_tensor`: the exclusive or of all elements, as floats or whole numbers of 64 bits."""
-    with np.errstate(invalid="ignore"):  # NaN, of which readers compare nothing
+    with np.errstate(invalid="ignore"):  # NaN, which readers do not compare
         wide = tensor.astype(np.float64 if tensor.dtype.kind == "f" else np.int64)
     return int(np.bitwise_xor.reduce(wide.view(np.uint64))) if wide.size else 0
 

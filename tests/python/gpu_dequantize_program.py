@@ -186,7 +186,7 @@ def a_kernel_that_fails_while_it_runs_is_an_error() -> None:
     there = blocks.to("cuda")
     assert driver().fake_cuda_fail_later(b"cuLaunchKernel", ctypes.c_uint64(1), 700) == 0
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(lambda: dequantize(there, "Q8_0").to("cpu"))
-    other = dequantize(blocks.to("cuda:1"), "Q8_0")  # another device goes on
+    other = dequantize(blocks.to("cuda:1"), "Q8_0")  # another device still works
     assert equal(other.to("cpu"), dequantize(blocks, "Q8_0"))
 
 
@@ -208,7 +208,7 @@ def a_consumers_stream_waits_for_the_elements() -> None:
 
 def the_blocks_may_go_while_they_are_decoded() -> None:
     blocks = random(34 * 10_000)
-    made = dequantize(blocks.to("cuda"), "Q8_0", "float16")  # nobody else has the blocks there
+    made = dequantize(blocks.to("cuda"), "Q8_0", "float16")  # no one else holds the blocks there
     assert equal(made.to("cpu"), dequantize(blocks, "Q8_0", "float16"))
     del made
     assert all_is_freed()

@@ -32,9 +32,9 @@ FILE = "minilm.safetensors"
 SMALL = "derived/layer0.f8e4m3.safetensors"
 TORCHS = (AssertionError, RuntimeError)
 SAYS = "NVIDIA driver|not compiled with CUDA"
-"""What torch says here of a GPU, by its build."""
+"""The GPU that torch reports, by its build."""
 arrived: list[str] = []
-"""The devices of what the double was given."""
+"""The devices of the tensors that the double received."""
 
 
 def take_the_place_of_torchs_cuda(current: int = 0) -> None:
@@ -271,7 +271,7 @@ def allocated_weights_arrive_when_they_are_used(_: Path, models: Path) -> None:
     assert (weight.device, weight.dtype, weight.align) == (DeviceRef.GPU(1), DType.float32, 64)
     value = weights.allocated_weights[name]
     assert (tuple(value.shape), value.dtype) == (expected.shape, DType.float32)
-    assert np.array_equal(np.asarray(value), expected.to_numpy())  # in host memory, for whoever asks for that
+    assert np.array_equal(np.asarray(value), expected.to_numpy())  # in host memory, for consumers that request it
     assert counters()["contexts"] == 0
     there = value.to_buffer()
     assert str(there.device) == "gpu:1"
@@ -317,9 +317,7 @@ def out_is_written_where_it_lies(folder: Path, models: Path) -> None:
             assert all(same(own[name].to("cpu"), tensor) for name, tensor in expected.items())
             assert all(found[name]._data_ptr() == own[name]._data_ptr() for name in expected)
             for tensor in own.values():
-                tensor.view(
-                    "uint8", [tensor.nbytes]
-                )  # a view of the same memory; what is in it goes with the next load
+                tensor.view("uint8", [tensor.nbytes])  # a view of the same memory, which the next load overwrites
         assert "out" in {part.to for part in max_weights.plan(weights, out=own, **options).ranges}
     del found, out, own, others, tensor
     assert nothing_is_left()
@@ -359,7 +357,7 @@ def out_waits_for_what_its_library_asked_before_and_is_there_on_return(folder: P
     safetensors.numpy.save_file({"w": value}, folder / "one.safetensors")
     there = Buffer.zeros([value.size], "uint8", "cuda")
     load_weights(folder / "one.safetensors").load(out={"w": Producer(there)})
-    found, violations = copied_on_a_stream(there, lambda _: -1)  # no order is asked for: the host has waited
+    found, violations = copied_on_a_stream(there, lambda _: -1)  # no stream order is requested: the host has waited
     assert found == value.tobytes()
     assert violations == 0
 
@@ -394,7 +392,7 @@ def out_that_does_not_fit_is_refused_and_nothing_is_written(_: Path, models: Pat
     assert {str(tensor.device) for tensor in found.values()} == {"gpu:1"}
     assert same(bias.to("cpu"), weights.pooler.dense.bias.data().to_buffer())
     del bias, two, found
-    gc.collect()  # errors that have their frames
+    gc.collect()  # errors that hold their frames
     assert nothing_is_left()
 
 

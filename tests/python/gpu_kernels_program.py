@@ -192,7 +192,7 @@ def results_are_ready_by_their_event_and_what_was_read_may_go() -> None:
 
 
 def a_consumer_that_asks_for_no_order_gets_none() -> None:
-    there = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16).to("cuda")  # waited for when it goes
+    there = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16).to("cuda")  # waited for when it is freed
     made = there.astype("float32")
     copied_on_a_stream(made, lambda _: -1)
     made.to("cpu")

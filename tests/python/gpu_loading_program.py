@@ -47,7 +47,7 @@ MODELS = [
 ]
 # A tensor of each block type, for tests that do not depend on the size.
 BLOCKS = "derived/minilm-ffn-allquants.gguf"
-HIDDEN_LIMIT = 512 << 20  # the pinned memory that a load takes at most
+HIDDEN_LIMIT = 512 << 20  # the maximum pinned memory of a load
 
 
 def loads_equally(path: Path, **options: Any) -> None:
@@ -172,7 +172,7 @@ def nothing_is_unpinned_after_a_load(folder: Path, _: Path) -> None:
     there = load_weights(path).load(device="cuda", threads=4)
     kept = counters()["pinned_bytes"]
     assert kept > 4 * PIECE, "more than are kept of themselves"
-    for _ in range(3):  # to unpin would wait for all that the device does
+    for _ in range(3):  # unpinning would wait for all work of the device
         there["layer.000.weight"].to("cpu").to("cuda")
         assert counters()["pinned_bytes"] == kept
     assert release_memory() >= kept
@@ -251,7 +251,7 @@ def ctrl_c_ends_a_load_and_frees_what_it_had(folder: Path, _: Path) -> None:
             weights.load(device="cuda", **options)
         took = time.monotonic() - started - 0.1
         print(f"ended {took * 1000:.0f} ms after the signal")
-        assert took < 0.5  # 0.1 on a machine that does nothing else
+        assert took < 0.5  # 0.1 on an idle machine
         assert nothing_is_left()
 
 

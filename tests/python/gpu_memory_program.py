@@ -37,7 +37,7 @@ def from_one_gpu_to_another_tensors_go_directly() -> None:
     assert same(here.to("cpu"), value)  # it is there
     before = counters()["bytes_to_device"]
     there = here.to("cuda:1")
-    assert counters()["bytes_to_device"] == before  # by way of host memory there are as many again
+    assert counters()["bytes_to_device"] == before  # as many again through host memory
     assert there.device == Device("gpu", 1)
     assert same(there.to("cpu"), value)
     assert same(there.to("cuda:0").to("cpu"), value)
@@ -55,7 +55,7 @@ def from_one_gpu_to_another_tensors_go_directly() -> None:
 
 def a_tensor_may_go_while_it_is_copied_to_another_gpu() -> None:
     value = random(3 * PIECE)
-    there = value.to("cuda:0").to("cuda:1")  # the first one is gone, and its copy has not begun
+    there = value.to("cuda:0").to("cuda:1")  # the first one is freed, and its copy has not begun
     assert same(there.to("cpu"), value)
     back = there.to("cuda:0")
     found, violations = copied_on_a_stream(back, lambda own: own)
@@ -119,17 +119,13 @@ def the_lock_of_python_is_free_while_memory_is_given_back() -> None:
         moments = [began, *(stamp for stamp in stamps if began <= stamp <= ended), ended]
         return ended - began, max(later - earlier for earlier, later in itertools.pairwise(moments))
 
-    value = random(
-        4 * PIECE
-    )  # as much as goes to the staging buffers at once, and 0.16 s at the speed that the test sets
+    value = random(4 * PIECE)  # as much as fits the staging buffers, and 0.16 s at the speed that the test sets
     thread = threading.Thread(target=other)
     thread.start()
     held: list[Any] = []
     try:
         for hold in (lambda there: there, lambda there: there.__dlpack__(stream=1)):
-            for _ in range(
-                10
-            ):  # a lock that is held makes the other thread wait each time, a busy machine now and then
+            for _ in range(10):  # a held lock makes the other thread wait each time, a busy machine occasionally
                 held.append(hold(value.to("cuda")))
                 took, waited = longest(held.clear)
                 assert took > 0.1, took

@@ -71,7 +71,7 @@ def more_counters() -> dict[str, int]:
 
 def fails(name: str, nth: int, code: int = 999) -> None:
     """Make the `nth` next call of this function fail."""
-    if name == "cuMemHostAlloc":  # it is called where memory of our own cannot be pinned
+    if name == "cuMemHostAlloc":  # it is called if our memory cannot be pinned
         fails("cuMemHostRegister_v2", nth)
         nth = 1
     assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), code) == 0
@@ -230,7 +230,7 @@ def a_copy_that_fails_later_is_an_error_where_it_is_waited_for() -> None:
     assert accelerator_count() == 2
     assert driver().fake_cuda_fail_later(b"cuMemcpyHtoDAsync_v2", ctypes.c_uint64(1), 700) == 0
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(lambda: random(100).to("cuda").to("cpu"))
-    assert same(random(100).to("cuda:1").to("cpu"), random(100))  # another device goes on
+    assert same(random(100).to("cuda:1").to("cpu"), random(100))  # another device still works
 
 
 def a_forked_child_is_refused_and_its_parent_goes_on() -> None:

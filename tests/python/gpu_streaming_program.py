@@ -29,7 +29,7 @@ def streams_equally(path: Path, **options: Any) -> None:
     """Assert that a stream to a device gives the names, dtypes, shapes and bits of `load` on the CPU."""
     weights = load_weights(path)
     if path.suffix == ".gguf" and not options.keys() & {"dtype", "packed"}:
-        options["dtype"] = "float32"  # packed blocks become floats only where a dtype asks for it
+        options["dtype"] = "float32"  # packed blocks become floats only if a dtype is given
     expected = weights.load(copy=True, **{name: option for name, option in options.items() if name != "max_memory"})
     found: dict[str, Buffer] = dict(weights.stream(device="cuda:0", **options))
     assert list(found) == list(expected)
@@ -157,7 +157,7 @@ def ctrl_c_ends_a_stream_and_frees_what_it_had(folder: Path, _: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             for _pair in weights.stream(device="cuda", **options):
                 pass
-        assert time.monotonic() - started - 0.1 < 0.5  # 0.1 on a machine that does nothing else
+        assert time.monotonic() - started - 0.1 < 0.5  # 0.1 on an idle machine
         del _pair
         assert settles()
 

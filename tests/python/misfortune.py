@@ -248,7 +248,7 @@ def killed_at_each_call(
             if again:
                 saved(saver, call, **arguments)
                 assert contents(folder) == new, f"after a save after a kill at {name} {number}"
-            else:  # what it would read may be new now
+            else:  # its input may be new now
                 saved(saver, "save_file", path=folder / "other", value=0)
             assert unfinished(folder) == []
     put(folder, {})

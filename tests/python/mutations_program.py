@@ -24,7 +24,7 @@ from max_weights.torch import verify_loaded
 
 Local = dict[str, torch.Tensor]
 LAYOUTS = ("hf", "vllm")
-"""Apart and fused."""
+"""Separate and fused."""
 
 
 class Case(NamedTuple):
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     name: str
     """The parameter."""
     says: str
-    """What a message about it has to say, where that can be known from the part of one rank."""
+    """The required part of its message, if it follows from the shard of one rank."""
 
 
 class Part(NamedTuple):

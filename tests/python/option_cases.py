@@ -70,7 +70,7 @@ class Verb:
     function: Any
     rows: Mapping[str, Row]
     run: Callable[[Case, dict[str, Any]], Any] | None = None
-    """Calls it with options, and returns what can be compared."""
+    """Calls it with options, and returns a comparable result."""
     keywords: tuple[Any, ...] = field(default=())
     """The TypedDicts of its `**options`."""
 
@@ -146,9 +146,9 @@ def scaled(values: Any, options: dict[str, Any]) -> Any:
 def saved_by_torch(case: Case, options: dict[str, Any]) -> None:
     state = {name: torch.from_numpy(one) for name, one in case.tensors.items()}
     writer = WeightsWriter(**options)
-    writer.set_up_storage_writer()  # what it raises is no Exception where `save` calls it
+    writer.set_up_storage_writer()  # if `save` calls it, its error is no Exception
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is one process alone
+        warnings.simplefilter("ignore")  # that there is only one process
         dcp.save(state, storage_writer=writer, no_dist=True)
 
 

@@ -546,13 +546,13 @@ VERBS: dict[str, Verb] = {
         saved(lambda case, options: saved_by_torch(case, {"folder": case.folder / "dcp"} | options)),
     ),
 }
-"""By the names that messages have; a verb whose options mean something else for other arguments stands here twice."""
+"""By the names in messages; a verb whose options depend on its arguments is listed twice."""
 
 
 # Public functions and classes whose parameters are inputs, and no options.
 WITHOUT_OPTIONS = {
     "aliases",
-    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
+    "dequantize_groups",  # they describe the bytes: test_quantized_groups.py
     "infos",
     "load_file",  # these three: the options of max_weights.torch's
     "load_into",

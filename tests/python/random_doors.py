@@ -377,7 +377,7 @@ def check_requests(array: Any, requests: Any) -> None:
     for flags in requests:
         expected, found = answer(array, flags), answer(buffer, flags)
         if array.size == 0 and expected is not None and found is not None:
-            expected, found = expected[1:], found[1:]  # no byte is anywhere
+            expected, found = expected[1:], found[1:]  # there are no bytes
         assert found == expected, (hex(flags), array.shape, array.strides, array.flags)
 
 

@@ -583,7 +583,7 @@ def main(cases: list[str], functions: dict[str, Any]) -> None:
         try:
             run(cases, functions)
         finally:
-            os._exit(0)  # torch would wait for those that are gone
+            os._exit(0)  # torch would wait for ended processes
     left = [1] if "stopped_and_killed" in cases else range(RANKS)
     for rank in left:
         os.waitpid(children[rank], 0)

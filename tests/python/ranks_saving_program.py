@@ -89,7 +89,7 @@ def modules() -> dict[str, Any]:
                 wrong.append(f"{distribute.__name__} {size}")
             dist.barrier()
     own = ranks.fsdp2(model()).state_dict()
-    save_sharded(own, folder)  # of distributed tensors all ranks are the default
+    save_sharded(own, folder)  # the default for distributed tensors is all ranks
     if content(folder) != alone("modules", whole.state_dict(), "5GB"):
         wrong.append("by default")
     return {"wrong": wrong}
@@ -200,7 +200,7 @@ def writer() -> dict[str, Any]:
     """`dcp.save` of every placement, nested and with plain tensors; `dcp.load` of what it wrote."""
     saving.ROUND = 1000
     every = every_placement()
-    del every["strided_alone"]  # of which torch's planner makes boxes that overlap, and refuses them
+    del every["strided_alone"]  # torch's planner makes overlapping boxes of them, which it refuses
     whole = {f"model.{name}": tensor for name, (tensor, _, _) in every.items()} | {"plain": numbers(3, 5)}
     state: dict[str, Any] = {
         "model": {name: placed(tensor, mesh, how) for name, (tensor, mesh, how) in every.items()},
@@ -339,7 +339,7 @@ def read_back() -> dict[str, Any]:
         saving.RankSave = functools.partial(Spoiling, instead=spoil)  # type: ignore[misc, assignment]
     failed = raised(lambda: save(1))
     saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
-    dist.barrier()  # until whoever has begun the file has removed it
+    dist.barrier()  # until the rank that created the file has removed it
     return {"failed": failed, "same": content(folder) == before, "files": len(before)}
 
 

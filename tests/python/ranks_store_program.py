@@ -106,7 +106,7 @@ def _dcp_save(tensors: dict[str, tuple[torch.Tensor, Any, Any]], **options: Any)
         ):
             raise
         raise error.failures[0][0] from None
-    except RuntimeError:  # torch's own connection to a rank that is gone
+    except RuntimeError:  # torch's own connection to a lost rank
         assert writer.failed is not None
         raise writer.failed from None
 
@@ -129,7 +129,7 @@ def store_dcp() -> dict[str, Any]:
     wrong = []
     for size in ("700", "20MB"):
         tensors = every_placement() if size == "700" else every_placement() | _large()
-        del tensors["strided_alone"]  # of which torch's planner makes boxes that overlap, and refuses them
+        del tensors["strided_alone"]  # torch's planner makes overlapping boxes of them, which it refuses
         whole = {name: tensor for name, (tensor, _, _) in tensors.items()}
         expected = save_sharded(whole, FOLDER / f"dcp-{size}-{ranks.RANK}", max_shard_size=size, sync=False)
         _dcp_save(tensors, max_shard_size=size)

@@ -113,11 +113,11 @@ def outcome(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Answer requests until the input ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with contextlib.suppress(TypeError):  # imports what is imported when it is first used
+    with contextlib.suppress(TypeError):  # triggers lazy imports
         save_file({"a": "no tensor"}, "/nonexistent")
     onnx.to_model(graph(), {"weight": tensors(0)["layers.0.weight"]})
     told = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of what prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards prints
     with open(0, "rb", buffering=0) as requests, open(told, "w", buffering=1, closefd=False) as answers:
         for line in requests:
             request = json.loads(line)

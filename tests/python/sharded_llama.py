@@ -88,7 +88,7 @@ def run_rank(path: Path, rank: int) -> tuple[int, int, list[str]]:
     """Use the shards of a rank; return their bytes, the bytes read from the disk, and a line for each shard."""
     before = disk_bytes()
     shards = shards_of(path, rank)
-    used = {name: shard.copy() for name, shard in shards.items()}  # stands for the way to the device
+    used = {name: shard.copy() for name, shard in shards.items()}  # stands for the copy to the device
     read = disk_bytes() - before
     lines = [
         f"  {name:49} {list(shard.shape)!s:13} {'view' if shard.is_mapped else 'gathered'}"

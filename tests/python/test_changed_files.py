@@ -49,7 +49,7 @@ def test_truncated_after_opening_every_copy_gives_an_error(path: Path, how: str)
     assert caught.value.rule == "file.truncated"
     assert caught.value.path == str(path)
     assert isinstance(caught.value, OSError)
-    buffer[:4].copy()  # what the file still has can be read
+    buffer[:4].copy()  # the remaining bytes can be read
 
 
 def test_truncated_after_opening_a_read_gives_an_error(path: Path) -> None:

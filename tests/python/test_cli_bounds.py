@@ -19,7 +19,7 @@ def shown(*arguments: object) -> tuple[dict[str, str], int]:
     return rows(done.stdout), peak
 
 
-@pytest.mark.timeout(60)  # it takes the square of their number otherwise
+@pytest.mark.timeout(60)  # otherwise it is quadratic
 def test_ls_json_of_many_keys_ends(make_file: Callable[..., Path]) -> None:
     metadata = {f"key {i}": "value" for i in range(16_000)}
     path = make_file({"w": np.ones(1, np.float32)}, metadata=metadata)

@@ -172,7 +172,7 @@ def test_bases_and_deltas_are_read_by_url(chain: Chain) -> None:
 
 
 def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket: a name that no other test has
+    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket, so the name is unique among tests
     (bucket / "run-1.5/deltas").mkdir(parents=True)
     shutil.copy(chain.version(0), bucket / "run-1.5/base.safetensors")
     for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):

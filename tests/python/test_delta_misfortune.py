@@ -51,7 +51,7 @@ def test_a_file_and_a_folder_become_the_new_version(chain: Chain, tmp_path: Path
 def test_a_file_that_is_no_version_of_the_chain_stays_as_it_is(chain: Chain, tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     other = memory(chain.versions[0])
-    other["d.same"][3] += 1  # what the delta does not touch
+    other["d.same"][3] += 1  # not touched by the delta
     save_file(other, file)
     before = file.read_bytes()
     with pytest.raises(FormatError, match=r"this is the version [0-9a-f]{32}, but the first delta.*delta.base"):

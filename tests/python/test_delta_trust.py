@@ -33,7 +33,7 @@ def small(kind: str) -> tuple[Tensors, Tensors]:
     new = memory(old)
     if kind in ("part", "all"):
         new["T"][3:5] = -1
-        new["zeros"][70_000] = 1  # a block that is like the one before and the one behind
+        new["zeros"][70_000] = 1  # a block equal to its neighbours
     if kind in ("whole", "all"):
         new["w"] = -np.arange(12, dtype=np.float32) - 1
     if kind in ("new", "all"):

@@ -236,7 +236,7 @@ def test_what_only_pytorch_has_is_compared_by_bytes_or_by_its_parts(tmp_path: Pa
     assert (values["name"], values["values"]["largest"]) == ("sparse.values", 1)
     assert (entry["name"], entry["values"]["elements"], entry["values"]["differing"]) == ("wide", 12, 1)
     assert entry["values"]["cosine"] is None
-    assert found["not_compared"] == []  # the arrays that a sparse tensor is made of have names of their own
+    assert found["not_compared"] == []  # the arrays of a sparse tensor have separate names
 
 
 def test_packed_blocks_are_compared_by_what_gguf_decodes_them_to(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_capsules_made_at_random_are_a_right_tensor_or_refused() -> None:
 def test_a_producer_that_lies_is_refused_and_gets_its_memory_back(lie: dict[str, Any], versioned: bool) -> None:
     producer = Producer(**{"data": DATA, "versioned": versioned, **lie})
     if "version" in lie and not versioned:
-        return  # it says none
+        return  # it reports none
     with pytest.raises(BufferError):
         Buffer.from_dlpack(producer)
     assert producer.deleted == int(producer.taken)
@@ -147,7 +147,7 @@ def test_negative_strides_are_not_handed_out_by_dlpack_but_by_the_buffer_protoco
             assert np.array_equal(out, array[key])
         assert torch.from_dlpack(buffer.contiguous()).tolist() == array[key].tolist()
         assert np.array_equal(np.from_dlpack(buffer, copy=True), array[key])
-    for short in (array[:1][::-1], array[:, :0][::-1, ::-1], array[:, 1:2][:, ::-1]):  # nobody steps back
+    for short in (array[:1][::-1], array[:, :0][::-1, ::-1], array[:, 1:2][:, ::-1]):  # no strides are negative
         assert torch.from_dlpack(Buffer.from_numpy(short)).tolist() == short.tolist()
 
 

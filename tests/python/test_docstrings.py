@@ -45,7 +45,7 @@ EXEMPT = {
     "max_weights.safetensors": "the functions of safetensors, with its own documentation",
     "max_weights.integrations": "called by the library that is integrated, and not by people",
 }
-OF_MAPPINGS = {"get", "items", "keys", "values"}  # methods of each mapping of Python, which Python explains
+OF_MAPPINGS = {"get", "items", "keys", "values"}  # methods of every Python mapping, documented by Python
 SKIPPED = {"jax": "max_weights.jax needs jax"}
 STUBS = Path(max_weights.__file__).with_name("_core")
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Example|Examples|Attributes|Note):(.*)$")
@@ -92,7 +92,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
         if key.startswith("_") or key in OF_MAPPINGS or not (inspect.isroutine(member) and callable(member)):
             continue
         inherited = any(getattr(vars(base).get(key), "__doc__", None) for base in kind.__mro__[1:])
-        if member.__doc__ or not inherited:  # what a base class explains need not be explained again
+        if member.__doc__ or not inherited:  # documented by a base class
             yield key, member
 
 
@@ -143,7 +143,7 @@ def lacks(routine: Any) -> list[str]:
     if returns is inspect.Signature.empty:
         returns = RETURNED.get(routine.__name__, "")
     missing = [f"Args: {name}" for name in takes if name not in explained(said.get("Args", []))]
-    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need not be said twice
+    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need no second mention
     if returns not in (None, "None", "NoReturn", "Never") and not says:
         missing.append("Returns")
     if takes and "Raises" not in said:

@@ -259,7 +259,7 @@ def test_numpys_copies_of_a_truncated_file_are_an_error_too(make_file: Make, how
     weight = max_weights.load_weights(path).w.data()
     value = {"whole": weight.data, "strided": weight.data[::2], "weight": weight}[part]
     if (part, how) in {("weight", "memoryview"), ("weight", "bytes"), ("weight", "in"), ("strided", "bytes")}:
-        return  # it has no such door
+        return  # it has no such entry point
     CONVERSIONS[how](value)
     os.truncate(path, 8192)
     with pytest.raises(FileChangedError, match="truncated"):

@@ -79,7 +79,7 @@ def test_all_that_is_done_with_the_model_has_the_same_outcome(
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_is_loaded_by_what_replaces_the_functions(patched: dict[str, Any], name: str) -> None:
     calls = patched[name]["calls"]
-    assert {count[1] for count in calls.values()} == {0}  # nothing is left to the originals
+    assert {count[1] for count in calls.values()} == {0}  # the originals serve no call
     loaded = len(patched[name]["results"])
     from_disk = sum("copied" in found for found in patched[name]["results"].values())
     assert calls["safetensors.safe_open"][0] >= from_disk

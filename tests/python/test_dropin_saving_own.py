@@ -283,7 +283,7 @@ def test_random_tensors_have_the_bytes_that_the_package_gives(data: st.DataObjec
         tensors[name] = whole[start : start + count].reshape(shape)
     noted = data.draw(st.sampled_from([None, {}, {"format": "pt"}, {'"': "\u00e9\n"}]))
     made = save(tensors, noted)
-    if tensors or noted != {}:  # of nothing with no metadata, the package makes no JSON
+    if tensors or noted != {}:  # without tensors and metadata, the package writes no JSON
         assert made == safetensors.torch.save(tensors, noted)
     found = load(made)
     assert found.keys() == tensors.keys()

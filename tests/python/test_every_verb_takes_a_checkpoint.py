@@ -247,7 +247,7 @@ def test_tensors_in_memory_give_what_their_file_gives(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize("verb", [*VERBS, *OF_TENSORS])
 def test_what_is_no_checkpoint_is_an_error_that_says_what_is_one(verb: str, wrong: Any) -> None:
     if verb == "load_ranks" or (verb == "WeightsReader" and wrong is None):
-        return  # devices are looked at first, and DCP gives a reader its path
+        return  # devices are checked first, and DCP gives a reader its path
     with pytest.raises((TypeError, ValueError), match=r"checkpoint|path"):
         (VERBS | OF_TENSORS)[verb](wrong)
 

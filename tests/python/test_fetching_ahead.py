@@ -25,7 +25,7 @@ def threads_ahead() -> list[str]:
     found = []
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
-            if (thread / "comm").read_text().strip() == "max_weights-ahe":  # which the system cuts off there
+            if (thread / "comm").read_text().strip() == "max_weights-ahe":  # which the system truncates there
                 found.append((thread / "wchan").read_text())
     return found
 

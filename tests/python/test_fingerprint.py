@@ -180,7 +180,7 @@ def test_a_manifest_with_fingerprints_is_read(models: Path, tmp_path: Path) -> N
 
 
 COLLISION = (-27264, 24278, -13714, 21031, 24606, -27700)
-"""What can be added to six integers without a change of their sums: a lattice that was reduced gives it in seconds."""
+"""A vector that can be added to six integers without a change of their sums: lattice reduction finds it in seconds."""
 
 
 def _colliding() -> tuple[np.ndarray, np.ndarray]:

@@ -102,7 +102,7 @@ def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Pa
     public = {name for name, _ in inspect.getmembers(found) if not name.startswith("_")}
     assert public <= set(members), f"a member without its first use here: {public - set(members)}"
     for name, call in members.items():
-        if call is not None:  # of what needs torch or another file, below
+        if call is not None:  # those that need torch or another file are below
             run(fresh, folder, f"{begin}\nx.{name}{call}")
     for program in OF_PYTHON:
         run(fresh, folder, f"{begin}\n{program}")

@@ -47,7 +47,7 @@ def test_a_small_tensor_does_not_wait_for_a_large_one_that_is_read(tmp_path: Pat
     reader = threading.Thread(target=read)
     reader.start()
     begun.wait()
-    time.sleep(0.03)  # so that it is reading
+    time.sleep(0.03)  # so that it reads now
     assert weights.small.data().data.item() == 7
     assert not done
     reader.join()

@@ -103,4 +103,4 @@ for device in ("cuda", "cuda:1", "xpu", "npu:0"):
     assert len(errors) == 2 and errors[0] == errors[1], errors
 """
     command = [sys.executable, "-c", program, str(models / "minilm.safetensors")]
-    subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=True)  # whatever this machine has
+    subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=True)  # independent of this machine

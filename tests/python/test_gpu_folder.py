@@ -79,7 +79,7 @@ def test_benches_without_a_gpu_say_so() -> None:
 
 
 def test_without_a_gpu_all_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    for name in ("libcuda.so", "libcuda.so.1"):  # in front of one that is there, and no library
+    for name in ("libcuda.so", "libcuda.so.1"):  # shadows an installed one, and is no library
         (tmp_path / name).write_bytes(b"nothing")
     environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([sys.executable, str(FOLDER)], env=environment, capture_output=True, text=True, check=False)

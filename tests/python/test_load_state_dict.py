@@ -104,7 +104,7 @@ def test_not_strict_reports_and_logs(caplog: pytest.LogCaptureFixture) -> None:
     assert "up.weight" in caplog.text
     assert "more" in caplog.text
     assert model.state_dict()["gate.weight"] is given["gate.weight"]
-    with pytest.raises(ValueError, match="the shape"):  # what is there has to fit all the same
+    with pytest.raises(ValueError, match="the shape"):  # the present ones still have to fit
         model.load_state_dict({"up.weight": array((1, 1))}, strict=False)
     assert model.load_state_dict(values(model)) is None  # type: ignore[func-returns-value]
 
@@ -195,7 +195,7 @@ def test_a_scalar_and_one_element_interchange_for_weight_data(make_file: Callabl
     assert (model.scale.shape, model.flat.shape) == ([], [1])
     model.load(make_file({"scale": one, "flat": none}))
     for given in (
-        {"scale": one, "flat": one},  # an array says of its own accord that it is no scalar
+        {"scale": one, "flat": one},  # the array itself reports that it is no scalar
         {"scale": none, "flat": none},
         {"scale": WeightData.from_numpy(array([1, 1]), ""), "flat": one},
         {"scale": WeightData.from_numpy(np.ones(1), ""), "flat": one},

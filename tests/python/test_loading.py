@@ -284,7 +284,7 @@ def test_packed_blocks_are_never_decoded_unasked(models: Path, door: Any) -> Non
             ValueError, match=r"' \(q\w+\) and \d+ more weights are packed in blocks: .*dtype=.*packed='keep'"
         ):
             door(path, **options)
-    assert door(path, select="blk.0.attn_norm") is not None  # floats as they are
+    assert door(path, select="blk.0.attn_norm") is not None  # floats unchanged
     assert door(path, select="blk.0", packed="keep") is not None
 
 
@@ -313,7 +313,7 @@ def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(t
     assert len(held) == 2
     told: list[int] = []
     load_file(path, progress=lambda done, _: told.append(done))
-    assert told  # it was read before this returned
+    assert told  # it was read before the call returned
 
 
 def test_doors_select_rename_and_convert(models: Path) -> None:

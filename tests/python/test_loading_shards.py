@@ -169,7 +169,7 @@ def test_the_table_of_a_model_is_that_of_transformers(saved: Any, model: str, wo
         "lm_head": "colwise",
         "embed_tokens": "colwise",
     }
-    if model == "deepseek_v3":  # it has no plan for attention, and the one before has
+    if model == "deepseek_v3":  # it has no plan for attention, unlike the previous one
         plan |= {f"*.self_attn.{name}_proj": "colwise" for name in ("q", "q_b", "kv_b")} | {"*.o_proj": "rowwise"}
     plan |= config.base_model_tp_plan
     patterns = [(re.compile(".*" + key.replace(".", r"\.").replace("*", r".+")), how) for key, how in plan.items()]
@@ -345,7 +345,7 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
     assert isinstance(own, Table)
     loaded = weights.load(shard=Shard(0, 2, own))
     assert [tensor.shape for tensor in loaded.values()] == [(4, 2), (4, 4)]
-    plain = {re.compile(r".*up_proj\.weight"): S.rowwise(2)}  # of one's own mapping, what has no row is whole
+    plain = {re.compile(r".*up_proj\.weight"): S.rowwise(2)}  # custom mapping: tensors without a row are replicated
     assert [tensor.shape for tensor in weights.load(shard=Shard(1, 2, plain)).values()] == [(2, 4), (4, 4)]
 
 

@@ -288,8 +288,8 @@ def test_an_operation_rounds_once(dtype: DType) -> None:
         ours, theirs = UNARY[op]
         given = np.abs(x) + x.dtype.type(1) if op == "rsqrt" else x
         found, wanted = run(ours, given), by_numpy(theirs, dtype, given)
-        if dtype in (DType.float16, DType.bfloat16):  # a few fall on the other side of a half
-            large = np.abs(wanted) > 0.05  # beside 0, the approximations in float32 differ by more than a step
+        if dtype in (DType.float16, DType.bfloat16):  # a few round across a half
+            large = np.abs(wanted) > 0.05  # near 0, the approximations in float32 differ by more than a step
             assert np.mean(found[large] != wanted[large]) < 0.01
             close(found, wanted, STEP[dtype])
         else:

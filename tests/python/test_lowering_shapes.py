@@ -59,7 +59,7 @@ def test_moves(move: str, dtype: DType) -> None:
     ours, theirs = MOVES[move]
     x = counted(3, 4, dtype=dtype)
     close(run(ours, x), theirs(x))
-    if move not in ("reshape",):  # that an unknown number divides by 2 has to be stated
+    if move not in ("reshape",):  # that an unknown number is divisible by 2 has to be stated
         close(run(ours, x, shapes=SYMBOLS), theirs(x))
 
 

@@ -184,7 +184,7 @@ def test_a_shared_weight_never_displaces_an_own_one_of_its_name() -> None:
     assert list(model.raw_state_dict()) == ["embed.weight", "head.weight"]
     assert model.raw_state_dict()["head.weight"] is own
     assert head.layer_weights == {"weight": own}
-    head.tied = weight("mine")  # reassigned: an own one
+    head.tied = weight("mine")  # reassigned: its own one
     assert "head.mine" in model.raw_state_dict()
     with pytest.raises(TypeError, match="not a Linear"):
         head.set_shared_weight("x", embed)  # type: ignore[arg-type]
@@ -315,7 +315,7 @@ def test_to_is_inherited_by_children_that_are_attached_later() -> None:
     model.to("gpu:0", "gpu:1", sharding_strategy=strategy)
     model.one = Linear(4, 4)
     model.inner = Holder(deep=[Linear(4, 4)])
-    model.inner.more = Linear(4, 4)  # it was told, too
+    model.inner.more = Linear(4, 4)  # it was notified, too
     model.several = {"a": Linear(4, 4), "b": (Linear(4, 4),)}
     model.layers.append(Linear(4, 4))
     model.layers.insert(0, Linear(4, 4))

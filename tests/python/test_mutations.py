@@ -75,7 +75,7 @@ EXACT = {
     torch.uint8: (torch.uint8,),
     torch.int64: (torch.int64,),
 }
-"""What a parameter of a weight may be: exact conversions, and some that round."""
+"""Dtypes of a weight's parameter: exact conversions, and some that round."""
 
 
 def _random_run(generator: np.random.Generator, folder: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_notebook_runs(path: Path, models: Path, tmp_path: Path, monkeypatch: 
     notebook: Any = nbformat.read(path, as_version=4)
     shutil.copy(ROOT / "examples" / "tour.safetensors", tmp_path)
     monkeypatch.setenv("MAX_WEIGHTS_MODELS", str(models))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what it makes goes with the test
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its output is removed with the test
     client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = {cell.id: json.dumps(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"}

@@ -112,12 +112,12 @@ def test_outer(a: int, b: int, symbols: set[int]) -> None:
 def test_reductions_keep_their_axis(shape: Any, axis: int, symbols: set[int], name: str) -> None:
     def theirs(x: Any) -> Any:
         with np.errstate(all="ignore"):
-            if name == "mean":  # NumPy warns of the mean of nothing
+            if name == "mean":  # NumPy warns about the mean of an empty array
                 return np.sum(x, axis=axis, keepdims=True)
             return getattr(np, name)(x, axis=axis, keepdims=True)
 
     if name in ("argmax", "argmin") and 0 in shape:
-        return  # NumPy looks at the whole size there
+        return  # NumPy checks the whole size there
     if name in ("max", "min") and 0 in shape and -len(shape) <= axis < len(shape) and shape[axis]:
         return
     same_as_numpy([shape], symbols, lambda x: getattr(ops, name)(x, axis=axis), theirs)
@@ -216,7 +216,7 @@ def test_gather_and_an_index_tensor(data: st.DataObject, shape: Any, positions: 
         results = [ops.gather(x, indices, axis), x[(slice(None),) * axis + (indices,)]]
     full = [max(size, 1) for size in shape]
     expected = list(np.take(np.zeros(full), np.zeros(positions, np.int64), axis).shape)
-    for at, size in enumerate(shape):  # what was 0 cannot be taken from, but has the shape all the same
+    for at, size in enumerate(shape):  # nothing can be taken from a size of 0, but the shape is the same
         if at != axis:
             expected[at if at < axis else at + len(positions) - 1] = size
     assert [sizes(result.shape) for result in results] == [tuple(expected)] * 2

@@ -136,7 +136,7 @@ def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: Weig
     shard = Shard(0, 2, {"model.a": QUARTER})
     plan = max_weights.plan(weights, shard=shard, dtype=dtype)
     (of_part,) = [part for part in plan.ranges if "model.a.weight" in part.names]
-    read = 199 * 1200 + 600  # so little lies between the rows of the part that it is read with them
+    read = 199 * 1200 + 600  # the gaps between the rows are small, so reads coalesce
     assert (of_part.bytes, of_part.memory) == (read, 120_000 if dtype is None else 60_000)
     assert plan.bytes_read == read + 32
     told: list[tuple[int, int]] = []

@@ -274,11 +274,11 @@ def test_every_file_has_the_outcome_that_it_has_without(models: Path, tmp_path: 
         torch.save(value, path, pickle_protocol=int(name[-1]), **options)
     elif name == "small":  # the first bytes of an archive, and no more
         path.write_bytes(b"PK\x03\x04")
-    elif name == "numpy":  # which we can, and torch does not without being asked
+    elif name == "numpy":  # which we support, and torch only by an option
         torch.save({"a": np.arange(3)}, path)
     elif name == "code":
         torch.save({"a": Unknown()}, path)
-    elif name == "bytes":  # which torch refuses, for it is a call of bytes
+    elif name == "bytes":  # which torch refuses, because it is a call of bytes
         torch.save({"a": b""}, path)
     elif name == "empty":
         path.write_bytes(b"")

@@ -86,7 +86,7 @@ def test_any_bytes_are_decoded_as_without(qtype: Type) -> None:
 
 @pytest.mark.usefixtures("patched")
 def test_floats_of_16_bits_are_decoded_as_without(tmp_path: Path) -> None:
-    halves = np.arange(0x7C00, dtype=np.uint16).reshape(31, -1)  # all that are finite, and not negative
+    halves = np.arange(0x7C00, dtype=np.uint16).reshape(31, -1)  # all finite, nonnegative ones
     (tmp_path / "halves").write_bytes(halves.tobytes())
     mapped: Any = np.memmap(tmp_path / "halves", np.uint8, "r").reshape(31, -1)
     cases: list[tuple[Any, Type]] = [

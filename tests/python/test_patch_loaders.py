@@ -132,7 +132,7 @@ def test_comfyui_loads_the_same(folder: Path, file: str, copies: bool) -> None:
 def test_comfyui_explains_damaged_files(folder: Path, file: str) -> None:
     path = folder / f"{file}.safetensors"
     before = outcome(as_comfyui, path)
-    assert before[0] == "SafetensorError"  # which says nothing that ComfyUI looks for, since 0.6
+    assert before[0] == "SafetensorError"  # whose message lacks ComfyUI's pattern since 0.6
     patch()
     kind, message = outcome(as_comfyui, path)
     assert kind == "ValueError"

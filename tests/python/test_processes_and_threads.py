@@ -219,7 +219,7 @@ def test_workers_read_the_same_weights(path: Path, method: str) -> None:
     weights = max_weights.load_weights(path)
     assert total(weights) == EXPECTED
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fork beside threads: what users do all the same
+        warnings.simplefilter("ignore")  # fork with threads: users do it all the same
         with multiprocessing.get_context(method).Pool(2) as pool:
             assert pool.map(total, [weights, weights.layers[7], weights.layers[7].weight.data() and weights]) == [
                 EXPECTED,

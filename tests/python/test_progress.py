@@ -36,7 +36,7 @@ def test_the_line_is_written_over_and_ends_once(
     told, end = progress_of(True)
     assert told is not None
     told(0, 4_000_000_000)
-    told(500_000_000, 4_000_000_000)  # a twentieth of a second later: not worth a new line
+    told(500_000_000, 4_000_000_000)  # a twentieth of a second later: no new line
     told(2_000_000_000, 4_000_000_000)
     told(4_000_000_000, 4_000_000_000)  # the last one always
     end()

@@ -20,9 +20,9 @@ from kept_by import is_run
 
 DOCS = Path(__file__).parents[2] / "docs"
 WHOLE = ["delta.md", "saving.md", "security.md", "verify_loaded.md"]
-"""Pages on which every paragraph says what keeps it."""
+"""Pages whose every paragraph names its tests."""
 BEGUN: list[str] = []
-"""Pages on which some do."""
+"""Pages with some such paragraphs."""
 _COMMENT = re.compile(r"<!-- (?:(kept by: )(.*?)|(no promise)) -->", re.DOTALL)
 
 

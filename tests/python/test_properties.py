@@ -184,7 +184,7 @@ changes = st.lists(
         st.tuples(st.just("cut"), st.integers(0, 700), st.none()),
     ),
     min_size=1,
-    max_size=2,  # more seldom leave a file that opens
+    max_size=2,  # more would rarely leave a file that opens
 )
 
 

@@ -231,5 +231,5 @@ def test_each_byte_comes_from_the_store_once_and_a_rank_that_sees_another_object
         assert error["text"].startswith("rank 2 ")
         assert "sees another object than rank 0: file 1 of 1 has another ETag or version" in error["text"]
         count = server.counts()["bytes"]
-    headers = RANKS * (128 << 10)  # what each rank reads to open the file
+    headers = RANKS * (128 << 10)  # read by each rank to open the file
     assert size <= count <= size + headers, (size, count)

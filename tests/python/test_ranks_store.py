@@ -34,7 +34,7 @@ def saved(
             RANKS_STORE=server.s3,
             RANKS_BUCKET=str(folder),
         )
-        for _ in range(100):  # what was under way when a process was killed ends when the server has seen that
+        for _ in range(100):  # requests in flight of a killed process end when the server notices
             if (uploads := server.counts()["open_uploads"]) == 0:
                 break
             time.sleep(0.02)

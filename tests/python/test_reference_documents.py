@@ -271,7 +271,7 @@ def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
 
     class Corrected(Linear):
         def __call__(self, x):  # type: ignore[no-untyped-def]
-            return x @ self.weight  # (in_dims, out_dims), so that nothing is to be transposed
+            return x @ self.weight  # (in_dims, out_dims), so that nothing has to be transposed
 
     model.up, model.gate, model.down = Corrected(5, 10), Corrected(5, 10), Corrected(10, 5)
     model.state_dict()

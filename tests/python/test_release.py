@@ -54,7 +54,7 @@ def test_every_file_names_the_repository_as_the_metadata_does_and_none_before_th
     named = {}
     for path, text in texts().items():
         owners = re.findall(r"(?:github\.com|githubusercontent\.com|uses:|repo:)[/ ]*([\w-]+)/max-weights\b", text)
-        if owners and path.name != "CONTRIBUTING.md":  # which says what to write
+        if owners and path.name != "CONTRIBUTING.md":  # which explains what to write
             named[path.relative_to(ROOT).as_posix()] = set(owners)
     assert named if URLS else not named, named
     assert {path: owners for path, owners in named.items() if owners != {owner}} == {}

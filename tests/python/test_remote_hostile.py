@@ -29,7 +29,7 @@ from max_weights.remote import Remote
 from max_weights.safetensors.numpy import save as saved
 
 LARGEST = 18446744073709551615
-"""No clock counts as far as so many seconds from now."""
+"""No clock reaches this many seconds from now."""
 LONGEST_WAIT = 300
 """As in crates/remote/src/gate.rs."""
 TENSORS = {f"layers.{number}.weight": np.full((256, 256), number, np.float32) for number in range(4)}
@@ -342,7 +342,7 @@ def test_a_server_that_does_not_say_when_a_file_is_replaced_is_one_warning() -> 
 
 def test_the_folder_of_a_server_is_known_by_what_it_serves(folder: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that there is one process
+        warnings.simplefilter("ignore")  # torch reports one process
         dcp.save({"w": torch.arange(8.0)}, checkpoint_id=folder / "distributed", no_dist=True)
     with FaultServer(folder) as server:
         weights = max_weights.load_weights(server.file("distributed"))

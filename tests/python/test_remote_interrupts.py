@@ -228,7 +228,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file(tensors, folder / "bucket/one.safetensors")
     save_sharded(tensors, folder / "bucket/model", max_shard_size="12MB")
     (folder / "bucket/long").mkdir()
-    for number in range(4):  # with headers longer than what is fetched when a file is opened
+    for number in range(4):  # with headers longer than the initial fetch
         one = {f"layers.{number}.weight": np.zeros(4, np.float32)}
         save_file(one, folder / f"bucket/long/{number}.safetensors", metadata={"note": "x" * MIB})
     (folder / "bucket/arrays").mkdir()

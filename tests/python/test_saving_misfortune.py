@@ -224,7 +224,7 @@ def test_of_two_processes_that_save_to_one_path_one_wins_and_the_file_is_whole(f
             other.begin("SafetensorsWriter", {"path": path, "value": 2, "scale": 12})
             one.go()
             other.go()
-            for _ in range(5):  # whoever loads it meanwhile
+            for _ in range(5):  # concurrent readers
                 safetensors.numpy.load(path.read_bytes())
             assert [one.end().error, other.end().error] == [{}, {}]
             assert contents(folder) in expected

@@ -107,14 +107,13 @@ def test_a_sharded_save_that_is_refused_before_its_renames_changes_nothing(saver
             outcome = saver.save("save_sharded", f"{name}:error={error}:when={number}", **options, value=2)
             assert outcome.error.get("errno") == getattr(errno, error)
             assert Path(outcome.error["file"]).name in old
-            # The last fsync but one is that of the folder after the first rename, that of the index with temporary
-            # names.
+            # The last fsync but one is that of the folder, after the rename of the index with temporary hard links.
             if "fsync" in kind and number == count:
                 assert values(folder) == {2.0}
                 put(folder, old)
             assert contents(folder) == old, (name, number)
     name = of_kind(clean, ("rename", "renameat", "renameat2"))
-    # The index with temporary names is the first, and its readers find the new shards.
+    # The index with temporary hard links is first, and its readers find the new shards.
     for number, target in enumerate([INDEX, *old], 1):
         outcome = saver.save("save_sharded", f"{name}:error=EIO:when={number}", **options, value=2)
         assert (outcome.error.get("errno"), outcome.error["file"]) == (errno.EIO, str(folder / target))
@@ -122,7 +121,7 @@ def test_a_sharded_save_that_is_refused_before_its_renames_changes_nothing(saver
         assert values(folder) == ({1.0} if number == 1 else {2.0})
         assert (contents(folder) == old) == (number == 1)
         put(folder, old)
-    fallback = saver.save("save_sharded", "link,linkat:error=EPERM", **options, value=2)  # without second names
+    fallback = saver.save("save_sharded", "link,linkat:error=EPERM", **options, value=2)  # without hard links
     assert fallback.error == {}
     assert values(folder) == {2.0}
 
@@ -270,7 +269,7 @@ def test_modes_follow_the_umask_or_the_file_that_is_replaced_for_all_ways_to_sav
         for umask, mode in ((0o077, 0o600), (0o002, 0o664), (0o777, 0o000)):
             saved(saver, call, path=folder / NAME, value=1, process={"umask": umask})
             assert stat.S_IMODE((folder / NAME).stat().st_mode) == mode
-            (folder / NAME).chmod(0o640 | stat.S_ISUID)  # what ran with its owner's rights does not do so anew
+            (folder / NAME).chmod(0o640 | stat.S_ISUID)  # a setuid file must not become one again
             saved(saver, call, path=folder / NAME, value=2, process={"umask": umask})
             assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o640
             (folder / NAME).unlink()

@@ -26,7 +26,7 @@ INTEGERS = {
     "U16": np.uint16,
     "U32": np.uint32,
     "U64": np.uint64,
-    "BOOL": np.uint8,  # as the bytes that they are
+    "BOOL": np.uint8,  # as bytes
 }
 FLOATS = {
     "F16": np.float16,
@@ -45,7 +45,7 @@ SMALL_FLOATS = {
     "F6_E3M2": (6, ml_dtypes.float6_e3m2fn),
 }
 SIZES = [4, 60, 2048, 2052, 70_004]
-"""Around the sizes from which on elements are counted in tables, or in parts."""
+"""Around the sizes from which elements are counted in tables, or in parts."""
 
 Row = dict[str, Any]
 

@@ -45,7 +45,7 @@ def reading() -> int:
             names.append(Path(f"/proc/self/task/{thread}/comm").read_text().strip())
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return sum(name == "max_weights-str" for name in names)  # which the system cuts off there
+    return sum(name == "max_weights-str" for name in names)  # which the system truncates there
 
 
 def reading_after(seconds: float) -> int:
@@ -162,7 +162,7 @@ def test_one_line_says_how_a_stream_reads_and_why(models: Path, caplog: pytest.L
         ({"backend": "mmap", "threads": 1}, "stream: read, 1 threads, in the page cache: it was asked for"),
         ({"threads": 2}, "stream: read, 2 threads, in the page cache: the bytes are in the page cache"),
     ):
-        list(weights.stream("pooler"))  # reads what may have been forgotten
+        list(weights.stream("pooler"))  # reads pages that may have been evicted
         caplog.clear()
         with caplog.at_level("INFO", "max_weights"):
             list(weights.stream("pooler", **options))
@@ -262,7 +262,7 @@ def test_a_break_ends_the_reading_and_leaves_nothing(tmp_path: Path, reuse: bool
     max_weights.release_memory()
     for name, _ in weights.stream(max_memory=64 * MIB, reuse=reuse):
         if name == "w3":
-            assert reading() >= 1  # threads have the name of who made them until they set their own
+            assert reading() >= 1  # threads have the name of their creator until they set their own
             break
     assert not reading_after(0.1)
     del _

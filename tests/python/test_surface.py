@@ -220,7 +220,7 @@ def test_a_collection_that_the_program_turned_off_stays_off() -> None:
         assert gc.get_threshold()[0] == 0
         with gc_paused():
             gc.disable()
-        assert gc.get_threshold()[0] == 0  # the outer call goes on
+        assert gc.get_threshold()[0] == 0  # the outer call continues
     try:
         assert gc.get_threshold() == before
         assert not gc.isenabled()

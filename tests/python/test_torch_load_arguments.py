@@ -101,7 +101,7 @@ def test_file_objects_load_as_torch_loads_them(path: Path, opener: str, mmap: bo
         found = load(file, mmap=mmap)
         assert not file.closed
     assert_same(found, expected)
-    found["a"][3] = -1  # pages of its own
+    found["a"][3] = -1  # separate pages
     assert found["part"].storage_offset() == 10
 
 

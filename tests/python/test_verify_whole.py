@@ -27,7 +27,7 @@ SOURCES: dict[str, Source] = {
     "weights": load_weights,
     "fingerprint": lambda path: max_weights.fingerprint(load_weights(path)),
 }
-"""What a module can be compared with."""
+"""References to compare a module with."""
 
 every_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 
@@ -160,7 +160,7 @@ def test_a_module_that_was_quantized_is_not_ok(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8))
     path = _saved(module.state_dict(), tmp_path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch has another way by now
+        warnings.simplefilter("ignore")  # torch has a newer way
         quantized = torch.ao.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
     report = verify_loaded(quantized, path)
     assert not report.ok

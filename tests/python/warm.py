@@ -164,7 +164,7 @@ class _Forking:
 
     def serve(self) -> NoReturn:
         gc.collect()
-        gc.freeze()  # what is never looked through is never copied
+        gc.freeze()  # unscanned objects are never copied
         while True:
             for key, _ in self._events.select():
                 if key.fileobj == 0:
@@ -174,7 +174,7 @@ class _Forking:
                 elif key.data is not None:
                     self._report(key.data)
                 elif (connection := key.fileobj) in self._running:
-                    os.killpg(self._running[connection][0], signal.SIGKILL)  # nobody waits for it
+                    os.killpg(self._running[connection][0], signal.SIGKILL)  # its caller is gone
                 else:
                     name = next((name for name, listener in self._listeners.items() if listener is key.fileobj), None)
                     if name == self._imported:
@@ -205,7 +205,7 @@ class _Forking:
         self._events.unregister(descriptor)
         self._events.unregister(connection)
         os.close(descriptor)
-        with contextlib.suppress(BrokenPipeError):  # it was killed because nobody waits for it
+        with contextlib.suppress(BrokenPipeError):  # it was killed because its caller is gone
             connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
         connection.close()
 

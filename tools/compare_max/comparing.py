@@ -48,7 +48,7 @@ class Result:
     deliberate: list[Fact] = field(default_factory=list)
     unexplained: list[Fact] = field(default_factory=list)
     gone: list[Fact] = field(default_factory=list)
-    """Marked as a difference, and alike."""
+    """Marked as different, but equal."""
 
     def lists(self) -> tuple[list[Fact], list[Fact], list[Fact]]:
         """The lists, in the order of the table."""

@@ -25,9 +25,9 @@ from given import digest
 PROGRAMS = Path(__file__).parent / "programs"
 ORIGINAL = "max"
 PATIENCE = 60
-"""Seconds that a fact may take: a loop without end is one too, and comes out as a TimeoutError."""
+"""Timeout of a fact in seconds: an endless loop becomes a TimeoutError."""
 LONGEST = 1_000
-"""Characters of a value that is kept as it is."""
+"""Maximum characters of a value that is stored unchanged."""
 Facts = dict[str, Any]
 
 

@@ -26,15 +26,15 @@ class Member:
     crc: int | None = None
     local_crc: int | None = None
     size: int | None = None
-    """The size that both views give."""
+    """The size in both views."""
     body: bytes | None = None
-    """What stands in the file instead of the packed data."""
+    """The bytes in the file instead of the packed data."""
     extra: bytes = b""
     attributes: int = 0
     hidden: bool = False
-    """Left out of the central directory."""
+    """Missing from the central directory."""
     only_central: int | None = None
-    """Has no body of its own: the offset of another one's."""
+    """Has no body: its offset is that of another member."""
 
 
 def zipped(

@@ -89,7 +89,7 @@ def gguf_files() -> Iterator[Item]:
         else:
             try:
                 data = quantize(rows, kind)
-            except NotImplementedError:  # gguf-py decodes this type only: any blocks will do
+            except NotImplementedError:  # gguf-py only decodes this type: any blocks will do
                 block, size = gguf.GGML_QUANT_SIZES[kind]
                 data = np.zeros((2, 256 // block * size), np.uint8)
             writer.add_tensor("blk.0.w", data, raw_dtype=kind)
