@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         shutil.which("zstd") is None,
-        reason="the program zstd is not installed; the tests in Rust have streams of their own",
+        reason="the program zstd is not installed; the tests in Rust have other streams",
     ),
 ]
 

@@ -256,7 +256,7 @@ def count():
     while not stop.is_set():
         counted[0] += 1
         time.sleep(0)
-sys.setswitchinterval(1000)  # nobody is made to give the interpreter away
+sys.setswitchinterval(1000)  # threads never have to release the interpreter
 thread = threading.Thread(target=count)
 thread.start()
 before = counted[0]

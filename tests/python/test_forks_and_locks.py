@@ -249,7 +249,7 @@ def use():
 max_weights.patch()
 for hold in (patching._state.lock, calls._counting):
     assert child_of(hold, use) == 0
-with patching._state.lock:  # which goes on holding it
+with patching._state.lock:  # which still holds it
     child = os.fork()
     if child == 0:
         signal.alarm(20)

@@ -35,7 +35,7 @@ def test_every_option_of_a_verb_has_a_row(name: str) -> None:
     verb = VERBS[name]
     without = options(verb) - set(verb.rows)
     assert not without, f"give these a row in tests/python/option_table.py: {sorted(without)}"
-    assert set(verb.rows) <= options(verb), "rows of options that there are no more"
+    assert set(verb.rows) <= options(verb), "rows of removed options"
 
 
 def test_every_public_function_is_in_the_table() -> None:

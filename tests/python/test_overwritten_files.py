@@ -105,7 +105,7 @@ def module_load(path, way):
     return lambda: np.asarray(own.state_dict()["a"])
 
 THEIRS, OURS = ("original", "import", "patch"), ("import",)
-# What keeps everything has memory of its own; a view keeps what is not done to its bytes.
+# Copies keep everything; a view survives everything except changes of its bytes.
 OWN = {
     "torch.load": (ZIP, THEIRS, lambda path, way: of(found("torch", "load", way)(path))),
     "torch.load, the older format": (STREAM, THEIRS, lambda path, way: of(found("torch", "load", way)(path))),
@@ -197,7 +197,7 @@ for way in ways:
         import max_weights
         max_weights.patch()
     for act in (*acts, saved_over):
-        # torch.save writes in place: what it does to a view of its own file the original loses, too.
+        # torch.save writes in place: the original also loses a view of its own file.
         if act is saved_over and KIND == "views" and file == ZIP:
             continue
         write(file)

@@ -57,7 +57,7 @@ assert status == 0, ({script!r}, status)
     run(
         f"""
 import os, sys, warnings
-warnings.simplefilter("ignore")  # of forks beside the threads of a framework
+warnings.simplefilter("ignore")  # about forks of a process with a framework's threads
 import numpy as np, {library}, max_weights._buffer
 from max_weights.driver import Buffer
 {children}"""

@@ -153,7 +153,7 @@ def test_a_view_that_was_written_to_pickles_with_what_was_written(path: Path, do
         assert np.asarray(again)[3, 4] == 77
     row = value.to_buffer()[3, ::2]
     assert np.array_equal(pickle.loads(pickle.dumps(row)).to_numpy(), row.to_numpy())
-    assert len(pickle.dumps(neighbour)) < 1000, "nobody wrote to this one"
+    assert len(pickle.dumps(neighbour)) < 1000, "this one was never written to"
     assert len(pickle.dumps(max_weights.load_weights(path).layers[5].weight.data())) < 1000
 
 

@@ -113,7 +113,7 @@ def test_dcp_save_that_fails_leaves_the_old_files_alone(found: Found) -> None:
             assert text.startswith("rank 1 (host ")
             assert "No space left on device" in text
             assert text.endswith("; what was in the folder is as it was")
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
 
 
 def test_dcp_save_of_a_part_of_the_ranks_or_of_stages_of_a_pipeline_is_that_of_one_process(found: Found) -> None:
@@ -134,7 +134,7 @@ def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files
     assert error["rank"] == 1
     assert "No space left on device" in error["text"]
     for rank in found["full_disk"]:
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
         assert rank["files"] == 5
         assert rank["again"]
 
@@ -156,5 +156,5 @@ def test_a_rank_that_is_killed_is_named_and_leaves_the_old_files_alone(tmp_path:
     for rank in ranks:
         assert rank["failed"]["rank"] == killed
         assert "the process is gone" in rank["failed"]["text"]
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
         assert rank["failed"]["seconds"] < 5

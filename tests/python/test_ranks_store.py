@@ -90,7 +90,7 @@ def test_a_rank_that_is_killed_is_named_and_its_uploads_are_aborted(
     for rank in found[case]:
         assert rank["failed"]["rank"] == killed
         assert "the process is gone" in rank["failed"]["text"]
-        assert rank["same"], "the older objects, and none beside them"
+        assert rank["same"], "the older objects, and no others"
         assert rank["failed"]["seconds"] < 15, "not only when the 20 s are over for which ranks wait"
     assert uploads == 0
 

@@ -22,7 +22,7 @@ import max_weights
 from max_weights.remote import Remote
 
 (web, endpoint, local, cache), count = sys.argv[1:5], int(sys.argv[5])
-# So few requests at a time that there is hardly ever room for another one.
+# So few concurrent requests that another one can hardly ever start.
 options = dict(endpoint=endpoint, credentials={"key_id": "a", "secret": "b"}, requests=2, request_bytes="64kB")
 remote, kept = Remote(**options), Remote(**options, cache=cache)
 url = "s3://bucket/a.safetensors"

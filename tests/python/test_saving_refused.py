@@ -161,7 +161,7 @@ old = open("model.safetensors", "rb").read()
 error = refused(lambda: save_file({"a": np.ones(500_000, np.float32)}, "model.safetensors"))
 assert error.filename == "model.safetensors" and "are free" in str(error), error
 assert os.listdir() == ["model.safetensors"]
-# Nobody takes the room of a file that is begun.
+# The disk space of an unfinished file is reserved.
 with SafetensorsWriter("other.safetensors", {"a": (DType.float32, (150_000,))}) as writer:
     filler = os.open("filler", os.O_CREAT | os.O_WRONLY)
     try:

@@ -176,7 +176,7 @@ def test_memory_of_many_threads_counts(tmp_path: Path) -> None:
     few, many = (least(weights, dtype={"*": "float16"}, threads=threads) for threads in (2, 48))
     assert few == 2 * 32 * MIB + 2 * 256 * 1024
     assert many == 2 * 32 * MIB + 48 * 256 * 1024
-    assert least(weights, threads=48) == 2 * 16 * MIB, "what goes to where it stays needs nothing beside it"
+    assert least(weights, threads=48) == 2 * 16 * MIB, "direct reads need no staging buffer"
     assert len(list(weights.stream(dtype={"*": "float16"}, threads=48, max_memory=many))) == 6
 
 
