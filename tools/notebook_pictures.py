@@ -131,7 +131,7 @@ def page_of(scheme: str, width: int, *made: str) -> str:
 
 
 def chromium() -> str | None:
-    """Where Chromium is."""
+    """Return the path of Chromium."""
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 

@@ -105,7 +105,7 @@ def picture(plan: LoadPlan) -> str:
 
 
 def _reach(start: int, size: int, whole: int) -> tuple[float, float]:
-    """Where a bar of a range begins, and how wide it is."""
+    """The start and the width of a range's bar."""
     scale = (WIDTH - 2 * MARGIN) / whole
     return MARGIN + start * scale, max(size * scale, LEAST)
 

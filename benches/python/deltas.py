@@ -113,7 +113,7 @@ def _version(folder: Path, name: str, is_file: bool) -> Any:
 
 
 def _own_path(folder: Path, dialect: str) -> Path:
-    """Where this library writes the delta of a dialect."""
+    """The path of this library's delta of a dialect."""
     return folder / ("000001.safetensors" if dialect == "sparse" else f"{dialect}/weight_v000001")
 
 

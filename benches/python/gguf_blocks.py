@@ -28,7 +28,7 @@ CASES: harness.Cases = {}
 GGUF_PY: Final = "gguf-py"
 MEMSET: Final = "memset"
 ROUNDS: Final = 7
-# How long a decoder is called again and again in a turn.
+# Seconds of a decoder's turn, a burst of calls.
 BURST_SECONDS: Final = 0.05
 # Bytes of float32: what is measured of every type, and of those that the memory holds up.
 OUTPUT: Final = 64 << 20
@@ -41,7 +41,7 @@ OTHERS: Final = (*BY_SHIFTS, "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ
 
 
 def _in_parts(threads: int, count: int, work: Callable[[int, int], object]) -> Callable[[], None]:
-    """What calls `work(start, end)` for a part of `count` on each thread."""
+    """Return a function that calls `work(start, end)` for a part of `count` on each thread."""
     step = -(-count // threads)
     parts = [(start, min(start + step, count)) for start in range(0, count, step)]
 
@@ -57,7 +57,7 @@ def _in_parts(threads: int, count: int, work: Callable[[int, int], object]) -> C
 
 
 def memset(array: Any, threads: int) -> Callable[[], None]:
-    """What fills an array with ones, a part on each thread."""
+    """Return a function that fills an array with ones, a part on each thread."""
     libc = ctypes.CDLL(None)
     libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 

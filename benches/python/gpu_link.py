@@ -97,7 +97,7 @@ def _pinned(reports: Path, loader: str) -> float:
 
 @contextlib.contextmanager
 def stand_in(reports: Path) -> Iterator[None]:
-    """While this lasts, processes that are started find the stand-in where they look for the driver."""
+    """Meanwhile new processes load the stand-in instead of the driver."""
     root = Path(__file__).resolve().parents[2]
     named = os.environ.get("MAX_WEIGHTS_FAKE_CUDA")
     folders = [Path(named)] if named else [root / "target" / profile for profile in ("release", "quick", "debug")]

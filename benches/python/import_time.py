@@ -49,7 +49,7 @@ def _run(code: str) -> float:
 
 
 def _patch(rounds: int) -> dict[str, list[float]]:
-    """What a patch adds to the imports of a program, in each round."""
+    """Return the time that a patch adds to the imports of a program, in each round."""
     added: dict[str, list[float]] = {PATCHED: [], PATCHED_AFTER: []}
     for code in (SHORT, f"{PATCH}; {SHORT}", AFTER):
         _run(code)

@@ -92,7 +92,7 @@ def copy(path: Path, threads: int = 1) -> Callable[[], object]:
 
 
 def populate(path: Path, threads: int) -> Callable[[], object]:
-    """Map the files anew, have the kernel fill the page tables, piece by piece, and read a byte of every 4 KiB page."""
+    """Map the files, let the kernel fill the page tables, piece by piece, and read a byte of every 4 KiB page."""
     files = shards(path)
     pieces = _pieces(files, _MIB)
     libc = ctypes.CDLL(None, use_errno=True)

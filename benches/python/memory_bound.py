@@ -91,7 +91,7 @@ def make(folder: Path, gigabytes: float) -> None:
 
 
 def _compress(pieces: Path, folder: Path) -> None:
-    """Write a DCP folder anew, each item as torch's extension for zstd does."""
+    """Rewrite a DCP folder with compressed items, as torch's extension for zstd does."""
     import pickle
     from dataclasses import replace
 

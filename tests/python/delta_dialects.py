@@ -20,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def checksum(kind: str, raw: bytes) -> str:
-    """That of all bytes of a tensor."""
+    """The checksum of all bytes of a tensor."""
     return {"xxh3-128": lambda: xxhash.xxh3_128(raw).hexdigest(), "adler32": lambda: f"{zlib.adler32(raw):08x}"}[kind]()
 
 
@@ -30,7 +30,7 @@ def flat(tensor: np.ndarray) -> np.ndarray:
 
 
 def encoded(encoding: str, old: np.ndarray, new: np.ndarray) -> bytes:
-    """What changed, before it is compressed."""
+    """The uncompressed changes."""
     if encoding == "xor":
         return (old ^ new).tobytes()
     places = np.flatnonzero(old != new).astype("<u4")

@@ -84,7 +84,7 @@ class FaultServer:
         return counts
 
     def log(self) -> list[dict[str, Any]]:
-        """Of each request method, path, range, headers, authorization, host, status."""
+        """The method, path, range, headers, authorization, host and status of each request."""
         log: list[dict[str, Any]] = json.loads(self._ask("GET", "/_log"))
         return log
 

@@ -43,7 +43,7 @@ def filled(layer: Any, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def called(forward: Callable[..., Any], *inputs: torch.Tensor, sizes: Container[int] = (-1,)) -> torch.Tensor:
-    """What a function of values, or a layer whose weights have values, gives for these inputs; see `types`."""
+    """The result of a function of values, or of a layer with values for its weights, for these inputs; see `types`."""
     if isinstance(forward, Module):
         forward.state_dict(auto_initialize=False)  # which gives the weights their full names
     graph = Graph("test", forward, types(inputs, sizes))

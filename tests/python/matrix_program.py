@@ -52,7 +52,7 @@ def bits(tensor: Any) -> Any:
 
 
 def digest(state: Mapping[str, Any]) -> str:
-    """Of names, dtypes, shapes and bits."""
+    """Digest of names, dtypes, shapes and bits."""
     whole = hashlib.sha256()
     for name, tensor in state.items():
         whole.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensor.device}".encode())
@@ -81,7 +81,7 @@ def tied(state: Mapping[str, Any]) -> list[list[str]]:
 
 
 def checksums(folder: Path) -> dict[str, int]:
-    """Of the files in a folder."""
+    """Digests of the files in a folder."""
     return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir()) if path.is_file()}
 
 

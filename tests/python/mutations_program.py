@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 def rows(name: str, tensor: torch.Tensor) -> bool:
-    """Whether this is a matrix of which ranks have rows, and this one at least two."""
+    """Whether this is a matrix split by rows, with at least two on this rank."""
     return tensor.ndim == 2 and len(tensor) > 1 and placement(name, tensor) == Shard(0)
 
 

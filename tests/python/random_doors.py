@@ -320,7 +320,7 @@ REQUESTS = [flags for flags in range(0x200) if flags != 0x100]
 
 
 def answer(exporter: Any, flags: int) -> tuple[Any, ...] | None:
-    """What an exporter answers to a request: all fields of its view; None for a refusal."""
+    """The answer of an exporter to a request: all fields of its view; None for a refusal."""
     view = View()
     refusals = (BufferError, ValueError) if isinstance(exporter, np.ndarray) else BufferError
     try:
@@ -334,7 +334,7 @@ def answer(exporter: Any, flags: int) -> tuple[Any, ...] | None:
     assert view.obj
     assert not view.suboffsets
     named = {b"l": b"q"}.get(view.format, view.format)  # both are int64
-    # Without ND, the number of dimensions says nothing: NumPy has 0, Python's own exporters 1.
+    # Without ND, the number of dimensions is meaningless: NumPy has 0, Python's own exporters 1.
     found = (view.buf, view.len, view.itemsize, view.readonly, view.ndim if nd else None, named, shape, strides)
     _release(ctypes.byref(view))
     return found

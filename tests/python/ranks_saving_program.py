@@ -40,7 +40,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def alone(name: str, tensors: dict[str, torch.Tensor], size: str) -> dict[str, bytes]:
-    """What one process writes."""
+    """The files of a save by one process."""
     folder = FOLDER / f"{name}-{ranks.RANK}"
     save_sharded(tensors, folder, max_shard_size=size, sync=False)
     return content(folder)

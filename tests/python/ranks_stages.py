@@ -1,4 +1,4 @@
-"""What `verify_loaded` finds where each rank holds one layer of a checkpoint."""
+"""The results of `verify_loaded` if each rank holds one layer of a checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path

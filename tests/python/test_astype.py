@@ -35,8 +35,8 @@ WORDS = [DType.int16, DType.uint16, DType.float16, DType.bfloat16]
 WIDE = [DType.int32, DType.uint32, DType.int64, DType.uint64, DType.float32, DType.float64]
 SOURCES = [*BYTES, *WORDS, *WIDE]
 FLOATS = [dtype for dtype in SOURCES if dtype.is_float()]
-# Where ml_dtypes rounds twice (through float32) our single rounding differs; Rust tests cover these pairs by
-# exhaustive search.
+# If ml_dtypes rounds twice (through float32), our single rounding differs; Rust tests cover these pairs by exhaustive
+# search.
 ROUNDED_TWICE = {DType.float64, DType.int32, DType.uint32, DType.int64, DType.uint64}
 
 

@@ -39,7 +39,7 @@ def test_a_command_prints_what_the_page_says(commands: list[tuple[str, str]], mo
     for command, expected in commands:
         done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8")
         printed = done.stdout + done.stderr
-        # A line of `...` stands for any lines.
+        # A line of `...` matches any lines.
         pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in expected.splitlines(True))
         assert re.fullmatch(pattern, printed), printed
 

@@ -3,7 +3,7 @@
 The sections are `Args:` with each parameter, `Returns:` or `Yields:` (unless the first sentence begins with "Return" or
 "Iterate", or nothing is returned), and `Raises:` where there are parameters.
 
-An example stands in the section `Example:` of a docstring, in lines that begin with `>>> `. It runs in a new folder:
+An example is in the section `Example:` of a docstring, in lines that begin with `>>> `. It runs in a new folder:
 
 - `model.safetensors`: Five tensors of float32. `model.embed_tokens.weight` and `lm_head.weight` are (16, 8),
 `model.norm.weight` is (8,), `model.layers.0.self_attn.q_proj.weight` and `model.layers.0.mlp.down_proj.weight` are (8,

@@ -1,4 +1,4 @@
-"""What `max_weights.safetensors` does beyond the package, and what it does without it."""
+"""Features of `max_weights.safetensors` beyond the package, and its behaviour without the package."""
 
 import copy
 import importlib

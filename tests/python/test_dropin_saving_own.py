@@ -1,4 +1,4 @@
-"""What `max_weights.safetensors` saves better than the package, and how: modes, gaps, memory, failures."""
+"""Improvements of saving by `max_weights.safetensors` over the package: modes, gaps, memory, failures."""
 
 import os
 import stat

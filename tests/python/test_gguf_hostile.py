@@ -60,7 +60,7 @@ def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_i
     assert np.asarray(value).tobytes() == bytes(range(96))
     assert value.astype("uint8") is value
     for convert in (lambda: value.astype("float32"), lambda: weights.odd.allocate(dtype=DType.float32)):
-        for _ in range(2):  # each time anew
+        for _ in range(2):  # new each time
             with pytest.raises(UnsupportedError, match=rf"'odd'.*ggml type {type_id}") as caught:
                 convert()
             assert (caught.value.rule, caught.value.tensor) == ("tensor.unknown-type", "odd")

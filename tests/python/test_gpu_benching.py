@@ -1,4 +1,4 @@
-"""`bench(device=…)` on the stand-in driver, and where there is no driver."""
+"""`bench(device=…)` on the stand-in driver, and without a driver."""
 
 import json
 import shutil

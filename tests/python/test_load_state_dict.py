@@ -104,7 +104,7 @@ def test_not_strict_reports_and_logs(caplog: pytest.LogCaptureFixture) -> None:
     assert "up.weight" in caplog.text
     assert "more" in caplog.text
     assert model.state_dict()["gate.weight"] is given["gate.weight"]
-    with pytest.raises(ValueError, match="the shape"):  # the present ones still have to fit
+    with pytest.raises(ValueError, match="the shape"):  # what is there has to fit all the same
         model.load_state_dict({"up.weight": array((1, 1))}, strict=False)
     assert model.load_state_dict(values(model)) is None  # type: ignore[func-returns-value]
 

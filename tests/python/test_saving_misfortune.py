@@ -119,7 +119,7 @@ def values_of(files: dict[str, bytes], folder: Path) -> set[float]:
 @pytest.mark.parametrize("call", ["save_sharded", "weights.save"])
 def test_shards_of_the_same_names_are_the_old_save_or_the_new_one(saver: Saver, folder: Path, call: str) -> None:
     def shards(files: dict[str, bytes]) -> list[bytes]:
-        """What the index names."""
+        """The files named by the index."""
         named = json.loads(files["model.safetensors.index.json"])["weight_map"].values()
         return [files[name] for name in sorted(set(named))]
 

@@ -51,7 +51,7 @@ def files(**content: bytes) -> Callable[[Path], None]:
 
 
 def shards(where: dict[str, str], **content: bytes) -> Callable[[Path], None]:
-    """A set of two shards with an index that says in which of them tensors are."""
+    """A set of two shards with an index of their tensors."""
 
     def write(folder: Path) -> None:
         names = {"one": "model-00001-of-00002.safetensors", "two": "model-00002-of-00002.safetensors"}

@@ -112,7 +112,7 @@ def _joblib(compress: str) -> bytes:
 
 
 def loading_paths() -> Iterator[Item]:
-    """Class 10: the ways in which libraries come to load a pickle, and errors after the payload."""
+    """Class 10: the ways in which libraries load nested pickles, and errors after the payload."""
     group = "10-loading-paths"
     stable = {"policy": {":type:": "<class 'function'>", ":serialized:": base64.b64encode(INNER).decode()}}
     singles = {
