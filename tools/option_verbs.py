@@ -1,6 +1,6 @@
-"""Write the table of docs/loading.md that says which verb takes which option: `python tools/option_verbs.py`.
+"""Write the table of verbs and their options in docs/loading.md: `python tools/option_verbs.py`.
 
-It is made from the signatures, so that it cannot say anything else; a test says where it was not written again.
+It is generated from the signatures; a test fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BEGIN, END = "<!-- made by tools/option_verbs.py -->\n", "<!-- end of what it ma
 _WEIGHTS = max_weights.WeightsNode
 _PLAIN = """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff validate
     assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf"""
-# What is called, by what the table calls it. The verbs of torch are looked up at their homes, which have annotations.
+# Functions by their names in the table. The verbs of torch are taken from their defining modules, which have
+# annotations.
 VERBS: dict[str, Callable[..., Any]] = {
     **{f"weights.{name}": getattr(_WEIGHTS, name) for name in ("load", "stream", "save")},
     **{f"torch.{name}": getattr(max_weights.torch, name) for name in ("load_file", "load_into", "verify_loaded")},
@@ -77,7 +78,7 @@ MAX_MISSING = 2
 
 
 def options(function: Callable[..., Any]) -> Iterator[str]:
-    """The parameters that may be left out, and those of the TypedDict of its `**options`."""
+    """The optional parameters, and those of the TypedDict of its `**options`."""
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             for typed in re.findall(r"Unpack\[(\w+)\]", str(parameter.annotation)):

@@ -1,4 +1,4 @@
-"""The page of deliberate differences, written from their list and from what the programs gave."""
+"""The page of deliberate differences, generated from their list and from the results of the programs."""
 
 from __future__ import annotations
 

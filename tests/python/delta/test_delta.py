@@ -33,7 +33,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def first(seed: int = 0) -> Tensors:
-    """Tensors of elements of 1 to 8 bytes, some of several blocks, some of nothing."""
+    """Tensors of elements of 1 to 8 bytes, some of several blocks, some empty."""
     random = np.random.default_rng(seed)
     codes = lambda count: random.integers(0, 1 << 16, count, dtype=np.uint16)  # noqa: E731
     return {
@@ -48,7 +48,7 @@ def first(seed: int = 0) -> Tensors:
 
 
 def step(tensors: Tensors, rate: float, seed: int) -> Tensors:
-    """The next version: the least step of some elements, all bits of a few, a run that is set anew."""
+    """The next version: some elements change by the smallest step, a few in all bits, and a run is replaced."""
     random = np.random.default_rng(seed)
     new = {}
     for name, tensor in tensors.items():
@@ -172,7 +172,7 @@ def test_bases_and_deltas_are_read_by_url(chain: Chain) -> None:
 
 
 def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket: a name that no other test has
+    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket, so the name is unique among tests
     (bucket / "run-1.5/deltas").mkdir(parents=True)
     shutil.copy(chain.version(0), bucket / "run-1.5/base.safetensors")
     for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
@@ -417,7 +417,7 @@ def rewritten(path: Path, to: Path, change: Callable[[Tensors, dict[str, Any]], 
 BLOCKS, CHANGES = f"{specification.PREFIX}blocks/", f"{specification.PREFIX}changes/"
 
 
-# --- looked at without its base ------------------------------------------------------------------------------------
+# --- inspected without its base ------------------------------------------------------------------------------------
 
 
 def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_path: Path) -> None:

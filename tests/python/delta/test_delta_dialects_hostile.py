@@ -1,4 +1,4 @@
-"""What is wrong with deltas of other libraries is named: chains, frames, places, checksums, indexes."""
+"""Errors in deltas of other libraries are named: chains, frames, positions, checksums, indexes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
 
 
 class Damage:
-    """A folder in which something is changed, and what is said of it."""
+    """A folder in which something is changed, and the resulting error."""
 
     def __init__(self, folder: Path) -> None:
         self.old = {"w": np.arange(1000, dtype=np.uint8), "v": np.arange(10)}
@@ -67,7 +67,7 @@ class Damage:
         save_file(self.old, self.base)
 
     def refused(self, encoding: str = "xor", *, kind: str = "adler32", **changes: Any) -> str:
-        """`raw`: what is compressed; `frame`: what is there instead; `sum`; `name`; `said`: of the index; `map`."""
+        """`raw`: compressed bytes; `frame`: their replacement; `sum`; `name`; `said`: index entries; `map`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         publish(self.folder, self.old, self.new, "2", "1", encoding, kind=kind)
         file = next(self.folder.glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""Deltas in the forms of other libraries, written: as their readers read them, in bounded memory."""
+"""Deltas written in the formats of other libraries: readable by their readers, in bounded memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_as_receivers_do(chain: Chain, tmp_path: Path, e
     assert_same(load_weights([chain.base, chain.delta(1), folder]).load(framework="numpy"), chain.versions[2])
     frames = load_file(folder / "model-00000-of-00001.safetensors")
     for name, frame in frames.items():
-        # So much room is made for it by those that receive it.
+        # Receivers allocate this much for it.
         size = zstandard.frame_content_size(frame.tobytes())
         assert size == chain.versions[2][name].nbytes or encoding == "overwrite"
     theirs = publish(tmp_path / "theirs", *chain.versions[1:3], 2, 1, encoding)
@@ -202,7 +202,7 @@ KINDS = [np.uint8, np.int8, np.float16, np.uint16, np.int32, np.float32, np.int6
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two versions of 256 MB, of which half of the bytes changed to values that nobody can compress."""
+    """Two versions of 256 MB; half of the bytes changed to incompressible values."""
     folder = tmp_path_factory.mktemp("large")
     old = np.zeros(256_000_000, np.uint8)
     save_file({"w": old}, folder / "old.safetensors")
@@ -224,7 +224,7 @@ def test_what_changed_waits_in_a_file_if_it_is_much(large: tuple[Path, Path], tm
 
 
 def random_versions(random: np.random.Generator) -> list[Tensors]:
-    """A version and the next one, of which some tensors are the same, and of some every element is another."""
+    """A version and the next one: some tensors are equal, and in some every element differs."""
     old, new = {}, {}
     for number in range(int(random.integers(1, 7))):
         shape = tuple(int(size) for size in random.choice([0, 1, 3, 70, 401], random.integers(0, 3)))

@@ -1,5 +1,5 @@
-"""What test_gpu_cufile.py runs in processes of their own, on the stand-ins for libcuda and libcufile: one
-function for each promise of `load(device=…, backend="cufile")`.
+"""Run by test_gpu_cufile.py in separate processes, on the stand-ins for libcuda and libcufile: one function for each
+promise of `load(device=…, backend="cufile")`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`bench(device=…)` on the stand-in driver, and where there is no driver."""
+"""`bench(device=…)` on the stand-in driver, and without a driver."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_a_checkpoint_is_measured_beside_its_link(stand_in: Path, tmp_path: Path
 
 
 def test_a_cold_file_is_read_from_the_disk(stand_in: Path, tmp_path: Path, models: Path) -> None:
-    path = tmp_path / "mine.safetensors"  # that nobody else maps
+    path = tmp_path / "mine.safetensors"  # without other mappings
     shutil.copyfile(models / "minilm.safetensors", path)
     found = measured(stand_in, tmp_path, path, "cold")
     ours = found["rows"][0]

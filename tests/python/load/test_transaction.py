@@ -1,4 +1,4 @@
-"""Everything that changes memory is one transaction: an error anywhere leaves all values what they were."""
+"""Every change of memory is a transaction: any error leaves all values unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ERRORS = [OSError(5, "Input/output error"), KeyboardInterrupt()]
 
 
 class Model(nn.Module):
-    """Tensors of each way in which memory is written: straight, copied, tied, and by a module with its own loader."""
+    """Tensors for each way of writing memory: direct, copied, tied, and by a module with its own loader."""
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[BaseException], None]]:
-    """Make the last step of load_into fail, when all values are written."""
+    """Make the last step of load_into fail, after all values are written."""
 
     def fail(error: BaseException) -> None:
         monkeypatch.setattr(_into._Plan, "_report", Mock(side_effect=error))

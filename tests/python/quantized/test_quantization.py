@@ -9,7 +9,7 @@ import pytest
 from max_weights.graph.quantization import BlockParameters, QuantizationConfig, QuantizationEncoding
 
 BLOCKS = [encoding for encoding in QuantizationEncoding if encoding.is_gguf]
-# gguf says 40 bytes for Q8_1, which ggml itself has not used for long.
+# gguf has 40 bytes for Q8_1, which ggml itself no longer uses.
 STALE = {"Q8_1"}
 
 

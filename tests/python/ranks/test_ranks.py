@@ -1,5 +1,5 @@
-"""Loading by several processes: real ones, over gloo. What they do is in ranks_program.py; the cases of one group of
-processes run one after the other, as each start costs seconds.
+"""Loading by several real processes over gloo, which run ranks_program.py. The cases of one group of processes run
+sequentially, because each start takes seconds.
 """
 
 import socket
@@ -20,7 +20,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES)
 
@@ -77,7 +77,7 @@ def test_what_one_rank_refuses_of_a_delta_all_refuse(found: Found, case: str, ki
     errors = [rank[case] for rank in found["deltas"]]
     assert len({error["text"] for error in errors}) == 1
     assert why in errors[0]["text"], errors[0]["text"]
-    # What all of them see alike, each raises as its own.
+    # Each rank raises an error that all ranks detect under its original class.
     assert {error["kind"] for error in errors} == {kind}
     assert all(error["seconds"] < 20 for error in errors)
 
@@ -215,7 +215,7 @@ def test_ranks_that_are_stopped_or_killed_are_named_in_time(tmp_path: Path) -> N
 
 
 def test_each_byte_comes_from_the_store_once_and_a_rank_that_sees_another_object_is_named(tmp_path: Path) -> None:
-    """Columns of four ranks, of which each alone would have read whole rows."""
+    """Columns of four ranks; each rank alone would have read whole rows."""
     folder = tmp_path / "files"
     folder.mkdir()
     tensor = (torch.arange(256 * 512, dtype=torch.float64) % 251 - 100).float().reshape(256, 512)
@@ -231,5 +231,5 @@ def test_each_byte_comes_from_the_store_once_and_a_rank_that_sees_another_object
         assert error["text"].startswith("rank 2 ")
         assert "sees another object than rank 0: file 1 of 1 has another ETag or version" in error["text"]
         count = server.counts()["bytes"]
-    headers = RANKS * (128 << 10)  # what each rank reads to open the file
+    headers = RANKS * (128 << 10)  # read by each rank to open the file
     assert size <= count <= size + headers, (size, count)

@@ -1,4 +1,4 @@
-"""Saving, and `dcp.load`, by several processes: real ones, over gloo. What they do is in ranks_saving_program.py."""
+"""Saving, and `dcp.load`, by several real processes over gloo, which run ranks_saving_program.py."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ CASES = ["placements", "modules", "refused", "reader", "writer", "writer_groups"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES, program="ranks_saving")
 
@@ -113,7 +113,7 @@ def test_dcp_save_that_fails_leaves_the_old_files_alone(found: Found) -> None:
             assert text.startswith("rank 1 (host ")
             assert "No space left on device" in text
             assert text.endswith("; the folder is unchanged")
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
 
 
 def test_dcp_save_of_a_part_of_the_ranks_or_of_stages_of_a_pipeline_is_that_of_one_process(found: Found) -> None:
@@ -134,7 +134,7 @@ def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files
     assert error["rank"] == 1
     assert "No space left on device" in error["text"]
     for rank in found["full_disk"]:
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
         assert rank["files"] == 5
         assert rank["again"]
 
@@ -156,5 +156,5 @@ def test_a_rank_that_is_killed_is_named_and_leaves_the_old_files_alone(tmp_path:
     for rank in ranks:
         assert rank["failed"]["rank"] == killed
         assert "the process is gone" in rank["failed"]["text"]
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
         assert rank["failed"]["seconds"] < 5
