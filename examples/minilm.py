@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Sentence embeddings by all-MiniLM-L6-v2: the real model, of layers of `max_weights.nn`, on its mapped file.
+"""Sentence embeddings by all-MiniLM-L6-v2: the real model, built from layers of `max_weights.nn`, on its mapped file.
 
 minilm.py MODEL.safetensors [SENTENCE ...]
 
-The tokenizer is MODEL.tokenizer.json beside the file. Needs the packages `max-weights[graph]` and `tokenizers`.
+The tokenizer is MODEL.tokenizer.json in the same folder. Needs the packages `max-weights[graph]` and `tokenizers`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SENTENCES = [
     "Rain.",
 ]
 
-# What the file calls the parts of the model, and what they are called here; what has no part is left out.
+# Names of the model's parts in the file and here; weights without a part are skipped.
 NAMES = {
     "embeddings.word_embeddings": "words",
     "embeddings.position_embeddings": "positions",
@@ -104,11 +104,11 @@ class MiniLM(Module):
         hidden = self.words(tokens) + self.positions(ops.range(0, count)) + self.segments.weight[0]
         hidden = self.norm(hidden)
         seen = ops.not_equal(mask, 0).reshape([batch, 1, 1, count])
-        # One layer is written down, and called with the weights of each.
+        # One layer is recorded, and called with the weights of each.
         layer = self.layers[0].build_subgraph("layer", [hidden, seen], weight_prefix="layers.0.")
         for index in range(LAYERS):
             (hidden,) = ops.call(layer, hidden, seen, prefix=f"layers.{index}.")
-        share = mask.cast("float32").reshape([batch, 1, count])  # the mean over what is no padding
+        share = mask.cast("float32").reshape([batch, 1, count])  # the mean without padding
         summed = (share @ hidden).reshape([batch, HIDDEN])
         mean = summed / ops.sum(mask.cast("float32"))
         return mean * ops.rsqrt(ops.sum(mean * mean))

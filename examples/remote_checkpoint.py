@@ -1,9 +1,9 @@
-"""Look into a checkpoint where it is, and fetch a part of it.
+"""Inspect a remote checkpoint, and fetch a part of it.
 
     python examples/remote_checkpoint.py hf://org/model model.layers.0
     python examples/remote_checkpoint.py s3://bucket/model --endpoint https://minio.example
 
-The environment says who asks: AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, HF_TOKEN.
+Credentials come from the environment: AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, HF_TOKEN.
 """
 
 import argparse

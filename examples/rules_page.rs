@@ -77,7 +77,7 @@ fn subject(id: &str) -> &str {
     id.split('.').next().unwrap_or(id)
 }
 
-/// With a capital letter and a full stop, and with the signs of Markdown as signs, but for those of code.
+/// Add a capital letter and a full stop, and escape Markdown outside of code.
 fn sentence(text: &str) -> String {
     let mut sentence = String::new();
     let mut code = false;
@@ -86,7 +86,7 @@ fn sentence(text: &str) -> String {
         if !code && "_*<[|".contains(letter) {
             sentence.push('\\');
         }
-        // A name that is written small, such as `torch.save`, stays as it is.
+        // A lower-case name, such as `torch.save`, is unchanged.
         let name = text.split(' ').next().is_some_and(|word| word.contains(['.', '_']));
         if at == 0 && !name { sentence.extend(letter.to_uppercase()) } else { sentence.push(letter) }
     }

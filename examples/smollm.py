@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Text by SmolLM2 135M: the real GGUF file as a Llama, of layers of `max_weights.nn`, its blocks decoded to float32.
+"""Text by SmolLM2 135M: the real GGUF file as a Llama of `max_weights.nn` layers, its blocks decoded to float32.
 
 smollm.py MODEL.gguf [PROMPT]
 
-The most likely token comes next, and the whole sequence is computed again for each: there is no cache of keys and
-values. Sizes and tokens are those that the file says. Needs the packages `max-weights[graph]` and `tokenizers`.
+Decoding is greedy, and recomputes the whole sequence for each token: there is no cache of keys and values. Sizes and
+tokens come from the file. Needs the packages `max-weights[graph]` and `tokenizers`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from max_weights.nn import MLP, Attention, Embedding, LayerList, Module, RMSNorm
 CPU = DeviceRef.CPU()
 PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 
-# What the file calls the parts of the model, and what they are called here.
+# Names of the model's parts in the file and here.
 NAMES = {
     "token_embd.": "words.",
     "output_norm.": "norm.",
@@ -49,7 +49,7 @@ def renamed(name: str) -> str:
 
 
 class Layer(Module):
-    """One layer of a Llama: attention and a gated block, each behind a norm and added to what came in."""
+    """One layer of a Llama: attention and a gated block, each after a norm and with a residual connection."""
 
     def __init__(self, metadata: Mapping[str, Any], rope: RotaryEmbedding) -> None:
         hidden, epsilon = rope.dim, metadata["llama.attention.layer_norm_rms_epsilon"]
@@ -79,7 +79,7 @@ class Llama(Module):
             metadata["llama.attention.head_count"],
             metadata["llama.rope.freq_base"],
             metadata["llama.context_length"],
-            interleaved=True,  # GGUF files of this architecture have the two features of a pair side by side
+            interleaved=True,  # GGUF files of this architecture interleave the two features of a pair
         )
         self.words = Embedding(metadata["llama.vocab_size"], hidden, "float32", CPU)
         self.layers = LayerList(Layer(metadata, rope) for _ in range(metadata["llama.block_count"]))
@@ -91,7 +91,7 @@ class Llama(Module):
         layer = self.layers[0].build_subgraph("layer", [hidden], weight_prefix="layers.0.")
         for index in range(len(self.layers)):
             (hidden,) = ops.call(layer, hidden, prefix=f"layers.{index}.")
-        return self.norm(hidden[:, -1]) @ self.words.weight.T  # the table of words is the last matrix too
+        return self.norm(hidden[:, -1]) @ self.words.weight.T  # the embedding is tied to the last matrix
 
 
 def load(path: str | Path) -> tuple[Model, Mapping[str, Any]]:
@@ -104,7 +104,7 @@ def load(path: str | Path) -> tuple[Model, Mapping[str, Any]]:
 
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> Any:
-    """Return the tokenizer that the metadata of a GGUF file describes: pairs of bytes, digits one by one."""
+    """Return the tokenizer that the metadata of a GGUF file describes: byte pairs, digits one by one."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     words, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]

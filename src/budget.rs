@@ -1,7 +1,7 @@
-//! Memory that a file asks for: counted against the length of the file, and asked of the system in a way that can be refused.
+//! Memory budget of a file: allocations count against the length of the file, and can fail without aborting the process.
 //!
-//! A parser makes large blocks and blocks without number. The large ones are asked for here, each by itself; for the small ones, a look
-//! now and then whether there is room for all that come before the next look ([`Pace`]) is enough, and costs nothing that can be measured.
+//! A parser allocates some large blocks and very many small ones. Each large block is requested here. For the small ones, [`Pace`] checks now and
+//! then whether there is memory for all that come before the next check; the cost of this cannot be measured.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,18 +13,18 @@ use memmap2::MmapOptions;
 use crate::error::{Diagnostic, Error, Result};
 use crate::rules::{self, Rule};
 
-/// What the values of a file may take in memory, for each byte of the file…
+/// What the values of a file may take in memory, per byte of the file…
 pub const BYTES_PER_FILE_BYTE: usize = 16;
-/// … beside these.
+/// … and in addition, for every file.
 pub const BYTES_BESIDE: usize = 48 << 20;
-/// What the system needs for a block beside its bytes.
+/// What the system needs for a block in addition to its bytes.
 pub const BLOCK_BYTES: usize = 16;
 
-/// Steps between two looks.
+/// Steps between two checks.
 const STEPS: u32 = 1 << 14;
-/// What the small blocks of so many steps may take: 512 bytes each.
+/// What the small blocks of [`STEPS`] steps may take: 512 bytes each.
 const STEPS_BYTES: usize = 8 << 20;
-/// From here on, allocators ask the system for a block by itself.
+/// From this size on, allocators request a separate mapping for a block.
 const MAPPED: usize = 128 << 10;
 /// The rules of faults that are not those of the file.
 const SYSTEM: &Rule = rules::MEMORY;
@@ -33,15 +33,15 @@ const INTERRUPTED: &Rule = rules::INTERRUPTED;
 /// Why there is no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Short {
-    /// The file may not take so much: this is the most, with what was made of it before left out.
+    /// The file exceeds its budget: this many bytes, less what earlier values took.
     Budget(usize),
-    /// The system does not have so many bytes.
+    /// The system cannot provide this many bytes.
     System(usize),
-    /// There is, but nobody wants it any more: see [`interruptible`].
+    /// The caller has cancelled: see [`interruptible`].
     Interrupted,
 }
 
-/// A number of a file as memory counts. One that no memory has room for becomes the largest there is, and is refused where memory is asked for.
+/// A number of a file as `usize`. A larger one becomes the maximum, and is refused where memory is requested.
 #[inline]
 pub(crate) fn saturating_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
@@ -54,7 +54,7 @@ pub(crate) fn saturating_u32(number: impl TryInto<u32>) -> u32 {
 }
 
 impl Short {
-    /// The error where only the system can have refused, or a parser has no sentence of its own.
+    /// The error where only the system can have refused, or the parser has no message for it.
     pub fn into_fault(self, rule: &'static Rule) -> Diagnostic {
         match self {
             Self::Budget(most) => {
@@ -89,13 +89,13 @@ impl From<Short> for Box<Diagnostic> {
     }
 }
 
-/// The error of a system without memory.
+/// The error of a system that is out of memory.
 pub(crate) fn no_memory(bytes: usize) -> Error {
     let source = std::io::ErrorKind::OutOfMemory.into();
     Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
 }
 
-/// The error behind a fault of a parser, which may be that there is no memory.
+/// The error behind a fault of a parser, which may be that memory is exhausted.
 pub fn error_of(fault: Box<Diagnostic>) -> Error {
     if fault.rule == SYSTEM {
         let source = std::io::ErrorKind::OutOfMemory.into();
@@ -116,43 +116,43 @@ pub(crate) fn fault_of(error: Error) -> Diagnostic {
     }
 }
 
-/// Looks whether the system has so many bytes, for what is going to ask for them in a way that cannot be refused.
+/// Checks that the system can provide this many bytes, before an allocation that cannot fail gracefully.
 pub fn probe(bytes: usize) -> Result<(), Short> {
     if bytes < MAPPED {
         let mut block: Vec<u8> = Vec::new();
         block.try_reserve_exact(bytes).map_err(|_| Short::System(bytes))?;
-        // Or the compiler sees that nothing is done with it, and leaves both halves out.
+        // Without this, the compiler sees that the block is unused, and removes the allocation.
         black_box(block.as_mut_ptr());
         return Ok(());
     }
-    // By way of the system, and not of the allocator, which would keep larger blocks from then on.
+    // Asks the system and not the allocator, which would keep larger blocks from then on.
     match MmapOptions::new().len(bytes.max(1)).map_anon() {
         Ok(_) => Ok(()),
         Err(_) => Err(Short::System(bytes)),
     }
 }
 
-/// Room for `more` elements at the end of `vec`.
+/// Reserves memory for `more` elements at the end of `vec`.
 #[inline]
 pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<(), Short> {
     vec.try_reserve(more).map_err(|_| Short::System(more.saturating_mul(size_of::<T>())))
 }
 
-/// A list with room for exactly `count` elements.
+/// An empty list with capacity for exactly `count` elements.
 pub fn list<T>(count: usize) -> Result<Vec<T>, Short> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|_| Short::System(count.saturating_mul(size_of::<T>())))?;
     Ok(list)
 }
 
-/// All elements of an iterator that knows how many they are.
+/// All elements of an iterator of known length.
 pub fn collected<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, Short> {
     let mut collected = list(elements.len())?;
     collected.extend(elements);
     Ok(collected)
 }
 
-/// So many zeros. From the system they come as untouched pages, which an extra pass over them would cost.
+/// `len` zeros. The system provides them as untouched pages; writing zeros would touch each of them.
 pub fn zeroed(len: usize) -> Result<Vec<u8>, Short> {
     probe(len)?;
     Ok(vec![0; len])
@@ -170,7 +170,7 @@ thread_local! {
     static GO_ON: Cell<fn() -> Result<()>> = const { Cell::new(|| Ok(())) };
 }
 
-/// Does `work`, the long loops of which ask `go_on` now and then on this thread; an error ends them.
+/// Does `work`, whose long loops check `go_on` now and then on this thread; an error of it ends them.
 pub fn interruptible<T>(go_on: fn() -> Result<()>, work: impl FnOnce() -> T) -> T {
     struct Restore(fn() -> Result<()>);
     impl Drop for Restore {
@@ -182,13 +182,13 @@ pub fn interruptible<T>(go_on: fn() -> Result<()>, work: impl FnOnce() -> T) -> 
     work()
 }
 
-/// Looks now and then whether there is room for the small blocks of the next steps, and asks whether they are wanted: [`interruptible`].
+/// Checks now and then whether there is memory for the small blocks of the next steps, and whether the caller has cancelled: [`interruptible`].
 #[derive(Debug, Clone)]
 pub struct Pace(u32);
 
 impl Default for Pace {
     fn default() -> Self {
-        // Small files are read without a look.
+        // Small files are read without a check.
         Self(STEPS / 16)
     }
 }
@@ -207,7 +207,7 @@ impl Pace {
     }
 }
 
-/// What the values of a file may still take.
+/// The memory budget that is left for the values of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     most: usize,
@@ -215,28 +215,28 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Of a file of so many bytes.
+    /// The budget of a file of `bytes` bytes.
     pub fn of_file(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         Self::new(bytes.saturating_mul(BYTES_PER_FILE_BYTE).saturating_add(BYTES_BESIDE))
     }
 
-    /// So many bytes.
+    /// A budget of `most` bytes.
     pub const fn new(most: usize) -> Self {
         Self { most, used: 0 }
     }
 
-    /// Allows so many bytes more: of something else, which is gone.
+    /// Raises the budget by the bytes of an object that was freed.
     pub fn extend(&mut self, bytes: usize) {
         self.most = self.most.saturating_add(bytes);
     }
 
-    /// The bytes that are left.
+    /// The remaining bytes.
     pub const fn left(&self) -> usize {
         self.most.saturating_sub(self.used)
     }
 
-    /// Counts what is going to be made.
+    /// Counts bytes before they are allocated.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Result<(), Short> {
         match self.used.checked_add(bytes) {
@@ -248,12 +248,12 @@ impl Budget {
         }
     }
 
-    /// Counts what is gone again.
+    /// Returns freed bytes to the budget.
     pub fn give(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Memory for a moment: it must be allowed, and there.
+    /// Temporary memory: checks both the budget and the system.
     pub fn scratch(&self, bytes: usize) -> Result<(), Short> {
         if bytes > self.left() {
             return Err(Short::Budget(self.most));
@@ -261,13 +261,13 @@ impl Budget {
         if bytes > STEPS_BYTES / 8 { probe(bytes) } else { Ok(()) }
     }
 
-    /// Room for `more` elements at the end of `vec`.
+    /// Reserves memory for `more` elements at the end of `vec`.
     #[inline]
     pub fn reserve<T>(&mut self, vec: &mut Vec<T>, more: usize) -> Result<(), Short> {
         if vec.capacity() - vec.len() >= more { Ok(()) } else { self.grow(vec, more) }
     }
 
-    /// Room for `more` bytes at the end of `text`.
+    /// Reserves memory for `more` bytes at the end of `text`.
     #[inline]
     pub fn reserve_text(&mut self, text: &mut String, more: usize) -> Result<(), Short> {
         if text.capacity() - text.len() >= more {
@@ -283,16 +283,16 @@ impl Budget {
         vec.try_reserve_exact(target - vec.len()).map_err(|_| Short::System(target.saturating_mul(size_of::<T>())))
     }
 
-    /// How much a block grows, in elements; it is counted at once.
+    /// The new capacity of a block, in elements; its bytes are counted at once.
     #[cold]
     fn target(&mut self, capacity: usize, len: usize, more: usize, size: usize) -> Result<usize, Short> {
         const FIRST: usize = 4;
-        /// Where half as much again is enough to keep the copying rare.
+        /// From this size on, growing by a half is enough to keep copies rare.
         const LARGE: usize = 1 << 20;
         let needed = len.saturating_add(more);
         let wanted = if capacity.saturating_mul(size) < LARGE { capacity * 2 } else { capacity + capacity / 2 };
-        // While the old block is copied, both are there. What is left is taken at once where it is less than is wanted: growing step by step
-        // would copy the block as often.
+        // While the old block is copied, both exist. If less is left than `target`, all of it is taken at once: growing step by step would copy the
+        // block as often.
         let target = wanted.max(needed).max(FIRST).min(self.left() / size.max(1));
         if target < needed {
             return Err(Short::Budget(self.most));
@@ -311,7 +311,7 @@ impl Budget {
         Ok(copy)
     }
 
-    /// Room for another entry of `map`.
+    /// Reserves memory for another entry of `map`.
     #[inline]
     pub fn entry<K: Eq + std::hash::Hash, V>(&mut self, map: &mut HashMap<K, V>) -> Result<(), Short> {
         if map.len() < map.capacity() { Ok(()) } else { self.widen(map) }
@@ -320,7 +320,7 @@ impl Budget {
     #[cold]
     fn widen<K: Eq + std::hash::Hash, V>(&mut self, map: &mut HashMap<K, V>) -> Result<(), Short> {
         let before = map_bytes(map);
-        // Twice as many, and the old ones until they are moved.
+        // Twice the capacity, and the old table until its entries are moved.
         let after = before.saturating_mul(2).max(4 * (size_of::<(K, V)>() + 1));
         if after > self.left() {
             return Err(Short::Budget(self.most));
@@ -336,7 +336,7 @@ pub fn vec_bytes<T>(vec: &Vec<T>) -> usize {
     if vec.capacity() == 0 { 0 } else { vec.capacity() * size_of::<T>() + BLOCK_BYTES }
 }
 
-/// The bytes behind a map: of eight places, seven are used at most, and each has a byte beside its entry.
+/// The bytes behind a map: of eight slots, at most seven are used, and each has a control byte in addition to its entry.
 pub fn map_bytes<K, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
     if map.capacity() == 0 {
         return 0;

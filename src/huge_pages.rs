@@ -1,17 +1,17 @@
-//! [`HugePages`]: anonymous memory in huge pages, which take less to clear, to pin, and to read to past the page cache.
+//! [`HugePages`]: anonymous memory in huge pages, which are faster to clear, to pin, and to use for direct reads.
 
 use std::ptr::NonNull;
 
 use memmap2::MmapMut;
 
-/// The size of a huge page on x86-64. What is at least as long begins at a multiple of it.
+/// The size of a huge page on x86-64. Memory of at least this length begins at a multiple of it.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// An anonymous mapping.
 #[derive(Debug)]
 pub(crate) struct HugePages {
     map: MmapMut,
-    /// The first byte that is used: at a huge page, if there are that many.
+    /// The first byte that is used: at a huge page, if the memory has that length.
     first: usize,
 }
 
@@ -24,13 +24,13 @@ impl HugePages {
         let first = if spare == 0 { 0 } else { map.as_ptr().addr().wrapping_neg() % HUGE_PAGE };
         #[cfg(target_os = "linux")]
         if spare > 0 {
-            // Advice: where the system has no huge pages, small ones do.
+            // This is only advice: without huge pages, small ones serve.
             let _ = map.advise_range(memmap2::Advice::HugePage, first, whole);
         }
         Some(Self { map, first })
     }
 
-    /// Keeps them out of forked children, where their addresses lead nowhere: a page that a device writes or reads must not be copied away.
+    /// Excludes them from forked children: a page that a device accesses must not be moved by copy-on-write.
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub(crate) fn stay_here(&self) -> bool {
         self.map.advise(memmap2::Advice::DontFork).is_ok()

@@ -31,14 +31,14 @@
 //! # }
 //! ```
 //!
-//! An [`Error`] says which file, which tensor, at which byte, what is wrong and what to do. Its `Debug` is the same sentence, so that a `main`
-//! that returns `Result<(), Box<dyn std::error::Error>>` ends with it.
+//! An [`Error`] says which file, which tensor, at which byte, what is wrong and what to do. Its `Debug` is the same sentence, so that a `main` that
+//! returns `Result<(), Box<dyn std::error::Error>>` ends with it.
 //!
-//! [`checkpoint::Checkpoint`] opens files and knows their tensors by name; [`buffer::Buffer`] is a tensor; [`mod@format`] has the parsers alone,
-//! [`cast`] and [`quant`] work on slices, and are a crate of their own, `max-weights-kernels`. The modules import one way:
-//! `check, write -> load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> error -> quant -> cast -> simd -> dtype`.
+//! [`checkpoint::Checkpoint`] opens files and finds their tensors by name; [`buffer::Buffer`] is a tensor; [`mod@format`] has the parsers alone.
+//! [`cast`] and [`quant`] work on slices, and are in a separate crate, `max-weights-kernels`. The modules import in one direction: `check, write ->
+//! load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> error -> quant -> cast -> simd -> dtype`.
 
-// Elements are handed out as they lie in the file, which is little-endian, and offsets of 64 bits become addresses.
+// Elements are exposed in the file's byte order, which is little-endian, and 64-bit offsets become addresses.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(
     "max_weights maps files of little-endian numbers, larger than 4 GB: it needs a 64-bit little-endian target"
@@ -66,7 +66,7 @@ pub mod text;
 pub mod workers;
 pub mod write;
 
-/// The numerics are a crate of their own, which needs nothing of this one: its modules, and its errors as those of this one.
+/// The numerics are in a separate crate without dependencies on this one. Its modules and errors are exported from here.
 pub use max_weights_kernels::{cast, delta, dtype, fingerprint, quant, simd};
 
 pub use buffer::Buffer;

@@ -1,26 +1,26 @@
-//! Text of files and paths, made safe for people's eyes: the one place that decides what reaches a terminal or a page.
+//! Text of files and paths, made safe to print: this file alone decides what reaches a terminal or a page.
 //!
-//! Names, keys, values and paths are chosen by whoever made the file. Printed as they are, escape sequences would steer the terminal, a
-//! right-to-left override would show another name, and one of megabytes would bury the message. Whatever is made for people (messages,
-//! trees, `repr`) passes through here; what a program asks for stays as it is. What is safe already is not changed again.
+//! The maker of a file chooses its names, keys, values and paths. Printed raw, escape sequences would steer the terminal, a right-to-left override
+//! would disguise a name, and a name of megabytes would bury the message. All text for people (messages, trees, `repr`) passes through here; values
+//! that a program reads stay unchanged. Text that is already safe is not changed again.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Characters of a name that a message shows.
+/// The most characters of a name in a message.
 const SHOWN: usize = 200;
 
-/// The text with an escape, spelled as Python's, for each character that is not printed as a sign of its own: controls, ends of lines,
-/// changes of direction and other format characters, separators but the space, and what Unicode has not assigned.
+/// The text with Python's escapes for each character without a visible sign. These are control characters, line ends, changes of direction and other
+/// format characters, separators except the space, and unassigned code points.
 pub fn printable(text: &str) -> Cow<'_, str> {
     cut(text, usize::MAX)
 }
 
-/// Words that begin a sentence as they are: names.
+/// Names that begin a sentence in lower case.
 const NAMES: [&str; 3] = ["safetensors", "torch", "transformers"];
 
-/// The text as a sentence begins, unless its first word is code or a name.
+/// The text with a capital first letter, unless its first word is code or a name.
 pub fn sentence(text: &str) -> Cow<'_, str> {
     let word = text.split([' ', ',', ';', ':']).next().unwrap_or_default();
     if word.is_empty() || NAMES.contains(&word) || !word.bytes().all(|byte| byte.is_ascii_lowercase()) {
@@ -29,7 +29,7 @@ pub fn sentence(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{}", text[..1].to_ascii_uppercase(), &text[1..]))
 }
 
-/// The text as [`printable`] has it, of at most `most` characters, escapes and all; `…` stands for the rest.
+/// The text as in [`printable`], cut to at most `most` characters, including escapes; `…` stands for the rest.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most && text.chars().all(is_printable) {
         return Cow::Borrowed(text);
@@ -52,12 +52,12 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if safe == text { Cow::Borrowed(text) } else { Cow::Owned(safe) }
 }
 
-/// A name, key or value as a message quotes it.
+/// A name, key or value, quoted for a message.
 pub fn shown(text: &str) -> String {
     cut(text, SHOWN).into_owned()
 }
 
-/// A path as a message names it. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
+/// A path for a message. Bytes that are not UTF-8 are escaped, so that different files do not look alike.
 pub fn path(path: &Path) -> String {
     let mut safe = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -67,12 +67,12 @@ pub fn path(path: &Path) -> String {
     safe
 }
 
-/// The text as [`printable`] has it, in HTML.
+/// The text as in [`printable`], in HTML.
 pub fn html(text: &str) -> String {
     printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A shape as people read it: `[384, 384]`. It may have many dimensions, of which the first are shown.
+/// A readable shape: `[384, 384]`. It may have many dimensions, of which the first are shown.
 pub fn shape(shape: &[u64]) -> String {
     const SHOWN: usize = 8;
     let mut dims: Vec<String> = shape.iter().take(SHOWN).map(u64::to_string).collect();
@@ -82,7 +82,7 @@ pub fn shape(shape: &[u64]) -> String {
     format!("[{}]", dims.join(", "))
 }
 
-/// The first of several names, and how many there are besides: `a, b and 3 more`. There may be a hundred thousand.
+/// The first of several names, and the number of the others: `a, b and 3 more`. There may be a hundred thousand.
 pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     const LISTED: usize = 8;
     let mut names = names.into_iter();
@@ -109,7 +109,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// Bytes for people, in powers of ten: `90.9 MB`.
+/// A readable size, in powers of ten: `90.9 MB`.
 pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "kB", "MB", "GB", "TB"] {
@@ -125,8 +125,8 @@ fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // The standard library keeps its table to itself, but escapes by it. It escapes a mark that combines with the character before it, too,
-    // unless there is one.
+    // The standard library does not expose its table of printable characters, but escapes by it. It also escapes a combining mark, unless a
+    // character precedes it.
     let mut both = String::from("a");
     both.push(c);
     both.escape_debug().nth(1) == Some(c)

@@ -1,4 +1,4 @@
-//! Tensors on a device, by the core alone, on the stand-in driver: what arrives is what lies in the file, by every way there is, and nothing is left.
+//! Tensors on a device, with the core alone, on the stand-in driver: every route delivers the bytes of the file, and nothing is leaked.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
@@ -42,7 +42,7 @@ fn load(path: &Path, device: Device, dtype: Option<DType>, backend: Backend) -> 
     layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted).map(|(loaded, _)| loaded)
 }
 
-// One test, as the stand-in counts for the whole process.
+// One test, because the stand-in counts for the whole process.
 #[test]
 fn what_arrives_is_what_the_cpu_has_and_nothing_is_left() {
     let stand_in = StandIn::of_this_process().expect("the stand-in driver is built beside this test");

@@ -1,4 +1,4 @@
-//! A lock of the parent in real forked children; `models.rs` has the orders in which threads can come to it.
+//! A lock of the parent in real forked children; `models.rs` has the orders in which threads can reach it.
 
 #![cfg(unix)]
 #![allow(unsafe_code)] // forks
@@ -10,7 +10,7 @@ use max_weights::Error;
 use max_weights::memory::{ForkMutex, ForkOnce};
 use max_weights::workers::in_order;
 
-/// Runs `child` in a forked child, which has five seconds; true if it says so.
+/// Runs `child` in a forked child with five seconds; true if it returns true.
 fn in_a_child(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child takes one lock and ends; it neither allocates much nor runs handlers of the parent.
     match unsafe { libc::fork() } {

@@ -172,7 +172,7 @@ fn an_allocation_beyond_the_limit_is_noticed() {
     bounded(1, || drop(std::hint::black_box(vec![0u8; 2 * fuzz::memory::BYTES_BESIDE])));
 }
 
-// Larger headers than a fuzzer makes: the limit on memory, for what grows with more than one property of the file.
+// Larger headers than a fuzzer makes: the limit on memory, where it grows with more than one property of the file.
 
 /// Opens, lists, walks and prints a file of empty tensors of these names and shapes, within the limit.
 fn open_in_proportion(entries: impl Iterator<Item = (String, String)>) {

@@ -1,4 +1,4 @@
-//! What opening a GGUF file allocates, counted: in proportion to its header, whatever the size of the file.
+//! The allocations of opening a GGUF file, counted: in proportion to its header, for any size of the file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 

@@ -27,7 +27,7 @@ use max_weights::workers::{Interrupt, uninterrupted};
 const LEFT: u64 = 2 << 20;
 const LARGE: usize = 3 << 20;
 
-/// One test at a time, so that what is left behind is counted; with a file of its own: float32 tensors, large and small, and bytes between.
+/// One test at a time, so that leaks can be counted, with a separate file: float32 tensors, large and small, and bytes between.
 struct Trial {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -82,7 +82,7 @@ impl Trial {
         Box::new(move || std::fs::File::options().write(true).open(&path).unwrap().set_len(half).unwrap())
     }
 
-    /// That the file can be loaded and streamed, and that nothing is left of this and of what was done before.
+    /// Checks that the file can be loaded and streamed, and that neither this nor the test before leaks.
     #[track_caller]
     fn check_next(&self) {
         std::fs::write(&self.path, &self.bytes).unwrap();
@@ -90,7 +90,7 @@ impl Trial {
         let after = Left::now(&self.path);
         assert_eq!(after.descriptors, self.before.descriptors, "{after:?}");
         assert_eq!((after.mappings, after.threads), (0, 0), "{after:?}");
-        // Where the processor is emulated (tools/platforms.py), what the emulator made of the instructions is memory of the process too.
+        // Under emulation (tools/platforms.py), the translated instructions count as memory of the process, too.
         let emulated = std::env::var_os("MAX_WEIGHTS_EMULATED").is_some();
         assert!(emulated || after.memory < self.before.memory + LEFT, "{:?}, {after:?}", self.before);
     }

@@ -1,5 +1,5 @@
-//! The tests of the core, in one program: linking one takes longer than running most of them. What needs a process of its own is a program of
-//! its own, and stands in Cargo.toml.
+//! The tests of the core, in one program: linking one takes longer than running most of them. Tests that need a separate process are separate
+//! programs, listed in Cargo.toml.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 

@@ -1,4 +1,4 @@
-//! What a hostile file may take, counted: 16 times its length and 64 MB, whatever comes of it.
+//! The memory that a hostile file may take, counted: 16 times its length and 64 MB, for any outcome.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 

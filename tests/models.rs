@@ -1,9 +1,8 @@
-//! What holds a lock, run with every order in which threads can come to it. The files are those of the crate, compiled against `loom` by way of
-//! `crate::sync`.
+//! Locks, run with every order in which threads can reach them. The files are those of the crate, compiled against `loom` through `crate::sync`.
 //!
-//! Not here: memory that is ordered wrongly behind a pointer, which `loom` does not see and ThreadSanitizer does (`make sanitize`); threads that
-//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); a real fork (`fork_lock.rs`), which
-//! stands here for threads that ask as another process.
+//! Three things are not here. `loom` does not see wrong memory order behind a pointer; ThreadSanitizer does (`make sanitize`). Threads that make
+//! the same mapping race through `once_cell::race` and hold no lock; `threads.rs` covers them. A real fork is in `fork_lock.rs`; here threads
+//! act as another process.
 
 #![cfg(not(windows))] // loom ends its coroutines by panics, which abort on their stacks there (x86_64-pc-windows-gnu, under Wine)
 #![allow(unsafe_code)] // the crate's files
@@ -63,7 +62,7 @@ mod sync {
         .await;
     }
 
-    /// What tokio's is: one who waits is told, the one who has waited longest; or else the next who comes.
+    /// Tokio's semantics: the thread that has waited longest is notified, or else the next one that comes.
     #[derive(Debug)]
     pub(crate) struct Notify(Mutex<Waiting>);
 
@@ -283,7 +282,7 @@ fn a_released_block_is_found_by_whoever_comes_after() {
     });
 }
 
-/// A model with threads that come to four locks, of which loom tries the orders in which a thread that could go on does not so often.
+/// A model of threads at four locks. loom tries a bounded number of preemptions of runnable threads.
 fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
@@ -294,10 +293,10 @@ fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
     });
 }
 
-/// How long a model waits between two looks: its clock stands still, so that who is told nothing waits to the end, which loom finds.
+/// How long a model waits between two checks. Its clock stands still, so a waiter that is never notified waits forever, which loom detects.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Calls the lane for so many helpers, waits for them, and has `meanwhile` run; none of them is at work before or after. Says how many came.
+/// Calls the lane for `helpers` helpers, waits for them, and runs `meanwhile`; no helper works before or after. Returns how many came.
 fn called(lane: &Lane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
     let (inside, came, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
@@ -395,7 +394,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Asks a future once; nobody is woken by it.
+/// Polls a future once, with a waker that does nothing.
 fn poll(future: Pin<&mut impl Future>) -> bool {
     future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
@@ -414,7 +413,7 @@ fn all_requests_begin_for_which_room_was_made() {
         let both = Arc::new((loom::sync::Mutex::new(0), loom::sync::Condvar::new()));
         let come = move |limiter: Arc<Limiter>| {
             let _own = block_on(limiter.enter());
-            // Each goes on when the other has come, too.
+            // Each continues when the other has come, too.
             let mut come = both.0.lock().unwrap();
             *come += 1;
             both.1.notify_all();

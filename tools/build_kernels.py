@@ -1,8 +1,8 @@
-"""Compiles the kernels of src/device/kernels to `kernels.ptx`, which the extension has in it.
+"""Compile the kernels of src/device/kernels to `kernels.ptx`, which the extension embeds.
 
-It is called with a folder where `uv pip install --target` put NVIDIA's compiler, `requirements.txt` beside the kernels;
-no GPU and no driver are needed. `--check` compares with the file instead of writing it, and assembles it for every
-processor that is supported: a warning, or a register that is spilled to memory, is a failure.
+Its argument is a folder where `uv pip install --target` put NVIDIA's compiler (`requirements.txt` in the folder of the
+kernels); it needs no GPU and no driver. With `--check` it compares with the file instead of writing it, and assembles
+it for every supported processor. A warning, or a register that is spilled to memory, is a failure.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def ptx(packages: Path) -> str:
 
 
 def assembled(packages: Path, processor: str) -> list[str]:
-    """What the assembler finds wrong with the file for a processor."""
+    """Return the assembler's complaints about the file for a processor."""
     ptxas = packages / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
     with tempfile.TemporaryDirectory() as folder:
         call = [str(ptxas), "-v", f"-arch={processor}", "-o", str(Path(folder, "out")), str(PTX)]

@@ -1,8 +1,8 @@
 """Build fuzz targets and run them: `python tools/fuzz.py --seconds 60 pickle torch_zip`. `make fuzz` calls it.
 
-Each run leaves libFuzzer's figures under `fuzz/target/runs`, by commit; at the end, and alone with `--table`, the sums
-of all runs of the commit are printed as a table. A run goes on where the last one stopped:
-what it found is kept in `fuzz/target/corpus`.
+Each run stores libFuzzer's figures under `fuzz/target/runs`, by commit. At the end, or with `--table` alone, the sums
+of all runs of the commit are printed as a table. A run continues from the previous one, whose findings are kept in
+`fuzz/target/corpus`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 RUNS = FUZZ / "target" / "runs"
 LONGEST = 4096
-"""Bytes of an input at most: what the rules are about shows in short ones, and longer ones cost time."""
+"""Maximum size of an input: short inputs reach all rules, and long ones cost time."""
 SANITIZERS = {
-    # The changes of inputs know the formats, so that it does not pay to trace what is compared: that halves the speed.
+    # The custom mutators know the formats, so tracing comparisons, which halves the speed, does not pay.
     "none": ["--sanitizer", "none", "--no-trace-compares"],
-    # With comparisons, so that the two kinds of runs look in different places.
+    # With traced comparisons, so that the two kinds of runs explore different inputs.
     "address": ["--sanitizer", "address"],
 }
 DICTIONARIES = {"gguf": "gguf", "torch": "torch", "pickle": "torch"}
-"""By what the name of a target begins with; the others take that of safetensors."""
+"""By the prefix of a target's name; the others use that of safetensors."""
 SECONDS_FOR_ONE = {"none": 1, "address": 5}
 """Seconds after which an input counts as hanging: the sanitizer makes everything a few times slower."""
 INTERRUPTED = 72
@@ -38,7 +38,7 @@ INTERRUPTED = 72
 
 @dataclass
 class Run:
-    """What one run of a target came to."""
+    """The result of one run of a target."""
 
     target: str
     sanitizer: str
@@ -56,7 +56,7 @@ def targets() -> list[str]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a plus sign if something in the sources was changed since."""
+    """The current commit, with a plus sign if the sources have changed since."""
     git = ["git", "-C", str(FUZZ)]
     name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
     sources = ["--", "../src", "../Cargo.toml", "src", "fuzz_targets"]
@@ -65,7 +65,7 @@ def commit() -> str:
 
 
 def build(sanitizer: str, names: list[str]) -> Path:
-    """Build targets with cargo-fuzz; the folder that they stand in."""
+    """Build targets with cargo-fuzz; return their folder."""
     folder = FUZZ / "target" / sanitizer
     environment = os.environ | {"RUSTC_BOOTSTRAP": "1"}  # sanitizers are there on stable Rust, but not stable
     command = ["cargo", "fuzz", "build", *SANITIZERS[sanitizer], "--target-dir", str(folder)]
@@ -84,7 +84,7 @@ def figures(output: str) -> dict[str, int]:
 
 
 def run(binary: Path, sanitizer: str, commit: str, seconds: int) -> Run:
-    """Run one target, and note what came of it."""
+    """Run one target, and store the result."""
     target = binary.name
     own, committed, artifacts = (FUZZ / part / target for part in ("target/corpus", "corpus", "artifacts"))
     own.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ def table(runs: Iterable[Run]) -> str:
 
 
 def main() -> int:
-    """Run what was asked for; the exit status is 1 if anything was found."""
+    """Run the requested targets; the exit status is 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="target", help=f"one of {', '.join(targets())} (all)")
     parser.add_argument("--seconds", type=int, default=60, help="how long each target runs")

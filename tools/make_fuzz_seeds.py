@@ -1,9 +1,8 @@
 """Make the seeds of the fuzz targets that come from real files: `python tools/make_fuzz_seeds.py .models`.
 
 They are small: headers without their data, the same tensors with every dimension cut to 2, GGUF files of a few blocks
-of each type, and first bytes. Those of `torch_open`, `names`, `buffer` and `groups` come from nothing. The other seeds
-in `fuzz/corpus` are the cases of `tests/format/safetensors_hostile.rs` and `tests/format/gguf_hostile`, each under the name of its
-test.
+of each type, and first bytes. Those of `torch_open`, `names`, `buffer` and `groups` are generated. The other seeds in
+`fuzz/corpus` are the cases of `tests/format/safetensors_hostile.rs` and `tests/gguf_hostile`, each under the name of its test.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import Any
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
 SNIFFED = 512
-"""Bytes of a file that its format is recognised by."""
+"""Bytes of a file from which its format is detected."""
 SHORT = 8192
-"""Bytes of a whole file that is still short enough."""
+"""Maximum bytes of a whole file."""
 
 
 def read_header(path: Path) -> tuple[bytes, int]:
@@ -98,7 +97,7 @@ def packed(archive: bytes) -> bytes:
 
 
 def torch_seeds() -> None:
-    """What torch.save writes, in each form, and compressed."""
+    """The output of torch.save in each form, and compressed."""
     import torch
 
     row = torch.arange(24.0)
@@ -140,7 +139,7 @@ def name_seeds() -> None:
 
 
 def program_seeds() -> None:
-    """Rows of choices, each as good as another."""
+    """Rows of arbitrary choices."""
     for target, seed in (("buffer", 11), ("groups", 12), ("delta_dialects", 13)):
         choose = random.Random(seed)
         for number in range(40):

@@ -1,8 +1,8 @@
 """Make the pickles of `tests/data/pickle`: `python tools/make_pickle_seeds.py`.
 
-Python and PyTorch write them, in every protocol, and each stands beside a JSON file that says what Python and PyTorch
-read from it: `tests/format/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the
-legacy format.
+Python and PyTorch write them, in every protocol. Each has a JSON file of what Python and PyTorch read from it, with
+which `tests/format/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the legacy
+format.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def zip_pickle(value: Any, protocol: int) -> bytes:
 
 
 def read_again(value: Any, legacy: bool) -> Any:
-    """What PyTorch reads from what it writes."""
+    """The result of PyTorch reading its own output."""
     file = io.BytesIO()
     torch.save(value, file, _use_new_zipfile_serialization=not legacy)
     file.seek(0)
@@ -180,7 +180,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for protocol in PROTOCOLS:
         content = pickle.dumps(values(), protocol=protocol)
-        save(f"values-{protocol}.pkl", content, values())  # loading would turn big-endian arrays around
+        save(f"values-{protocol}.pkl", content, values())  # loading would swap big-endian arrays
         save(f"state-{protocol}.pkl", zip_pickle(state(), protocol), read_again(state(), legacy=False))
         save(f"kinds-{protocol}.pkl", zip_pickle(kinds(), protocol), read_again(kinds(), legacy=False))
     file = io.BytesIO()

@@ -36,7 +36,7 @@ def rows(name: str) -> bytes:
 
 
 def packed() -> bytes:
-    """Return the grids, one after the other."""
+    """Return the concatenated grids."""
     return b"".join(map(rows, GRIDS))
 
 

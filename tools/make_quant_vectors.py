@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Write the test vectors of quantization: blocks with the floats they stand for, floats with the blocks they become.
+"""Write the test vectors of quantization: blocks with their decoded floats, floats with their quantized blocks.
 
     make_quant_vectors.py [FOLDER]        (default: crates/kernels/tests/data/quant)
 
-The expected values come from the packages `gguf` and, for Q1_0, `libgguf`. Neither decodes Q8_1, Q8_K and Q2_0: for
-these the definitions of ggml's blocks are written out below.
+The expected values come from the packages `gguf` and, for Q1_0, `libgguf`. Neither decodes Q8_1, Q8_K and Q2_0: these
+follow ggml's block definitions below.
 
-`dequantize.bin` is a sequence of records: name (8 bytes, padded with zeros), ggml id, elements and bytes per block,
-number of blocks (u32 each), the blocks, the expected f32. `quantize.bin`: name, ggml id, number of blocks, the f32, the
-expected blocks. All is little-endian.
+`dequantize.bin` is a sequence of little-endian records: name (8 bytes, padded with zeros), ggml id, elements and bytes
+per block, number of blocks (u32 each), the blocks, the expected f32. Likewise `quantize.bin`: name, ggml id, number of
+blocks, the f32, the expected blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 BLOCKS = 6
 
-# Byte offsets of the f16 scales in a block; the encodings that keep their scales otherwise are handled in `set_scales`.
+# Byte offsets of the f16 scales in a block; `set_scales` handles the encodings with other scales.
 F16_SCALES: dict[str, tuple[int, ...]] = {
     "Q4_0": (0,),
     "Q4_1": (0, 2),
@@ -93,7 +93,7 @@ def set_scales(name: str, block: Bytes, scale: float) -> None:
 
 
 def dequantize(name: str, blocks: Bytes) -> Floats:
-    """Return the elements of blocks of one encoding, by the best reference there is."""
+    """Return the elements of blocks of one encoding, by the best available reference."""
     values: Any
     if name == "Q1_0":
         values = libgguf.dequantize_rows(blocks, 41, n_per_row=128)
@@ -109,7 +109,7 @@ def dequantize(name: str, blocks: Bytes) -> Floats:
     else:
         values = quants.dequantize(blocks, GGMLQuantizationType[name])
     flat: Floats = np.array(values, np.float32).reshape(-1)
-    flat[np.isnan(flat)] = np.nan  # the bits of a NaN are not part of what is promised
+    flat[np.isnan(flat)] = np.nan  # the bits of a NaN are not promised
     return flat
 
 
@@ -123,7 +123,7 @@ def blocks_of(name: str, size: int, random: np.random.Generator) -> Bytes:
 
 
 def values_for_blocks(random: np.random.Generator) -> Floats:
-    """Return rows of 32 values that try what a quantizer may stumble over."""
+    """Return rows of 32 values with a quantizer's edge cases."""
     ordinary = random.normal(size=(6, 32)).astype(np.float32)
     scaled = ordinary * np.float32(2.0) ** np.array([[-140], [-30], [0], [5], [60], [120]], np.float32)
     ties = (random.integers(-254, 255, (2, 32)) / 2).astype(np.float32)

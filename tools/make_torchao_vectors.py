@@ -1,10 +1,10 @@
-"""Writes the vectors that weights of torchao are tested with: what it takes apart, and what it makes of that.
+"""Write the test vectors for weights of torchao: the flattened parts, and their decoded values.
 
     python -m pip install --no-deps --target /tmp/torchao torchao==0.18.0
     PYTHONPATH=/tmp/torchao python tools/make_torchao_vectors.py
 
-The package is not one of the tests'. Each weight `NAME.weight` has its parts and its entry in the metadata as
-`flatten_tensor_state_dict` writes them; in a file beside it stand the values of those that are decoded, in float32.
+The tests do not install the package. Each weight `NAME.weight` has its parts and its metadata entry as
+`flatten_tensor_state_dict` writes them; a second file has the float32 values of the decoded weights.
 """
 
 from __future__ import annotations

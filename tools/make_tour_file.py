@@ -3,8 +3,8 @@
 
     make_tour_file.py [OUT]
 
-It looks like a language model of two layers, in the dtypes that real ones mix. The same bytes come out on every
-machine: only the standard library is used, and of `random` only what Python keeps stable.
+It resembles a language model of two layers, with a usual mix of dtypes. The bytes are the same on every machine: the
+script uses only the standard library, and only the stable parts of `random`.
 """
 
 from __future__ import annotations

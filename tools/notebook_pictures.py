@@ -1,8 +1,8 @@
-"""Pictures of what notebooks show, wide and narrow, light and dark, as Chromium paints them: to be looked at.
+"""Pictures of notebook views in Chromium, wide and narrow, light and dark, for visual review.
 
     python tools/notebook_pictures.py FOLDER [VIEW …]
 
-Nothing of it is kept in the repository. Chromium is `$CHROMIUM`, or found on the path.
+They are not stored in the repository. Chromium is `$CHROMIUM`, or found on the path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from max_weights.graph import DeviceRef
 
 WIDTHS = {"wide": 1100, "narrow": 375}
 HEIGHT = 900
-# As JupyterLab has it: its colours, and its rules for what an output consists of, which a view has to stand up to.
+# JupyterLab's colours, and its rules for the content of outputs, which views have to cope with.
 THEMES = {
     "light": "--jp-content-font-color1:rgba(0,0,0,.87);--jp-layout-color0:#fff;--jp-layout-color2:#eee",
     "dark": "--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",
@@ -48,7 +48,7 @@ MARGIN = 16
 
 
 def checkpoint(path: Path, *, spoilt: bool = False) -> Path:
-    """A small model of two layers; a spoilt one has NaN, another shape, and another name."""
+    """Write a small model of two layers; a spoilt one has NaN, another shape, and another name."""
     random = np.random.default_rng(21)
     tensors: dict[str, np.ndarray[Any, Any]] = {"embed_tokens.weight": random.normal(size=(256, 32)).astype(np.float16)}
     for layer in range(2):
@@ -68,7 +68,7 @@ def checkpoint(path: Path, *, spoilt: bool = False) -> Path:
 
 
 class Model(nn.Module):
-    """Two layers, of which the second is shared by nobody."""
+    """Two layers; the second is not shared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Model(nn.Module):
 
 
 def bench_result() -> BenchResult:
-    """What a bench may find."""
+    """A possible result of a bench."""
     rows = [
         BenchRow("max_weights", "", {"call": [0.0004], "touched": [0.021], "cold": [0.11]}, peak=91_000_000),
         BenchRow("safetensors", "safetensors", {"call": [0.003], "touched": [0.034], "cold": [0.16]}, peak=182_000_000),
@@ -89,7 +89,7 @@ def bench_result() -> BenchResult:
 
 
 def views(folder: Path) -> dict[str, Callable[[], str]]:
-    """The views, each by what makes it; those of real files where they are there."""
+    """The views, each with its source; those of real files only if these exist."""
     weights = max_weights.load_weights(checkpoint(folder / "model.safetensors"))
     spoilt = checkpoint(folder / "spoilt.safetensors", spoilt=True)
     models = Path(os.environ.get("MAX_WEIGHTS_MODELS", ".models"))
@@ -125,18 +125,18 @@ def views(folder: Path) -> dict[str, Callable[[], str]]:
 
 
 def page_of(scheme: str, width: int, *made: str) -> str:
-    """A page with views, in a theme. Its width is set: a window of Chromium may be wider than it should be."""
+    """A page with views, in a theme. Its width is fixed, because Chromium's window may be wider than requested."""
     inner = width - 2 * MARGIN
     return PAGE.format(scheme=scheme, theme=THEMES[scheme], margin=MARGIN, width=inner, body="".join(made))
 
 
 def chromium() -> str | None:
-    """Where Chromium is."""
+    """Return the path of Chromium."""
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def browse(page: Path, width: int, *options: str) -> bytes:
-    """Open a page in a window of this width, and give what Chromium prints."""
+    """Open a page in a window of this width, and return Chromium's output."""
     found = chromium()
     if found is None:
         raise FileNotFoundError("Chromium is not installed: name it by CHROMIUM")

@@ -1,6 +1,6 @@
-"""Write the table of docs/loading.md that says which verb takes which option: `python tools/option_verbs.py`.
+"""Write the table of verbs and their options in docs/loading.md: `python tools/option_verbs.py`.
 
-It is made from the signatures, so that it cannot say anything else; a test says where it was not written again.
+It is generated from the signatures; a test fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BEGIN, END = "<!-- made by tools/option_verbs.py -->\n", "<!-- end of what it ma
 _WEIGHTS = max_weights.WeightsNode
 _PLAIN = """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff validate
     assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf"""
-# What is called, by what the table calls it. The verbs of torch are looked up at their homes, which have annotations.
+# Functions by their names in the table. The verbs of torch are taken from their defining modules, which have
+# annotations.
 VERBS: dict[str, Callable[..., Any]] = {
     **{f"weights.{name}": getattr(_WEIGHTS, name) for name in ("load", "stream", "save")},
     **{f"torch.{name}": getattr(max_weights.torch, name) for name in ("load_file", "load_into", "verify_loaded")},
@@ -59,8 +60,25 @@ VERBS: dict[str, Callable[..., Any]] = {
 }
 
 
+# What the table calls several verbs that mostly take the same options.
+GROUPS = {
+    "loads": [
+        "weights.load",
+        "weights.stream",
+        "torch.load_file",
+        "torch.load_into",
+        "numpy.load_file",
+        "jax.load_file",
+        "load_ranks",
+        "plan",
+    ],
+    "saves": ["weights.save", "save", "save_file", "save_sharded", "save_gguf"],
+}
+MAX_MISSING = 2
+
+
 def options(function: Callable[..., Any]) -> Iterator[str]:
-    """The parameters that may be left out, and those of the TypedDict of its `**options`."""
+    """The optional parameters, and those of the TypedDict of its `**options`."""
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             for typed in re.findall(r"Unpack\[(\w+)\]", str(parameter.annotation)):
@@ -75,14 +93,30 @@ def _typed_dict(name: str) -> Any:
     return getattr(homes[0], name)
 
 
+def grouped(verbs: list[str]) -> Iterator[str]:
+    """The verbs, with the name of a group for those of it, and which of it lack the option."""
+    rest = list(verbs)
+    for name, members in GROUPS.items():
+        missing = [member for member in members if member not in verbs]
+        if len(missing) <= MAX_MISSING:
+            yield f"*{name}*" + (f" (not {', '.join(f'`{one}`' for one in missing)})" if missing else "")
+            rest = [verb for verb in rest if verb not in members]
+    yield from (f"`{verb}`" for verb in rest)
+
+
 def table() -> str:
     """The table: an option in each row that several verbs have, with these."""
+    legend = "".join(f"- *{name}*: {', '.join(f'`{one}`' for one in members)}\n" for name, members in GROUPS.items())
     verbs: dict[str, list[str]] = {}
     for verb, function in VERBS.items():
         for option in options(function):
-            verbs.setdefault(option, []).append(f"`{verb}`")
-    rows = (f"| `{option}` | {', '.join(takers)} |\n" for option, takers in sorted(verbs.items()) if len(takers) > 1)
-    return "| option | verbs that take it |\n|---|---|\n" + "".join(rows)
+            verbs.setdefault(option, []).append(verb)
+    rows = (
+        f"| `{option}` | {', '.join(grouped(takers))} |\n"
+        for option, takers in sorted(verbs.items())
+        if len(takers) > 1
+    )
+    return f"{legend}\n| option | verbs that take it |\n|---|---|\n" + "".join(rows)
 
 
 def written(page: str) -> str:

@@ -1,4 +1,4 @@
-"""Draws what a load will do: `docs/plan.svg`, from the plan of a real file."""
+"""Draw `docs/plan.svg`, the plan of a load of a real file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALL = f"load({SELECT}, dtype={DTYPES})"
 WIDTH, MARGIN = 940, 24
 BAR, ROW = 34, 20
 FILE_AT, MEMORY_AT, MEMORY_STEP = 64, 168, 74
-LEAST = 3.0  # what a range is wide at least
+LEAST = 3.0  # minimum width of a range
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 }
   .small { font-size: 11px } .code { font-family: ui-monospace, monospace; font-size: 12px }
@@ -43,7 +43,7 @@ def plan_of(models: Path) -> LoadPlan:
 
 
 def picture(plan: LoadPlan) -> str:
-    """The plan of one file as SVG: what is read of it, in which order, and where that goes."""
+    """The plan of one file as SVG: the ranges read, their order, and their destinations."""
     kinds = {action: "abcd"[number % 4] for number, action in enumerate(sorted({part.action for part in plan.ranges}))}
     first = min(part.offset for part in plan.ranges)
     last = max(part.offset + part.bytes for part in plan.ranges)
@@ -105,7 +105,7 @@ def picture(plan: LoadPlan) -> str:
 
 
 def _reach(start: int, size: int, whole: int) -> tuple[float, float]:
-    """Where a bar of a range begins, and how wide it is."""
+    """The start and the width of a range's bar."""
     scale = (WIDTH - 2 * MARGIN) / whole
     return MARGIN + start * scale, max(size * scale, LEAST)
 
@@ -120,8 +120,8 @@ def _place(plan: LoadPlan, part: PlannedRange, first: int, last: int) -> tuple[f
 def _title(plan: LoadPlan, place: str) -> str:
     for dtype, size in plan.arenas.items():
         if place == f"arena of {dtype.name}":
-            return f"{place}: {size:,} bytes of memory of its own"
-    return f"{place}: pages of the file, which the page cache has; no memory of its own"
+            return f"{place}: {size:,} bytes, allocated"
+    return f"{place}: pages of the file in the page cache; nothing is allocated"
 
 
 def _box(kind: str, left: float, top: int, width: float, number: int) -> str:

@@ -1,16 +1,15 @@
-"""Run the tests on platforms that are not this machine's, under emulation: `python tools/platforms.py aarch64 musl`.
+"""Run the tests on other platforms under emulation: `python tools/platforms.py aarch64 musl`.
 
-`make platforms` calls it, on x86-64 Linux of the Debian family. What there is:
+`make platforms` calls it, on x86-64 Linux of the Debian family. The platforms:
 
-aarch64  Linux on ARM: the Rust tests, and the wheel with NumPy alone (`wheel_check.py`), run by qemu. The libraries and
-         the Python of the other processor are Debian's packages for it, unpacked into a folder and not installed.
-windows  the Rust tests of the numerics and of the core, run by Wine.
-musl     the program `max-weights`, that opens URLs, too, linked statically, in a root folder that holds it, one model
-         and nothing else.
+Linux on ARM (aarch64): the Rust tests, and the wheel with NumPy alone (`wheel_check.py`), run by qemu. The libraries
+    and Python for ARM are Debian packages, unpacked into a folder, not installed.
+Windows (windows): the Rust tests of the numerics and of the core, run by Wine.
+Static Linux (musl): the program `max-weights` (with URLs), in a root folder with one model and nothing else.
 
-zig links for all of them. Programs of aarch64 start other programs of aarch64, so that the kernel has to know how to
-run these: it is told so in a namespace of the tests' own, and what it does outside does not change. Everything that is
-kept lies below `target/platforms`. The exit status is 1 if anything failed.
+zig links for all of them. Programs of aarch64 start other programs of aarch64, so the emulator is registered with the
+kernel, in a separate namespace that leaves the host unchanged. All files are below `target/platforms`. The exit status
+is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "platforms"
 CRATES = ("max-weights-kernels", "max-weights", "max-weights-check", "max-weights-cli", "max-weights-remote")
 ARM_PACKAGES = ("libgcc-s1", "libstdc++6", "python3-minimal", "python3-venv", "ca-certificates")
-"""What the folder with the other processor's libraries is made of, with all that these depend on."""
+"""Debian packages in the folder of the other processor's libraries; their dependencies are added."""
 HEADER = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
-"""The first bytes of a program of 64-bit ARM; the last bit of the type is free, since programs can be libraries too."""
+"""The magic of a program for 64-bit ARM; the last bit of the type is masked, since programs can be shared objects."""
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 PROCESS_PRNG = """
 __declspec(dllimport) unsigned char SystemFunction036(void *, unsigned long);
@@ -44,14 +43,14 @@ __declspec(dllexport) int ProcessPrng(unsigned char *at, unsigned long long len)
     return SystemFunction036(at, (unsigned long)len);
 }
 """
-"""Random bytes for Rust's standard library, by the function that has them in Wine before version 9."""
+"""Random bytes for Rust's standard library, by the function that provides them in Wine before version 9."""
 _RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
 _FAILED = re.compile(r"^test (.+) \.\.\. FAILED$", re.MULTILINE)
 
 
 @dataclass
 class Outcome:
-    """What one run on a platform came to."""
+    """The result of one run on a platform."""
 
     platform: str
     what: str
@@ -60,7 +59,7 @@ class Outcome:
     ignored: int
     seconds: float
     broken: bool = False
-    """Whether something failed that is no test: a build, or a program that ended by a signal."""
+    """Whether anything but a test failed: a build, or a program that was ended by a signal."""
 
     def row(self) -> str:
         """Its row of the table."""
@@ -71,9 +70,9 @@ class Outcome:
 
 
 def said(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> tuple[str, int]:
-    """Run a command; what it prints is shown as it comes, and is returned with its exit status."""
+    """Run a command; show its output immediately, and return it with the exit status."""
     print(f"$ {shlex.join(map(str, command))}", flush=True)
-    # By this, tests that hold the time or the memory of their process against a limit know of the emulator.
+    # Tells tests with limits on time or memory that they run in an emulator.
     variables = os.environ | {"MAX_WEIGHTS_EMULATED": "1"} | dict(environment or {})
     lines = []
     with subprocess.Popen(
@@ -93,7 +92,7 @@ def need(command: Sequence[str | Path], environment: Mapping[str, str] | None = 
 
 
 def bring(programs: Sequence[str], packages: Sequence[str]) -> str:
-    """Return the path of the first of these programs that there is; packages with one are installed if need be."""
+    """Return the path of the first of these programs found; install the packages if none is."""
     places = os.environ["PATH"] + ":/usr/lib/wine"  # Debian's wine64 is on no path
     for attempt in range(2):
         for program in programs:
@@ -130,7 +129,7 @@ def run_rust_tests(
 
 
 def arm_libraries() -> Path:
-    """Return a folder with the libraries and the Python of 64-bit ARM, unpacked from Debian's packages if need be."""
+    """Return a folder with the libraries and Python for 64-bit ARM, unpacked from Debian's packages on first use."""
     folder = FOLDER / "aarch64" / "system"
     done = folder / ".packages"
     if done.exists() and done.read_text() == " ".join(ARM_PACKAGES):
@@ -138,7 +137,7 @@ def arm_libraries() -> Path:
     apt = FOLDER / "aarch64" / "apt"
     for part in (apt / "state/lists/partial", apt / "cache/archives/partial"):
         part.mkdir(parents=True, exist_ok=True)
-    (apt / "status").touch()  # nothing is installed there, so that apt names everything that is depended on
+    (apt / "status").touch()  # nothing is installed there, so that apt lists all dependencies
     options = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
@@ -160,10 +159,10 @@ def arm_libraries() -> Path:
 
 
 def arm_namespace(emulator: str, libraries: Path) -> list[str | Path]:
-    """Return what stands before a command so that it can start programs of 64-bit ARM, and nothing else can.
+    """Return a command prefix under which programs of 64-bit ARM can be started; the rest of the system is unaffected.
 
-    In namespaces of users and of mounts, the kernel's table of interpreters is private. The emulator looks for
-    libraries in a folder of /etc if no variable names one, which is also put there: some tests clear all variables.
+    In user and mount namespaces, the kernel's table of interpreters is private. The prefix also creates the folder in
+    /etc where the emulator looks for libraries by default: some tests clear all environment variables.
     """
     etc = FOLDER / "aarch64" / "etc"
     etc.mkdir(parents=True, exist_ok=True)
@@ -184,8 +183,8 @@ def arm_namespace(emulator: str, libraries: Path) -> list[str | Path]:
     before: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", inside]
     if said([*before, "true"])[1]:
         sys.exit(
-            "platforms: the kernel does not let a namespace have interpreters of its own: that needs Linux 6.7 or "
-            "newer, and namespaces for users (sysctl kernel.unprivileged_userns_clone=1, and for AppArmor "
+            "platforms: the kernel does not support binary formats per namespace: that needs Linux 6.7 or "
+            "newer, and user namespaces (sysctl kernel.unprivileged_userns_clone=1, and for AppArmor "
             "kernel.apparmor_restrict_unprivileged_userns=0)"
         )
     return before
@@ -197,11 +196,11 @@ def arm_wheel(before: Sequence[str | Path], libraries: Path, environment: Mappin
     folder = FOLDER / "aarch64" / "wheel"
     shutil.rmtree(folder, ignore_errors=True)
     target = ["--target", "aarch64-unknown-linux-gnu", "--zig", "--compatibility", "manylinux2014"]
-    # The binding crate must not ask this machine's Python what the other's is like.
+    # The binding crate must not use the configuration of this machine's Python.
     need(["env", "-u", "PYO3_PYTHON", "maturin", "build", "--profile", "quick", "--out", folder, *target])
     (wheel,) = folder.glob("*.whl")
     python = next(path for path in sorted((libraries / "usr/bin").glob("python3.*")) if path.suffix[1:].isdigit())
-    # The profile leaves more than a release does.
+    # The profile strips less than a release.
     check: list[str | Path] = [sys.executable, ROOT / "tools" / "wheel_check.py", wheel, "--largest", "12000000"]
     check += ["--python", python]
     output, status = said([*before, *check], environment)
@@ -224,7 +223,7 @@ def aarch64() -> list[Outcome]:
     environment = {"QEMU_LD_PREFIX": str(libraries)}
     return [
         run_rust_tests("aarch64", "aarch64-unknown-linux-gnu", CRATES, "under qemu", before, environment),
-        # The processor above has instructions for bf16, which not all have.
+        # The processor above has bf16 instructions, which are optional.
         run_rust_tests(
             "aarch64",
             "aarch64-unknown-linux-gnu",
@@ -258,7 +257,7 @@ def windows() -> list[Outcome]:
 
 
 def musl() -> list[Outcome]:
-    """Linux without any library: a static program, in a root folder of its own."""
+    """Linux without any library: a static program in a separate root folder."""
     began = time.monotonic()
     target = "x86_64-unknown-linux-musl"
     build = ["cargo-zigbuild", "build", "--profile", "quick", "--package", "max-weights-cli", "--features", "remote"]
@@ -286,7 +285,7 @@ PLATFORMS: dict[str, tuple[str, Callable[[], list[Outcome]]]] = {
 
 
 def main() -> int:
-    """Run what was asked for, and print a table of it; return the exit status."""
+    """Run the requested platforms, and print a table of the results; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("platforms", nargs="*", metavar="platform", help=f"one of {', '.join(PLATFORMS)} (all)")
     names = parser.parse_args().platforms or list(PLATFORMS)

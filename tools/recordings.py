@@ -3,8 +3,8 @@
 
     recordings.py [--models .models] [--out docs/terminal]
 
-Each picture is one command and what it prints, in the colours of the page that shows it, light or dark. A picture whose
-text is as it was, but for times, is left alone.
+Each picture is one command and its output, in the page's colours, light or dark. A picture whose text differs only in
+times is not rewritten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 96
 COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 ADVANCE, LINE, MARGIN = 8.1, 18, 14
-"""Sizes in pixels: of a character, of a line, and of what is around the text."""
+"""Sizes in pixels: of a character, of a line, and of the margins."""
 
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ns|µs|ms|s)\b")
 _STYLE = """
@@ -48,7 +48,7 @@ text { fill: #e6edf3 } rect { fill: #0d1117; stroke: #30363d }
 
 @dataclass(frozen=True)
 class Recording:
-    """One picture: what it is called, what it shows to those who do not see it, and the command."""
+    """One picture: its name, its alternative text, and the command."""
 
     name: str
     title: str
@@ -75,7 +75,7 @@ RECORDINGS = (
     ),
     Recording(
         "diff",
-        "What differs between a model and one that was made of it",
+        "The differences between a model and a fine-tune of it",
         "max-weights diff minilm.safetensors tuned.safetensors",
         columns=126,
     ),
@@ -89,7 +89,7 @@ RECORDINGS = (
 
 
 def make_files(folder: Path, models: Path) -> None:
-    """Put the files of the recordings into a folder: real ones, a fine-tune made of one, and a pickle that calls."""
+    """Put the files of the recordings into a folder: real ones, a fine-tune of one, and a malicious pickle."""
     from max_weights import save_file
     from max_weights.numpy import load_file
 
@@ -108,11 +108,11 @@ def make_files(folder: Path, models: Path) -> None:
 
 
 def printed_by(recording: Recording, folder: Path) -> str:
-    """Return what a command prints in a terminal with colours."""
+    """Return a command's output in a terminal with colours."""
     program = [sys.executable, "-m", "max_weights", *shlex.split(recording.command)[1:], "--color", "always"]
     variables = {**os.environ, "COLUMNS": str(recording.columns), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(program, cwd=folder, env=variables, capture_output=True, encoding="utf-8", check=False)
-    if done.stderr:  # a status that is not 0 may be the answer
+    if done.stderr:  # a nonzero status may be the result
         raise RuntimeError(f"{recording.command}: {done.stderr}")
     return done.stdout
 
@@ -153,7 +153,7 @@ def drawn(recording: Recording, output: str) -> str:
 
 
 def without_times(picture: str) -> str:
-    """Return a picture as it is on every machine."""
+    """Return a picture without the parts that depend on the machine."""
     return _TIME.sub("TIME", picture)
 
 

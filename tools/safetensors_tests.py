@@ -1,8 +1,7 @@
 """Run the safetensors package's own Python tests over `max_weights.safetensors`, and list which pass.
 
-The tests are those of its source distribution, which is downloaded unless it is given; they are run in a temporary
-folder, first over the installed package and then with ours in its place in `sys.modules`. What passes there has to
-pass here.
+The tests come from its source distribution, which is downloaded unless given. They run in a temporary folder, first
+over the installed package, then with ours in its place in `sys.modules`. Tests that pass there have to pass here.
 
     python tools/safetensors_tests.py [--sdist safetensors-0.8.0.tar.gz] [--version 0.8.0] [--fetch FOLDER]
 """
@@ -33,7 +32,7 @@ except ImportError:
 
 
 class SdistError(Exception):
-    """There are no tests to run."""
+    """No tests were found."""
 
 
 def fetched(version: str, folder: Path) -> Path:
@@ -60,7 +59,7 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 
 def outcomes(tests: Path) -> dict[str, str]:
-    """{test: passed, failed, skipped or error}, as pytest says."""
+    """{test: passed, failed, skipped or error}, as reported by pytest."""
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
     run = subprocess.run([*command, tests.name], cwd=tests.parent, capture_output=True, text=True, check=False)
     found = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)

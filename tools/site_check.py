@@ -1,8 +1,8 @@
-"""Look at every page of the built site in a browser: for errors of accessibility, and for what is too wide.
+"""Check every page of the built site in a browser for accessibility errors and overflowing content.
 
-`make site-check` runs it over site/, with the Chromium of the machine. Each page is looked at wide and narrow, light
-and dark, by axe-core; a request to another machine, and a page that scrolls sideways, are errors too. A picture of each
-is kept with `--screenshots FOLDER`.
+`make site-check` runs it over site/, with the Chromium of the machine. axe-core checks each page wide and narrow, light
+and dark. Requests to other machines and horizontal scrolling are errors too. `--screenshots FOLDER` keeps a picture of
+each.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from playwright.sync_api import Page, sync_playwright
 SITE = Path(__file__).resolve().parents[1] / "site"
 WIDTHS = {"wide": 1280, "narrow": 390}
 SHOWN = 3  # elements of a page that break one rule
-# What breaks WCAG 2.2 at the levels A and AA; the rest of what axe-core knows is advice.
+# Rules of WCAG 2.2, levels A and AA; axe-core's other rules are advice.
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A server of files that says nothing of what it serves."""
+    """A file server without logging."""
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def found_on(tab: Page, home: str, name: str) -> Iterator[str]:
-    """What is wrong with a page, in a line each."""
+    """The errors of a page, one per line."""
     asked: list[str] = []
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(home + name, wait_until="load")
@@ -50,7 +50,7 @@ def found_on(tab: Page, home: str, name: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Look at the pages, and print what was found."""
+    """Check the pages, and print the errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="*", help="pages below the site; all without one")
     parser.add_argument("--site", type=Path, default=SITE)

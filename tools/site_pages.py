@@ -1,7 +1,7 @@
 """The hook of mkdocs.yml: pages that lie outside docs/, a page for each rule, and links to files of the repository.
 
-The pages are written to be read where they lie: a link to a file that is no page of the site becomes one to the
-repository, and one that leads nowhere is a warning, which ends a strict build.
+The pages are also read in the repository: a link to a file outside the site becomes one to the repository. A broken
+link is a warning, which ends a strict build.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages outside docs/, by what the site calls them. The README is its home.
+# Pages outside docs/, by their names on the site. The README is its home.
 OUTSIDE = {
     "index.md": "README.md",
     "project/changelog.md": "CHANGELOG.md",
@@ -28,7 +28,7 @@ OUTSIDE = {
     "project/fuzzing.md": "fuzz/README.md",
 }
 
-# What an address begins with as long as nobody knows it.
+# Placeholder for the address before the first release.
 UNKNOWN = "https://repository.invalid/"
 
 log = logging.getLogger("mkdocs.hooks.site_pages")
@@ -39,7 +39,7 @@ _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=[)\s])")
 
 
 def urls() -> dict[str, str]:
-    """The addresses of the project, as the package's metadata have them."""
+    """The addresses of the project from the package's metadata."""
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {name.lower(): url for name, url in metadata.get("urls", {}).items()}
 
@@ -47,7 +47,7 @@ def urls() -> dict[str, str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie outside docs/."""
     for name, path in OUTSIDE.items():
-        # The home has the tabs above, and no list of pages beside it.
+        # The home has the tabs, but no list of pages at the side.
         head = "---\nhide: [navigation]\n---\n\n" if name == "index.md" else ""
         files.append(File.generated(config, name, content=head + (ROOT / path).read_text()))
     for name, text in rules().items():
@@ -56,13 +56,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def rules() -> dict[str, str]:
-    """What docs/rules.md says of each rule, by its name."""
+    """The text of each rule in docs/rules.md, by its name."""
     _, *sections = _RULE.split(re.sub(r"^## .*\n", "", (ROOT / "docs/rules.md").read_text(), flags=re.MULTILINE))
     return dict(zip(sections[::2], sections[1::2], strict=True))
 
 
 def index_of_rules(markdown: str) -> str:
-    """The page of all rules with one line for each, which leads to its page."""
+    """The page of all rules: one line for each, with a link to its page."""
 
     def line(match: re.Match[str]) -> str:
         summary = match[2].strip().partition("\n")[0]
@@ -72,7 +72,7 @@ def index_of_rules(markdown: str) -> str:
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: object) -> str:
-    """Lead to the pages that texts of the package name, as people read them by `help()`.
+    """Link the pages that docstrings name in the form for `help()`.
 
     A link to the repository is its text alone as long as the repository has no address.
     """
@@ -86,7 +86,7 @@ def on_page_content(html: str, page: Page, files: Files, **_: object) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
-    """Turn links that leave the site into links to the repository; give the tables of benchmarks more room."""
+    """Turn links that leave the site into links to the repository; widen the tables of benchmarks."""
     name = page.file.src_uri
     if name.startswith("benchmarks/"):
         page.meta["hide"] = ["toc"]
@@ -97,14 +97,14 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
 
 
 def on_post_page(output: str, **_: object) -> str:
-    """Name the dialog of the search, which the theme leaves without a name for those who do not see it."""
+    """Give the search dialog an accessible name, which the theme lacks."""
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Remove what no reader fetches: source maps, and the stemmers of other languages."""
+    """Remove unused files: source maps, and the stemmers of other languages."""
     assets = Path(config.site_dir) / "assets"
     for path in assets.rglob("*.map"):
         path.unlink()
@@ -112,7 +112,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def with_links(markdown: str, name: str, pages: set[str]) -> str:
-    """The text of the page `name`, with each link to a file led to the page that it is, or to the repository."""
+    """The text of the page `name`, with each link to a file resolved to its page or to the repository."""
     home = posixpath.dirname(OUTSIDE.get(name, f"docs/{name}"))
     names = {path: page for page, path in OUTSIDE.items()}
     anchors = {f"#{rule.replace('.', '')}": rule for rule in rules()}
@@ -132,7 +132,7 @@ def with_links(markdown: str, name: str, pages: set[str]) -> str:
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"{urls().get('source', UNKNOWN + 'max-weights')}/{kind}/main/{path}{anchor}"
 
-    # Code is left as it is.
+    # Code is unchanged.
     parts = []
     end = 0
     for code in _CODE.finditer(markdown):

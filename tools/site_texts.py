@@ -1,7 +1,7 @@
-"""The extension of griffe that gives the API reference what the stub of the compiled module leaves out.
+"""A griffe extension that completes the API reference where the stub of the compiled module has only summaries.
 
-Of each text the stub has the first paragraph alone, for editors; `help()` and the reference have all of it. Griffe
-passes over functions that a stub defines by overloads alone. Options that a `TypedDict` types are shown one by one.
+The stub has only the first paragraph of each docstring, for editors; `help()` and the reference have all of it. Griffe
+ignores functions that a stub defines only by overloads. The options of a `TypedDict` are listed individually.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PACKAGE, COMPILED, OPERATIONS = "max_weights", "_core", "graph.ops"
 
 
 class CompiledTexts(griffe.Extension):
-    """Completes the compiled module by what is known of it at run time, and signatures by their options."""
+    """Completes the compiled module from its state at run time, and signatures by their options."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        """Show `**options: Unpack[TypedDict]` as the options that it stands for."""
+        """Show `**options: Unpack[TypedDict]` as the individual options."""
         unpack(func)
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
@@ -56,7 +56,7 @@ def unpack(function: griffe.Function) -> None:
 
 
 def made_by_functions(module: griffe.Module, value: types.ModuleType) -> None:
-    """Show as functions what other functions return, as most operations of graphs are."""
+    """Show attributes that other functions return as functions: most graph operations are made like this."""
     for name, function in vars(value).items():
         member = module.members.get(name)
         if isinstance(member, griffe.Function) and inspect.isfunction(function):  # `ops` completes its texts
@@ -93,12 +93,12 @@ def examples_of(described: griffe.Object) -> None:
 
 
 def line(member: griffe.Object | griffe.Alias) -> int:
-    """Where a member stands in its file."""
+    """The position of a member in its file."""
     return (member.alias_lineno if isinstance(member, griffe.Alias) else member.lineno) or 0
 
 
 def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
-    """Give the members of `owner`, and theirs, the texts that the members of `value` have."""
+    """Copy the docstrings of the members of `value` to the members of `owner`, recursively."""
     for name, overloads in owner.overloads.items():
         if name not in owner.members:
             first = overloads[0]
@@ -109,7 +109,7 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
             owner.set_member(name, made)
     new = owner.members.get("__new__")
     if isinstance(owner, griffe.Class) and isinstance(new, griffe.Function) and "__init__" not in owner.members:
-        # How an instance is made is said of the class itself, as for classes of Python.
+        # The class itself documents its constructor, as for Python classes.
         owner.members["__init__"] = owner.members.pop("__new__")
         new.name = "__init__"
     owner.members = dict(sorted(owner.members.items(), key=lambda member: line(member[1])))
@@ -118,7 +118,7 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
             complete(member, value)
             continue
         found = inspect.getattr_static(value, name, None)
-        # Of `len()` and the like, Python has a text that says nothing of this class.
+        # Python's generic docstrings of `len()` and the like say nothing about this class.
         if isinstance(member, griffe.Alias) or found is None or isinstance(found, types.WrapperDescriptorType):
             continue
         if isinstance(member, griffe.Class):

@@ -1,4 +1,4 @@
-"""Puts the first paragraph of each text of the compiled module into its stub, where editors look for it.
+"""Copy the first paragraph of each docstring of the compiled module into its stub, where editors look for it.
 
 `python tools/stub_texts.py` rewrites the files of the stub, `_core/*.pyi`; `ruff format` does the rest.
 """
@@ -26,7 +26,7 @@ def summary(value: Any) -> str:
 
 
 def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef | ast.ClassDef, str]]:
-    """What is defined there, with its text at run time."""
+    """The definitions of a stub, with their docstrings at run time."""
     seen = set()
     for node in body:
         if isinstance(node, ast.ClassDef):
@@ -36,8 +36,8 @@ def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef |
                 yield from wanted(node.body, found)
         elif isinstance(node, ast.FunctionDef) and node.name not in seen:
             if owner is _core and node.name not in max_weights.__all__:
-                continue  # nobody but the package calls it
-            seen.add(node.name)  # the first of several overloads has the text
+                continue  # only the package calls it
+            seen.add(node.name)  # the first overload has the docstring
             setter = any(isinstance(one, ast.Attribute) and one.attr == "setter" for one in node.decorator_list)
             found = inspect.getattr_static(owner, node.name, None)
             if found is not None and not node.name.startswith("_") and not setter:
@@ -69,7 +69,7 @@ def documented(text: str) -> str:
 
 
 def outdated(text: str) -> list[str]:
-    """The names whose text in the stub is another than in the compiled module."""
+    """The names whose docstring in the stub differs from that of the compiled module."""
     nodes = wanted(ast.parse(text).body, _core)
     return [node.name for node, paragraph in nodes if " ".join((ast.get_docstring(node) or "").split()) != paragraph]
 

@@ -1,8 +1,8 @@
-"""Write what follows from the lists of public names: `python tools/surface.py`. A test says where that was forgotten.
+"""Generate code from the lists of public names: `python tools/surface.py`. A test fails if the output is out of date.
 
-The imports of `python/max_weights/__init__.py`, and of the other packages in LAZY, are the one list of the names there;
-`__all__` and the table of what is imported when it is first used are written from them. The modules of the dotted paths
-of MAX are written from the table below.
+The imports of `python/max_weights/__init__.py`, and of the other packages in LAZY, are the only lists of names.
+`__all__` and the table of lazy imports are generated from them. The modules of MAX's dotted paths are generated from
+the table below.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LAYERS = {
     "nn._layer_v2": "LayerV2",
     "nn._module": "LayerList MissingLayer Module Shardable recursive_named_layers",
 }
-# The dotted paths of MAX, each with its homes: a module and the names of it, `old=new` for another name; all of its
-# public names where none are given. `?` says whose advice there is on names of MAX that are not here.
+# The dotted paths of MAX, each with its source modules and their names: all public names if none are given, and
+# `old=new` for another name. The module with advice on names of MAX that do not exist here is `?`.
 PATHS: dict[str, dict[str, str]] = {
     "driver": {"_buffer": "Buffer DLPackArray Buffer=Tensor", "_core": "__version__", "_devices": _DEVICES},
     "driver.tensor": {"_buffer": "DLPackArray"},
@@ -83,8 +83,7 @@ PATHS: dict[str, dict[str, str]] = {
     "pipelines.nn.layer": _LAYERS,
 }
 REFERENCE = PACKAGE.parents[1] / "docs" / "reference"
-# Which page of the reference has the names of a module, where `max_weights` or `max_weights.types` has them; and which
-# one has a public module.
+# The reference page of a module's names that `max_weights` or `max_weights.types` exports, and of a public module.
 PAGES = {
     "index": "_core _fingerprint_cache _versions",
     "weights": """_benching _checkpoints _fingerprint _fingerprint_record _lazy _load_request _loading _planning
@@ -102,7 +101,7 @@ PAGES = {
     "max_paths": "driver dtype",
 }
 LAZY = ("", "integrations", "nn")
-"""The packages whose names are imported when they are first used."""
+"""The packages with lazily imported names."""
 _INDENTED: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
 _MARK = "# Written by tools/surface.py from the imports above: run it after each change of them.\n"
 
@@ -114,7 +113,7 @@ def file_of(path: str) -> Path:
 
 
 def has_more(path: str) -> bool:
-    """Whether there are paths below a path."""
+    """Whether a path has subpaths."""
     return any(other.startswith(f"{path}.") for other in PATHS)
 
 
@@ -128,7 +127,7 @@ def all_of(module: str) -> list[str]:
 
 
 def filled(start: str, words: list[str], brackets: str) -> str:
-    """Return words in lines of 120 characters, between brackets; these are left out of an import that fits in one."""
+    """Return words in lines of 120 characters, between brackets; an import that fits in one line has no brackets."""
     opened, closed = brackets[0], brackets[1]
     line = f"{start}{', '.join(words)}" if opened == "(" else f"{start}{opened}{', '.join(words)}{closed}"
     if len(line) <= 120:
@@ -160,7 +159,7 @@ def facade(path: str) -> str:
 
 
 def by_kind(name: str) -> tuple[bool, bool, str]:
-    """Return what ruff sorts names by: constants, classes, others."""
+    """Return ruff's sort key of a name: constants, classes, others."""
     return not name.isupper(), not name[:1].isupper(), name
 
 
@@ -188,7 +187,7 @@ def lists_of(source: str) -> str:
 
 
 def homes_of(module: str) -> dict[str, str]:
-    """Return where each name lives that a module imports; of the package, also the modules below it."""
+    """Return the module of each name that a module imports; for the package, also its submodules."""
     block: ast.AST = ast.parse((PACKAGE / module).read_text())
     return {
         alias.name: (node.module or "").removeprefix("max_weights").removeprefix(".") or alias.name
@@ -246,7 +245,7 @@ def written() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write what has changed."""
+    """Write the changed files."""
     for path, text in written().items():
         if not path.exists() or path.read_text() != text:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -250,7 +250,9 @@ def _messages(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """Yield the texts in the code of the package that readers see: those of several words."""
     if path.suffix == ".py":
         nodes = ast.walk(ast.parse(text))
-        found = ((one.lineno, one.value) for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        found = (
+            (one.lineno, one.value) for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        )
     else:
         lines = enumerate(text.splitlines(), 1)
         found = ((n, one) for n, line in lines for one in re.findall(r'"((?:[^"\\]|\\.)*)"', line.split("//")[0]))

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Try a wheel as a stranger does: in an environment of its own, with NumPy and nothing else, every warning an error.
+"""Test a wheel as a new user: in a fresh environment, with NumPy and nothing else, every warning an error.
 
     wheel_check.py dist/max_weights-*.whl                      every Python from 3.11 on that is found on this machine
     wheel_check.py dist/max_weights-*.whl --python python3.13  this one; several may be named
 
-For each interpreter a fresh environment gets the wheel, and what it depends on from the index.
-There the snippets of the README run that need NumPy alone (those that need more are marked: `<!-- needs torch -->`),
-and `wheel_smoke.py`.
+For each interpreter, a fresh environment gets the wheel and its dependencies from the index. It runs `wheel_smoke.py`,
+and the snippets of the README that only need NumPy (others are marked: `<!-- needs torch -->`).
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST = 9_500_000
-"""Bytes of a wheel at most."""
+"""Maximum bytes of a wheel."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
 _SNIPPET = re.compile(r"^(?:<!-- needs ([\w ]+) -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def snippets(page: str) -> list[tuple[str, str]]:
-    """Return the Python snippets of a page, each with what it needs beside NumPy: "" or the names in its mark."""
+    """Return the Python snippets of a page, each with its requirements in addition to NumPy: "" or the names in its
+    mark.
+    """
     return [(match[1] or "", match[2]) for match in _SNIPPET.finditer(page)]
 
 
@@ -45,19 +46,19 @@ def interpreters() -> list[str]:
 
 
 def runs(python: str) -> bool:
-    """Whether this is an interpreter, and no stand-in of pyenv for one that is switched off."""
+    """Whether this is an interpreter, and no pyenv shim of a disabled one."""
     return subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
 
 
 def packages(python: Path) -> set[str]:
-    """Return the names of what is installed for an interpreter."""
+    """Return the names of the installed packages of an interpreter."""
     command: list[str | Path] = [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {str(package["name"]).replace("_", "-").lower() for package in json.loads(listed)}
 
 
 def run(command: list[str | Path], folder: Path) -> None:
-    """Run a command without the variables that make Python find other packages; what it prints is shown if it fails."""
+    """Run a command without the variables that make Python find other packages; show its output if it fails."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAX_WEIGHTS"))}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
@@ -67,7 +68,7 @@ def run(command: list[str | Path], folder: Path) -> None:
 
 
 def check(wheel: Path, python: str, folder: Path) -> str:
-    """Try the wheel with one interpreter, in `folder`; return a line that says what was done."""
+    """Test the wheel with one interpreter, in `folder`; return a line of the result."""
     run([python, "-m", "venv", folder / "venv"], folder)
     scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     inside = scripts / ("python.exe" if os.name == "nt" else "python")

@@ -1,4 +1,4 @@
-"""What `wheel_check.py` runs where a wheel is installed: the main paths, with NumPy and the standard library alone.
+"""Smoke test of an installed wheel, run by `wheel_check.py`: the main paths, with only NumPy and the standard library.
 
 python -I -W error wheel_smoke.py PROGRAM    PROGRAM is the command max-weights that was installed
 """
@@ -31,7 +31,7 @@ def import_everything() -> None:
 
 
 def save_and_load() -> None:
-    """A file that is written and read, in three ways."""
+    """Write a file and read it in three ways."""
     first = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
     max_weights.save_file({"a.b": first, "c": numpy.ones(2, numpy.int8)}, "made.safetensors")
     weights = max_weights.load_weights("made.safetensors")
@@ -43,7 +43,7 @@ def save_and_load() -> None:
 
 
 def validate() -> None:
-    """A good file is clean, and a pickle that calls something is not; nothing is called."""
+    """A good file is clean, and a pickle that calls something is not; the call is never executed."""
     assert not max_weights.validate("made.safetensors").findings
 
     class Call:

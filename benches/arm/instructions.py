@@ -1,12 +1,11 @@
 """Count the instructions per element of conversions on ARM, under qemu: `python benches/arm/instructions.py`.
 
-An emulator says nothing about time. What it can count is how many instructions the vector code needs where the scalar
-code needs others, and this stands in for speed where no ARM machine is at hand. A program converts the same elements
-twice, and four times; each instruction is logged, and the difference is divided by how many elements that is: what
-starts and ends the program does not count.
+An emulator cannot measure time. It can count the instructions of vector and scalar code, which replace timings where no
+ARM machine is available. A program converts the same elements twice, then four times, and each instruction is logged.
+The difference divided by the additional elements excludes startup and exit.
 
-The scalar code is counted twice: as it is written, one element after the other, and as the compiler makes it, which
-finds vectors in much of it by itself. Wants qemu-user-static and Rust's aarch64-unknown-linux-musl.
+The scalar code is counted twice: without vectorization, element by element, and with the compiler's auto-vectorization.
+Needs qemu-user-static and Rust's aarch64-unknown-linux-musl.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TARGET = "aarch64-unknown-linux-musl"
 ELEMENTS = 4096
-#: Conversions of which the most is made.
+# : The most frequent conversions.
 CASES = [
     ("float16", "float32"),
     ("bfloat16", "float32"),
@@ -40,7 +39,7 @@ CASES = [
 
 
 def build(folder: str, *flags: str) -> Path:
-    """Return the program that does one conversion, built for ARM and linked without any library of the system."""
+    """Return the program that does one conversion, statically linked for ARM."""
     subprocess.run(["rustup", "--quiet", "target", "add", TARGET], check=True)
     environment = {
         **os.environ,
@@ -75,7 +74,7 @@ def instructions(program: Path, *arguments: str) -> int:
 
 
 def per_element(program: Path, level: str, source: str, target: str) -> float:
-    """Return the instructions that each further element takes."""
+    """Return the instructions per additional element."""
     few, many = (instructions(program, level, source, target, str(ELEMENTS), str(times)) for times in (2, 4))
     return (many - few) / (2 * ELEMENTS)
 

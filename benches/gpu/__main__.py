@@ -1,11 +1,10 @@
-"""Measure loads to this machine's GPU, beside the rivals that are there.
+"""Measure loads to this machine's GPU, and those of the installed rivals.
 
     python benches/gpu [warm] [cold] [conversions] [kernels] [--gb 8] [--dir DIR] [--results bench-results]
 
 It needs Python, NumPy, the wheel (installed, or on PYTHONPATH), and torch for most of the rivals; nothing is built or
-fetched.
-The files, twice as many gigabytes as `--gb` says, are made in a temporary folder of `--dir` and deleted afterwards. For
-`cold` that is a folder on a disk. Each part writes a JSON file, and its table goes to `gpu.md` beside it.
+fetched. The files take twice as many gigabytes as `--gb`, in a temporary folder of `--dir`; for `cold` it has to be on
+a disk. Each part writes a JSON file, and its table to `gpu.md` in the same folder.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PARTS = ("warm", "cold", "conversions", "kernels")
 
 
 def missing() -> str:
-    """What keeps this from running, or ""."""
+    """Return why the benches cannot run, or ""."""
     try:
         import numpy  # noqa: F401
 
@@ -41,7 +40,7 @@ def missing() -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure the parts that were asked for, and publish each one as it ends."""
+    """Measure the requested parts, and publish each one when it ends."""
     import kernels
     import loads
     import report

@@ -1,4 +1,4 @@
-"""The checkpoints that the benches of a GPU load, made on the spot: no two pieces of 4 KiB are the same."""
+"""The checkpoints that the GPU benches load, generated: no two blocks of 4 KiB are equal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _content(size: int, first: int) -> Iterator[bytes]:
 
 
 def safetensors(folder: Path, gigabytes: float) -> Path:
-    """A file of about so many gigabytes: a llama of as many layers of 4096 as that takes."""
+    """Write a file of about `gb` gigabytes: a Llama of hidden size 4096 with as many layers as fit."""
     layers = max(1, round((gigabytes * 1e9 - BESIDE_BYTES) / LAYER_BYTES))
     small = gigabytes < 0.5
     entries = list(files.llama(2, 256, 64, 512) if small else files.llama(layers, HIDDEN, KV, FEED_FORWARD))
@@ -53,7 +53,7 @@ def safetensors(folder: Path, gigabytes: float) -> Path:
 
 
 def gguf(folder: Path, gigabytes: float) -> Path:
-    """A file of about so many gigabytes of Q4_K blocks."""
+    """Write a file of about `gb` gigabytes of Q4_K blocks."""
     kind, block, elements = Q4_K
     size = block * ROW_BLOCKS * ROWS
     count = max(1, round(gigabytes * 1e9 / size))
@@ -69,7 +69,7 @@ def gguf(folder: Path, gigabytes: float) -> Path:
 
 
 def torch_file(path: Path) -> Path:
-    """The tensors of a safetensors file as `torch.save` writes them, beside it."""
+    """Write the tensors of a safetensors file with `torch.save`, in the same folder."""
     there = path.with_suffix(".pt")
     if not there.exists():
         import torch

@@ -1,4 +1,4 @@
-"""Conversions on a GPU, in GB/s of what they read and write, beside a copy of as many bytes within its memory."""
+"""Conversions on a GPU, in GB/s read and written, compared with a copy of as many bytes within its memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COPY: Final = "device-to-device copy"
 OURS: Final = "max_weights"
 ALONE: Final = "max_weights, the kernel alone"
 CALLS: Final = 4
-"""Calls in a row, all results held, so that taking memory for one goes on while the kernel of another runs."""
+"""Calls in a row, all results held, so that allocation overlaps with the previous kernel."""
 ROUNDS: Final = 7
 PAIRS: Final = (
     *(("bfloat16", "float32"), ("float16", "float32"), ("float32", "bfloat16"), ("float32", "float16")),
@@ -125,7 +125,7 @@ def measure(index: int, small: bool) -> Report:
 
 
 def _kernel_seconds(run: Callable[[], None]) -> float | None:
-    """What the device itself says that the kernels of a run took, by torch's profiler; None without it."""
+    """Return the kernel time of a run as torch's profiler reports it for the device; None without the profiler."""
     try:
         import torch
         from torch.profiler import ProfilerActivity, profile
@@ -136,12 +136,12 @@ def _kernel_seconds(run: Callable[[], None]) -> float | None:
             run()
         kernels = [one for one in found.key_averages() if not one.key.startswith("Mem")]
         return sum(one.self_device_time_total for one in kernels) / 1e6 or None
-    except (AttributeError, ImportError, RuntimeError):  # another version's, or another program profiles
+    except (AttributeError, ImportError, RuntimeError):  # of another version, or another program is profiling
         return None
 
 
 def _random(size: int) -> Buffer:
-    """So many bytes: a random MiB again and again."""
+    """Return `size` bytes: a random MiB, repeated."""
     block = np.random.default_rng(0).integers(0, 256, min(size, 1 << 20), dtype=np.uint8)
     return Buffer.from_numpy(np.resize(block, size))
 

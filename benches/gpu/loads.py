@@ -1,4 +1,4 @@
-"""Whole checkpoints from the page cache and from the disk to a GPU, ours and the rivals', beside what bounds them."""
+"""Whole checkpoints from the page cache and from the disk to a GPU: ours, the rivals', and the upper bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TITLES: Final = {
 }
 ALL_LIMITS = (LINK, LINK_BY_TORCH)
 HOST_BYTES: Final = 512 << 20
-MEMORY: Final = "Memory is what the host, pinned or not, and the device had less at the peak of a run of its own."
+MEMORY: Final = "Memory is the drop of free memory of host, pinned or not, and device at the peak of a separate run."
 
 
 def _files(folder: Path, gigabytes: float) -> tuple[Path, Path | None]:
@@ -127,7 +127,7 @@ def cold(folder: Path, gigabytes: float, bounds: Limits) -> Report:
 
 
 def conversions(folder: Path, gigabytes: float, bounds: Limits) -> Report:
-    """Time loads that convert on arrival beside those of the same bytes as they are."""
+    """Time loads that convert on arrival, and loads of the same bytes unchanged."""
     bf16, q4 = checkpoints.safetensors(folder, gigabytes), checkpoints.gguf(folder, gigabytes / 2)
     cases = {
         "bf16 unchanged": (OURS, bf16),

@@ -23,7 +23,7 @@ LINK, LINK_BY_TORCH = "pinned copies", "pinned copies by torch"
 
 @dataclass
 class Row:
-    """A loader of `max_weights._benching.on_device`, over files, and what was measured of it.
+    """A loader of `max_weights._benching.on_device`, its files, and its measurements.
 
     Attributes:
         label: Its name in the tables.
@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds a run: rounds, a moment to begin no round after, seconds for one request, and where rivals are."""
+    """The limits of a run: rounds, the deadline for starting a round, seconds per request, and the rivals' folder."""
 
     rounds: int
     until: float
@@ -103,7 +103,7 @@ def in_turns(rows: Sequence[Row], limits: Limits, turn: Callable[[Row, Callable[
             for row in left if number % 2 == 0 else reversed(left):
                 if not row.failed:
                     _noting_failures(row, functools.partial(turn, row, functools.partial(ask, row)))
-                workers[row.label].close()  # with the memory that it keeps
+                workers[row.label].close()  # with the memory that it caches
 
 
 def _worker(row: Row, limits: Limits) -> Worker:
@@ -126,7 +126,7 @@ def timed(row: Row, what: str, answer: dict[str, Any]) -> None:
 
 
 def weigh(rows: Sequence[Row], limits: Limits) -> None:
-    """Note the memory of each row, in a process of its own."""
+    """Note the memory of each row, each in a fresh process."""
 
     def turn(row: Row, ask: Callable[[str], dict[str, Any]]) -> None:
         answer = ask("memory")

@@ -2,11 +2,11 @@
 
     python benches/python [NAME...] [--dir DIR | --keep DIR] [--docs PAGE] [--results bench-results] [--small]
 
-Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
-folder (17 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where
-they stay for the next run. Without `--docs` the tables are printed. `--docs docs/benchmarks.md` rewrites the charts
-and, in the folder of the page's name beside it, the tables between their markers; a table that no page has gets one.
-`--small` runs everything once on small files, to show that it runs: its figures say nothing, and it refuses `--docs`.
+Every module here with `measure` is a bench: a new one is one new file. The measured files (17 GB) are made in a
+temporary folder and deleted afterwards. It has to be on a disk: a RAM disk has no cold cache. With `--keep` the files
+stay for the next run. Without `--docs` the tables are printed. `--docs docs/benchmarks.md` rewrites the charts, and the
+tables between their markers in the pages of docs/benchmarks/. A table without markers gets a new page. `--small` runs
+everything once on small files, as a smoke test: its figures are meaningless, and it refuses `--docs`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ORDER = (
 
 
 def order(name: str) -> int:
-    """Return the place of a bench in runs."""
+    """Return the sort key of a bench."""
     return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
@@ -121,7 +121,7 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run the command line; return 1 when a bench could not run. A missed target is said, not an error."""
+    """Run the command line; return 1 when a bench could not run. A missed target is reported, but is no error."""
     parser = argparse.ArgumentParser(
         prog="benches/python", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

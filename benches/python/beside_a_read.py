@@ -1,4 +1,4 @@
-"""A small tensor is read while another thread reads a large one of the same checkpoint: nobody waits for the other."""
+"""Read a small tensor while another thread reads a large one of the same checkpoint: neither waits for the other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 import harness
 from report import Column, Report, Target
 
-TITLE = "A tensor beside one that is read"
-ALONE = f"{harness.OURS}, nobody else reads"
+TITLE = "A tensor during another read"
+ALONE = f"{harness.OURS}, no concurrent read"
 CASES: harness.Cases = {}
 
 
 def _file(folder: Path, large: int) -> Path:
-    """A large tensor of zeros, which takes no room on the disk, and a small one."""
+    """Write a sparse file of a large tensor of zeros and a small tensor."""
     header = {
         "large": {"dtype": "U8", "shape": [large], "data_offsets": [0, large]},
         "small": {"dtype": "F32", "shape": [1024], "data_offsets": [large, large + 4096]},
@@ -46,7 +46,7 @@ def _seconds(call: Callable[[], object], go_on: Callable[[int], bool]) -> list[f
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time the small tensor alone, and while a thread reads the large one again and again."""
+    """Time the small tensor alone, and while a thread reads the large one in a loop."""
     import max_weights
 
     weights = max_weights.load_weights(_file(folder, (16 << 20) if small else (1 << 30)), backend="read")
@@ -59,7 +59,7 @@ def measure(folder: Path, small: bool) -> Report:
         reader.start()
         beside += _seconds(take, lambda _, reader=reader: reader.is_alive())  # type: ignore[misc]
         reader.join()
-    beside = beside or alone  # a reader that was done at once, with a small file
+    beside = beside or alone  # with a small file, the reader may be done at once
     values = {harness.OURS: statistics.median(beside), ALONE: statistics.median(alone)}
     return Report(
         "beside_a_read",

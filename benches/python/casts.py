@@ -1,6 +1,6 @@
 """Casts between dtypes: ours, torch's and NumPy's (with ml_dtypes), against a copy of as many bytes.
 
-Everything is measured in one process for each number of threads, the casters taking turns on the same arrays.
+One process per number of threads measures everything; the casters take turns on the same arrays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAIRS = (
 MEMCPY, TORCH, NUMPY = "memcpy", "torch", "NumPy + ml_dtypes"
 NEW, TORCH_NEW = f"{harness.OURS}, new", "torch .to(), new"
 SCALED, SCALED_PLAIN = "e4m3fn × f32 scales of 128 x 128 → bf16", "the plain cast e4m3fn → bf16"
-# The widths of the hidden states of models that are published in this format, and of many others.
+# Hidden sizes of models that are published in this format, and of many others.
 SCALED_COLUMNS = (7168, 4096)
 
 
@@ -147,9 +147,9 @@ def _scalers(matrix: Any, scales: Any) -> dict[str, Callable[[], object]]:
 
 
 def _measure(threads: int, elements: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure in a process that may use so many cores, with an ordinary heap: what new memory costs counts."""
+    """Measure in a process limited to `threads` cores, with an ordinary heap: the cost of new memory counts."""
     command = [sys.executable, __file__, str(threads), str(elements), str(rounds)]
-    # Threads of torch that wait actively would take a core from whoever is measured next.
+    # Threads of torch that spin while they wait would take a core from the next caster.
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -159,7 +159,7 @@ def _measure(threads: int, elements: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def _least(columns: list[Column], rival: str, ours: str, pairs: Callable[[str], bool]) -> tuple[str, float]:
-    """The pair at which the rival comes nearest to us, and how many times its time is ours."""
+    """Return the pair with the smallest lead over the rival, and the ratio of the rival's time to ours."""
     ratios = [
         (column.label, column.values[rival] / column.values[ours])
         for column in columns
@@ -242,6 +242,6 @@ if __name__ == "__main__":
     for argument in ("threads", "elements", "rounds"):
         parser.add_argument(argument, type=int)
     given = parser.parse_args()
-    # Before anything counts the cores: as many as there are threads.
+    # Before any library counts the cores: one core per thread.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
     json.dump(_measure_here(given.threads, given.elements, given.rounds), sys.stdout)

@@ -1,6 +1,6 @@
 """The charts of the benchmarks, drawn from the tables of the pages in docs/benchmarks/.
 
-One has lazy loads, and loads that touch every page; the other the rates at which packed blocks are decoded.
+One chart has lazy loads, and loads that touch every page; the other has the decoding rates of packed blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from report import MarkerError, number
 LIMIT: Final = "limit: "
 LAZY: Final = "Lazy: until the call returns"
 TOUCHED: Final = "Touched: until every page has been read"
-# The two kinds of times are never in one panel: a group is what it shows, the table, and the table's column.
+# The two kinds of times never share a panel. A group is its label, the table, and the table's column.
 PANELS: Final = {
     LAZY: (
         ("open and list 291 tensors", "open_list", "a, ms"),
@@ -33,7 +33,7 @@ PANELS: Final = {
     ),
 }
 COLOURS: Final = {LAZY: "#3b6ea8", TOUCHED: "#2e8b6f"}
-# The decoders of the other chart, and what no decoder is faster than by much.
+# The decoders of the other chart, and their upper bound.
 DECODERS: Final = {"max_weights": "#2e8b6f", "ggml's C": "#3b6ea8", "gguf-py": "#a8763b"}
 MEMSET: Final = "memset"
 FLOAT32: Final = " → float32"
@@ -54,7 +54,7 @@ def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
     if head not in heads:
         return []
     place = heads.index(head)
-    # A row that says that nothing was touched is in a table of touched ones for comparison.
+    # A row marked as untouched is in a table of touched loads for comparison only.
     bars = [
         (row[0].strip("*"), float(found[1].replace(",", "")))
         for row in rows
@@ -84,7 +84,7 @@ def _pyplot() -> Any:
     mpl.use("svg")
     import matplotlib.pyplot as plt
 
-    # Text stays text and ids do not depend on the run, so the file is small and its differences are the figures'.
+    # Text stays text and ids are stable, so the file is small and its diffs show the changed figures only.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "max_weights", "font.size": 8})
     return plt
 

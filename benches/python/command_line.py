@@ -28,7 +28,7 @@ with safe_open(sys.argv[1], "np") as file:
         tensor = file.get_slice(name)
         print(name, tensor.get_dtype(), tensor.get_shape())
 """
-# What a shell sends for `max-weights show FILE model.layers.` and a Tab.
+# The completion request of a shell for `max-weights show FILE model.layers.` and a Tab.
 COMPLETE = {"COMPLETE": "bash", "_CLAP_COMPLETE_INDEX": "3", "_CLAP_COMPLETE_COMP_TYPE": "9", "_CLAP_IFS": "\n"}
 
 Command = tuple[list[str], dict[str, str]]

@@ -1,6 +1,6 @@
 """Convert whole checkpoints: float32 shards to bfloat16, a PyTorch file and a GGUF file to safetensors.
 
-CONVERT_GB is the size of the float32 shards, 3.85 GB if nothing is said: the tensors of a.
+CONVERT_GB is the size of the float32 shards; the default, 3.85 GB, is all tensors of a.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _to(path: Path) -> Path:
 
 
 def _size(path: Path, dtype: str | None) -> int:
-    """Bytes of the tensors of a checkpoint as this dtype of two bytes, or as they are."""
+    """Return the size of a checkpoint's tensors in this two-byte dtype, or unchanged."""
     import max_weights
 
     infos = max_weights.infos(max_weights.load_weights(path))

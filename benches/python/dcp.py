@@ -1,7 +1,7 @@
 """List and convert checkpoints of `torch.distributed.checkpoint`: 50,000 pieces, and 2 GB in the pieces of 4 ranks.
 
-DCP_GB is the size of what is converted. The folders are written here with torch's own classes and `torch.save`, as
-`dcp.save` does on 4 ranks that divide every tensor by rows.
+DCP_GB is the size of the converted checkpoint. The folders are written with torch's own classes and `torch.save`, as
+`dcp.save` does on 4 ranks that split every tensor by rows.
 """
 
 from __future__ import annotations

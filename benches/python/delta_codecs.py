@@ -1,8 +1,8 @@
 """The codecs of other libraries' deltas, from the descriptions of their formats, in NumPy, zstandard and xxhash.
 
-`xor` and `overwrite` are those of slime, miles, SkyRL and ModelExpress: zstd frames, and an XXH3 of the new bytes, with
-which the result is compared. `sparse` is that of TRL: gaps between places, and values. Each encodes both versions of
-all tensors, given as rows of bytes, into a safetensors file, and applies such a file in place.
+`xor` and `overwrite` are the codecs of slime, miles, SkyRL and ModelExpress: Zstandard frames, and an XXH3 of the new
+bytes that verifies the result. The codec of TRL, `sparse`, has gaps between positions, and values. Each encodes both
+versions of all tensors, given as rows of bytes, into a safetensors file, and applies such a file in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write, open and apply what changed of a checkpoint in bfloat16, in each dialect, beside the codecs of others.
+"""Write, open and apply deltas of a bfloat16 checkpoint, in each dialect, compared with other libraries' codecs.
 
 DELTA_GB is the size of the checkpoint; 2 % of its elements change, half of them scattered and half in runs. Rivals are
 those of `delta_codecs`.
@@ -94,7 +94,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _encode(*of_files: str) -> harness.Loader:
-    """Of versions in memory, but for those that are named."""
+    """Encode versions in memory, except the named ones, which are opened files."""
 
     def load(folder: Path) -> Callable[[], object]:
         from max_weights import delta
@@ -113,7 +113,7 @@ def _version(folder: Path, name: str, is_file: bool) -> Any:
 
 
 def _own_path(folder: Path, dialect: str) -> Path:
-    """Where this library writes the delta of a dialect."""
+    """The path of this library's delta of a dialect."""
     return folder / ("000001.safetensors" if dialect == "sparse" else f"{dialect}/weight_v000001")
 
 
@@ -162,7 +162,7 @@ def _load_base(folder: Path) -> Callable[[], object]:
 
 
 class _Apply:
-    """Applies to tensors that are those of the base again before each run."""
+    """Apply to tensors that are reset to the base before each run."""
 
     def __init__(self, folder: Path, apply: Callable[[dict[str, object]], object]) -> None:
         import max_weights
@@ -172,7 +172,7 @@ class _Apply:
         self._apply = apply
 
     def before(self) -> None:
-        """Puts the base back."""
+        """Restore the base."""
         for name, tensor in self._base.items():
             self._tensors[name].copy_(tensor)
 
@@ -221,7 +221,7 @@ def _apply_rival(dialect: str) -> harness.Loader:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """How many bytes each writes."""
+    """Return how many bytes each one writes."""
     sizes = {}
     for dialect, (encode, _) in CODECS.items():
         _encode_dialect(dialect)(folder)()

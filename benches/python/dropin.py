@@ -1,4 +1,4 @@
-"""What programs call, as it is and after `max_weights.patch()`: whole checkpoints by the same lines."""
+"""Calls of other libraries, unpatched and after `max_weights.patch()`: the same lines load whole checkpoints."""
 
 from __future__ import annotations
 

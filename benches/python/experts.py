@@ -1,4 +1,4 @@
-"""Open and load experts that lie apart as packed ones, beside the file as it is and packing them with torch."""
+"""Load separate experts as packed ones, compared with loading the file unchanged and packing with torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import harness
 import rivals
 from report import Column, Report, Target
 
-TITLE = "Experts packed on the way"
+TITLE = "Experts packed during the load"
 PLAIN = "the file unchanged"
 TORCH = "safetensors, torch.stack and torch.cat"
 CONFIG = {"model_type": "qwen3_moe", "num_attention_heads": 8, "num_key_value_heads": 8}

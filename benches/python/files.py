@@ -49,7 +49,7 @@ class Entry:
 def llama(
     layers: int = LAYERS_A, hidden: int = 1536, kv: int = 512, feed_forward: int = 4500, vocabulary: int = 32_000
 ) -> Iterator[Entry]:
-    """Yield the tensors of a llama-like model in bf16: nine per layer, and three beside the layers."""
+    """Yield the tensors of a llama-like model in bf16: nine per layer, and three outside the layers."""
     per_layer = {
         "input_layernorm.weight": (hidden,),
         "mlp.down_proj.weight": (hidden, feed_forward),
@@ -108,7 +108,8 @@ def write_safetensors(path: Path, entries: Iterator[Entry]) -> int:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     block = bytearray(random.Random(0).randbytes(_BLOCK))
-    # Sign and exponent stand in the last byte of a bf16 as of an f32; the loop leaves them only tame values.
+    # The last byte of a bf16 and of an f32 has the sign and most of the exponent; the loop restricts them to moderate
+    # values.
     tame = bytes((0x3C | byte & 0x83) for byte in range(256))
     block[1::2] = block[1::2].translate(tame)
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Fingerprints of tensors in memory and of a file, and `from_pretrained` that verifies, beside plain reads."""
+"""Fingerprints of tensors in memory and of a file, and `from_pretrained` with verification, against plain reads."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _in_memory(dtype: str, size: int) -> dict[str, Callable[[], object]]:
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time each beside what reads the same bytes and does nothing with them."""
+    """Time each, and a plain read of the same bytes."""
     import max_weights
 
     rounds, size = (1, 1 << 20) if small else (7, 1 << 28)

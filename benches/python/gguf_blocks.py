@@ -1,7 +1,8 @@
-"""Decode packed blocks: ours, ggml's C and gguf-py, beside a memset of the output.
+"""Decode packed blocks: ours, ggml's C and gguf-py, compared with a memset of the output.
 
-Everything is measured in one process for each type and number of threads, the decoders taking turns on the same memory,
-each turn a burst of calls. gguf-py makes its arrays anew. ggml's C decodes on one thread; on several each gets a part.
+One process per type and number of threads measures everything: the decoders take turns on the same memory, each turn a
+burst of calls. Arrays of gguf-py are new. The C of ggml decodes on one thread; with several threads, each one decodes a
+part.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CASES: harness.Cases = {}
 GGUF_PY: Final = "gguf-py"
 MEMSET: Final = "memset"
 ROUNDS: Final = 7
-# How long a decoder is called again and again in a turn.
+# Seconds of a decoder's turn, a burst of calls.
 BURST_SECONDS: Final = 0.05
 # Bytes of float32: what is measured of every type, and of those that the memory holds up.
 OUTPUT: Final = 64 << 20
@@ -40,7 +41,7 @@ OTHERS: Final = (*BY_SHIFTS, "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ
 
 
 def _in_parts(threads: int, count: int, work: Callable[[int, int], object]) -> Callable[[], None]:
-    """What calls `work(start, end)` for a part of `count` on each thread."""
+    """Return a function that calls `work(start, end)` for a part of `count` on each thread."""
     step = -(-count // threads)
     parts = [(start, min(start + step, count)) for start in range(0, count, step)]
 
@@ -56,7 +57,7 @@ def _in_parts(threads: int, count: int, work: Callable[[int, int], object]) -> C
 
 
 def memset(array: Any, threads: int) -> Callable[[], None]:
-    """What fills an array with ones, a part on each thread."""
+    """Return a function that fills an array with ones, a part on each thread."""
     libc = ctypes.CDLL(None)
     libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 
@@ -129,7 +130,7 @@ def medians(decoders: dict[str, Callable[[], object]], rounds: int) -> dict[str,
 
 
 def _measure(kind: str, threads: int, output: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Measure one type in a process that may use so many cores: seconds by the dtype of the output, and by decoder."""
+    """Measure one type in a process limited to `threads` cores: seconds by output dtype and decoder."""
     command = [sys.executable, __file__, kind, *map(str, (threads, output, rounds))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

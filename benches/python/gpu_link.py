@@ -30,7 +30,7 @@ SETTINGS: Final = {
     "FAKE_CUDA_CHECK": "none",
     "FAKE_CUDA_DELAY": "10",
 }
-REPORTS: Final = "MAX_WEIGHTS_LINK_REPORTS"  # where each process leaves what the stand-in counted
+REPORTS: Final = "MAX_WEIGHTS_LINK_REPORTS"  # the counters of each process's stand-in
 READ, DIRECT = "max_weights, backend='read'", "max_weights, backend='direct'"
 LINK: Final = "the link alone: copies from pinned memory"
 HOST_BYTES: Final = 512 << 20
@@ -97,7 +97,7 @@ def _pinned(reports: Path, loader: str) -> float:
 
 @contextlib.contextmanager
 def stand_in(reports: Path) -> Iterator[None]:
-    """While this lasts, processes that are started find the stand-in where they look for the driver."""
+    """Meanwhile new processes load the stand-in instead of the driver."""
     root = Path(__file__).resolve().parents[2]
     named = os.environ.get("MAX_WEIGHTS_FAKE_CUDA")
     folders = [Path(named)] if named else [root / "target" / profile for profile in ("release", "quick", "debug")]

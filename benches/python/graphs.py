@@ -1,5 +1,5 @@
-"""Graphs: MiniLM from its file to a result, how fast it runs and what it holds; and a Llama of 80 layers, recorded and
-lowered only, with its layers as calls of one subgraph and without.
+"""Graphs: MiniLM from its file to a result, its speed and its memory; and a Llama of 80 layers, only recorded and
+lowered, with and without its layers as calls of one subgraph.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _llama(subgraph: bool) -> Any:
 
     module = (smollm.Llama if subgraph else Flat)(_SIZES_OF_LLAMA)
     for name, weight in module.raw_state_dict().items():
-        weight.load(None, name)  # the full name alone, as load_state_dict gives it
+        weight.load(None, name)  # only the full name, as in load_state_dict
     return module
 
 
@@ -209,7 +209,7 @@ def _onnx(graph: Any) -> bytes:
 
 
 def _held_by_ours(memory: str) -> harness.Loader:
-    """As the first result, and every weight read, which a result of a few tokens does not."""
+    """Compute the first result, and read every weight: a result of a few tokens does not."""
 
     def prepare(folder: Path) -> Callable[[], object]:
         first = _first_of_ours(memory, _OURS)(folder)

@@ -1,15 +1,14 @@
 """How the benches time: one process per loader, the rivals taking turns, medians, and memory from fresh processes.
 
-A bench is a module of this folder with `TITLE`, `CASES` and `measure(folder, small) -> Report`. `CASES` maps a case
-(what is done) to loaders by name; a loader takes the file's path, does what is not to be timed (imports, opening where
-opening is not the subject), and returns the function that is timed. If that has an attribute `before`, it is called
-before each run, off the clock.
+A bench is a module of this folder with `TITLE`, `CASES` and `measure(folder, small) -> Report`. `CASES` maps each case
+to loaders by name. A loader takes the file's path, does all untimed work (imports, and opening unless that is
+measured), and returns the function that is timed. If the function has an attribute `before`, it is called before each
+run, off the clock.
 
-Four rules keep the figures honest. The loaders of a case run in processes of their own that keep their heap
-(`MALLOC_MMAP_MAX_=0`), because first-touched memory is the loudest noise on virtual machines. They alternate, so that a
-slow second of the machine meets all of them. What a run returns is dropped after the clock has stopped. Before a cold
-run, the harness takes half more memory than the file has bytes, touches it, and gives it back: the pages that the page
-cache then takes would otherwise be first-touched memory, too.
+Four rules keep the figures honest. Each loader runs in a separate process that keeps its heap (`MALLOC_MMAP_MAX_=0`),
+because page faults of new memory are the loudest noise on virtual machines. Loaders alternate, so that a slow second of
+the machine affects all of them. A run's result is dropped after the clock has stopped. Before a cold run, the harness
+allocates, touches and frees 1.5 times the file's size: otherwise the page cache would take first-touched pages.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _BURST_MOST: Final = 200
 
 
 class BenchError(Exception):
-    """A loader failed or the machine cannot be measured as asked; the message names the loader and its error."""
+    """A loader failed, or the machine does not support the measurement; the message names the loader and its error."""
 
 
 class Unavailable(BenchError):
-    """This machine lacks what a bench needs: the message says what, and the other benches go on."""
+    """This machine lacks a requirement of a bench, which the message names; the other benches still run."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ QUICK: Final = Effort(least=1, most=1, seconds=0.0)
 
 @dataclass
 class Timing:
-    """What was measured of one loader, per round: seconds (the median of a burst of calls), bytes read from a disk."""
+    """The measurements of one loader per round: seconds (the median of a burst of calls), bytes read from a disk."""
 
     loader: str
     seconds: list[float] = field(default_factory=list)
@@ -77,8 +76,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one call added to a fresh process, in bytes: at its peak, and while its result is held, of the process's own
-    pages alone and with those of mapped files.
+    """Bytes that one call adds to a fresh process: at its peak, and while its result is held, without and with the
+    pages of mapped files.
     """
 
     loader: str
@@ -99,9 +98,9 @@ def load_module(path: Path) -> ModuleType:
 
 
 def other_version(requirement: str, load: Loader) -> Loader:
-    """Return a loader that runs with another version of a package than the environment's: `safetensors-0.9.0rc1`.
+    """Return a loader that runs with another version of a package, such as `safetensors-0.9.0rc1`.
 
-    The Makefile installs it to a folder of its own, which comes first where the loader's process looks for packages.
+    The Makefile installs it to a separate folder, which comes first on the search path of the loader's process.
     """
 
     def prepare(path: Path) -> Callable[[], object]:
@@ -115,14 +114,14 @@ def other_version(requirement: str, load: Loader) -> Loader:
 
 
 class Worker:
-    """A process that holds one loader ready and runs it on request."""
+    """A process that prepares one loader and runs it on request."""
 
     def __init__(self, bench: Path, case: str, loader: str, target: Path, *, retain_heap: bool = True) -> None:
         self.loader = loader
         self._name = f"{bench.stem}: {case}: {loader}"
         environment = os.environ | (RETAINED_HEAP if retain_heap else {})
         command = [sys.executable, str(Path(__file__).resolve()), str(bench), case, loader, str(target)]
-        # A file, because a pipe that nobody reads would stop a talkative library.
+        # A file, because a full pipe without a reader would block a library that prints much.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the worker)
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
@@ -157,7 +156,7 @@ class Worker:
         return seconds, read
 
     def memory(self) -> Memory:
-        """Run once and return what that added; only a process that has not run before gives a true figure."""
+        """Run once and return the added memory; the figure is only valid for the first run of a process."""
         answer = self.ask("memory")
         peak, own, held = answer["peak"], answer["own"], answer["held"]
         assert isinstance(peak, int)
@@ -219,7 +218,7 @@ def alternate(
 
 
 def first_calls(bench: Path, case: str, loaders: Iterable[str], target: Path, *, rounds: int) -> dict[str, Timing]:
-    """Time the first call of fresh processes with an ordinary heap, in turns: what a program pays that loads once."""
+    """Time the first call of fresh processes with an ordinary heap, in turns: the cost of a program that loads once."""
     timings = {loader: Timing(loader) for loader in loaders}
     for turn in range(rounds):
         for timing in timings.values() if turn % 2 == 0 else reversed(timings.values()):
@@ -280,10 +279,10 @@ def evict(path: Path) -> None:
 
 
 def touch_memory(size: int) -> None:
-    """Take so many bytes of memory in huge pages, write to each, and give them back to the system.
+    """Allocate memory of this size in huge pages, write to each page, and free it.
 
-    Where the machine is virtual, its host takes free memory away after seconds, and the next to touch it waits for it:
-    2 s for a GB were seen.
+    The host of a virtual machine reclaims free memory after seconds, and the next access waits for it: up to 2 s per GB
+    were observed.
     """
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -14,14 +14,15 @@ from report import Column, Report, Target
 TITLE = "Import"
 BARE = "bare Python"
 USED = f"{harness.OURS}, and load_weights used"
-# Less than this is the noise of starting a process.
+# Smaller differences are noise of starting a process.
 RESOLUTION = 1e-4
 MODULES = ("safetensors", "safetensors.numpy", "numpy", "ml_dtypes", "torch")
-# Imported only when their door is opened; none may be loaded by `import max_weights`.
+# Imported on first use; `import max_weights` must not import any of them.
 FRAMEWORKS = ("numpy", "torch", "jax", "ml_dtypes")
 CASES: harness.Cases = {}
-# A program that is patched before its imports is timed from outside, beside itself. One that is patched after them, as
-# torch does at the end of its import for MAX_WEIGHTS_PATCH=1, times the patch: imports of torch differ by more.
+# A program that is patched before its imports is timed from outside, with and without the patch. A program that is
+# patched after them (torch does so at the end of its import for MAX_WEIGHTS_PATCH=1) times the patch alone: imports of
+# torch vary more than the patch takes.
 SHORT = "import safetensors.numpy"
 PATCH = "import max_weights; max_weights.patch()"
 AFTER = f"""
@@ -48,7 +49,7 @@ def _run(code: str) -> float:
 
 
 def _patch(rounds: int) -> dict[str, list[float]]:
-    """What a patch adds to the imports of a program, in each round."""
+    """Return the time that a patch adds to the imports of a program, in each round."""
     added: dict[str, list[float]] = {PATCHED: [], PATCHED_AFTER: []}
     for code in (SHORT, f"{PATCH}; {SHORT}", AFTER):
         _run(code)

@@ -1,7 +1,7 @@
-"""What the machine itself can do with the bytes of a checkpoint: the limit rows of the benches of loading.
+"""The machine's own limits for the bytes of a checkpoint: the limit rows of the loading benches.
 
-A loader cannot be faster than the best of these, whatever it does with the bytes. Memory is made before the clock runs,
-and used again; what is mapped is touched. Run as a program, this module is the second reader on a disk.
+No loader can be faster than the best of these. Memory is allocated before the clock runs, and reused; mapped pages are
+touched. Run as a program, this module is the second reader of a disk.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _pieces(files: list[Path], size: int) -> list[tuple[int, int, int]]:
 
 
 def _by_threads(threads: int, work: Callable[[int, int], object], items: int) -> Callable[[], None]:
-    """What calls `work(thread, item)` for every item, in order, from a pool that lives on."""
+    """Return a function that calls `work(thread, item)` for every item, in order, on a persistent pool."""
     pool = ThreadPoolExecutor(threads)
 
     def run() -> None:
@@ -92,7 +92,7 @@ def copy(path: Path, threads: int = 1) -> Callable[[], object]:
 
 
 def populate(path: Path, threads: int) -> Callable[[], object]:
-    """Map the files anew, have the kernel fill the page tables, piece by piece, and read a byte of every 4 KiB page."""
+    """Map the files, let the kernel fill the page tables, piece by piece, and read a byte of every 4 KiB page."""
     files = shards(path)
     pieces = _pieces(files, _MIB)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -120,7 +120,7 @@ def populate(path: Path, threads: int) -> Callable[[], object]:
 
 
 def huge_pages(size: int) -> memoryview:
-    """Memory of its own, in huge pages where there are any: a long request is then one piece for the disk, too."""
+    """Allocate memory in huge pages where available, so that a long request stays one request for the disk."""
     pages = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(pages, np.uint8)
@@ -130,7 +130,7 @@ def huge_pages(size: int) -> memoryview:
 
 
 def direct(path: Path, in_flight: int) -> Callable[[], object]:
-    """Read every byte past the page cache, with so many requests under way, into a block of its own each."""
+    """Read every byte by direct I/O, with `in_flight` requests, each into a separate block."""
     files = shards(path)
     pieces = _pieces(files, _MIB)
     blocks = huge_pages(in_flight * _MIB)
@@ -168,12 +168,12 @@ MEMORY: Final[dict[str, Loader]] = {
 
 @contextlib.contextmanager
 def second_reader(path: Path) -> Iterator[None]:
-    """While this lasts, another process reads `path` past the page cache, 1 MiB at a time, again and again."""
+    """Meanwhile another process reads `path` by direct I/O in a loop, 1 MiB at a time."""
     command = [sys.executable, str(Path(__file__).resolve()), str(path)]
     reader = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert reader.stdout is not None
-        if not reader.stdout.readline():  # it says when it has begun
+        if not reader.stdout.readline():  # it reports when it has begun
             raise BenchError(f"the second reader of {path} ended at once")
         yield
         if reader.poll() is not None:

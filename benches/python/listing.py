@@ -1,4 +1,4 @@
-"""The ways to open a safetensors file and list its tensors that more than one bench compares."""
+"""Ways to open a safetensors file and list its tensors, shared by several benches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def safetensors(path: Path, framework: str) -> Callable[[], object]:
 
 
 def header_only(path: Path) -> Callable[[], object]:
-    """Read and parse the header, and do nothing with it."""
+    """Read and parse the header only."""
     import json
 
     def run() -> object:

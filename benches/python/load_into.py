@@ -1,6 +1,6 @@
 """A sharded checkpoint into a model of transformers: `from_pretrained`, `load_into`, and `lazy_state_dict`.
 
-What is timed ends when every page of every parameter has been touched: views that are not in memory yet cost later.
+The clock stops when every page of every parameter has been touched: otherwise views would defer their cost.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def _config(path: Path) -> dict[str, object]:
 
 
 def write_config(path: Path) -> None:
-    """Make a folder of shards one that `from_pretrained` opens."""
+    """Add the config that `from_pretrained` needs to a folder of shards."""
     (path / "config.json").write_text(json.dumps(_config(path)))
 
 
 def _touched(model: object) -> object:
-    """The model, with a byte of each page of its parameters read."""
+    """Return the model after reading a byte of each page of its parameters."""
     import torch
 
     assert isinstance(model, torch.nn.Module)

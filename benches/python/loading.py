@@ -31,7 +31,7 @@ def _as_float32(path: Path) -> Callable[[], object]:
 
 
 def _twice(path: Path) -> Callable[[], object]:
-    """The same layers two times, each into memory of its own: as many bytes as float32 has of them."""
+    """Copy the same layers two times: the total size equals that of the layers in float32."""
     load = rivals.ours(path, select=f"{LAYERS}*", copy=True)
     return lambda: (load(), load())
 
@@ -115,7 +115,7 @@ CASES: harness.Cases = {
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time a, b and c, and 11 layers of a as float32; take the memory of a as a whole, to NumPy and streamed."""
+    """Time a, b and c, and 11 layers of a as float32; take the memory of all of a, to NumPy and streamed."""
     bench = Path(__file__)
     effort = harness.QUICK if small else ROUNDS
     a = files.make(folder, "a", small=small)

@@ -1,4 +1,4 @@
-"""Load whole checkpoints from the disk, nothing of them in memory: alone, and beside another reader of the disk."""
+"""Load whole checkpoints from the disk with a cold page cache: alone, and while another process reads the disk."""
 
 from __future__ import annotations
 

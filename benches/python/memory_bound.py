@@ -1,9 +1,9 @@
-"""The memory that work with `max_memory="256MB"` takes, of checkpoints that are several times as large.
+"""The memory of work with `max_memory="256MB"` on checkpoints that are several times as large.
 
-Each case is a fresh process, in a cgroup that kills it above the bound where this user may make one. The figures are
-the process's own pages (RssAnon), sampled, above what it has after its imports; pages of files do not count.
-MEMORY_GB is the size of each checkpoint, MEMORY_CASES a pattern of cases such as "dcp*/stream", and MEMORY_S3 an
-endpoint instead of SeaweedFS.
+Each case is a fresh process, in a cgroup that kills it above the bound if this user may create one. The figures are
+sampled anonymous memory (RssAnon) above that after the imports; pages of files do not count. MEMORY_GB is the size of
+each checkpoint, MEMORY_CASES a pattern of cases such as "dcp*/stream", and MEMORY_S3 an endpoint to use instead of
+SeaweedFS.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def make(folder: Path, gigabytes: float) -> None:
 
 
 def _compress(pieces: Path, folder: Path) -> None:
-    """Write a DCP folder anew, each item as torch's extension for zstd does."""
+    """Rewrite a DCP folder with compressed items, as torch's extension for zstd does."""
     import pickle
     from dataclasses import replace
 
@@ -140,7 +140,8 @@ def _bucket(weights: Any) -> list[str]:
     return names
 
 
-# What each case does with paths of a checkpoint and a folder to write to. A function that is returned is what counts.
+# What each case does with the path of a checkpoint and an output folder. If it returns a function, only that is
+# measured.
 
 
 def load(paths: Any, _to: Path) -> object:
@@ -152,7 +153,7 @@ def load(paths: Any, _to: Path) -> object:
 
 
 def stream(paths: Any, _to: Path) -> None:
-    """All tensors, one after the other."""
+    """All tensors, sequentially."""
     import max_weights
 
     for _ in max_weights.load_weights(paths).stream(max_memory=MOST):
@@ -160,7 +161,7 @@ def stream(paths: Any, _to: Path) -> None:
 
 
 def verified(paths: Any, _to: Path) -> Callable[[], None]:
-    """All tensors, compared with digests that are known."""
+    """All tensors, compared with known digests."""
     import max_weights
 
     weights = max_weights.load_weights(paths)
@@ -244,7 +245,7 @@ def _ranks() -> Any:
 
 
 def _rows(paths: Any, *, count: int | None = None, axis: int = 0) -> dict[str, Any]:
-    """DTensors that are split along an axis, in memory that is written already."""
+    """DTensors that are split along an axis, in memory that is already touched."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
@@ -284,7 +285,7 @@ def ranks_bucket(paths: Any, _to: Path) -> Callable[[], object]:
 
 
 def ranks_stream(paths: Any, _to: Path) -> Callable[[], object]:
-    """All tensors on all ranks, one after the other."""
+    """All tensors on all ranks, sequentially."""
     import max_weights
 
     group = _ranks()
@@ -329,7 +330,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def cases() -> Iterator[tuple[str, str, str]]:
-    """Yield where bytes come from, the form, and what is done."""
+    """Yield the source, the form, and the action of each case."""
     for where in ("disk", "server"):
         for form in _FORMS:
             both: tuple[Callable[..., Any], ...] = (*READS, *OF_RANKS)
@@ -346,7 +347,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
 
 
 class Group:
-    """A cgroup with a bound of memory, of version 2 or 1."""
+    """A cgroup (version 1 or 2) with a memory limit."""
 
     def __init__(self, name: str) -> None:
         top = Path("/sys/fs/cgroup")
@@ -359,7 +360,7 @@ class Group:
         (self.path / "cgroup.procs").write_text(str(process))
 
     def limit(self, more: float) -> None:
-        """Bound it to so many bytes more than it has now, pages of files aside."""
+        """Set the limit to this many bytes above its current memory, excluding pages of files."""
         words = (line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         stat = {word[0]: int(word[1]) for word in words}
         used = "memory.current" if self._is_new else "memory.usage_in_bytes"
@@ -398,7 +399,7 @@ class Failed(harness.BenchError):
 
 
 def peak(form: str, function: str, where: str, to: Path, *, kills: bool) -> float:
-    """Run a case, and return the most memory that a process of it had above what it began with."""
+    """Run a case, and return the peak memory of any of its processes above its initial memory."""
     world = RANKS if function.startswith("ranks") else 1
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir()
@@ -463,7 +464,7 @@ def _last(errors: Any) -> str:
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Run every case in a cgroup; what is killed runs once more without one, for its figure."""
+    """Run every case in a cgroup; a killed case runs again without one to get its figure."""
     there = folder / "memory"
     there.mkdir(exist_ok=True)
     make(there, 0.05 if small else float(os.environ.get("MEMORY_GB", "1.2")))
@@ -508,7 +509,7 @@ def measure(folder: Path, small: bool) -> Report:
 
 
 def _serve(form: str, function: str, where: str, to: str) -> None:
-    sys.stdin.readline()  # it is in its cgroup from here on
+    sys.stdin.readline()  # from here on it is in its cgroup
     import max_weights
     import max_weights.remote
 

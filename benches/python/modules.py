@@ -1,5 +1,5 @@
-"""Models of 500, 5,000 and 50,000 modules with four weights each: names, state dicts, and the error for names that are
-all a little wrong. The figures per module say whether the work is linear.
+"""Models of 500, 5,000 and 50,000 modules with four weights each: names, state dicts, and the error when all names are
+slightly wrong. The figures per module show whether the work is linear.
 """
 
 from __future__ import annotations

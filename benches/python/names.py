@@ -13,7 +13,7 @@ from report import Column, Report, Target
 
 TITLE = "Names"
 LAYER = 17
-# One slip in each kind of component, and a name that is near nothing.
+# One typo in each kind of component, and a name without near matches.
 TYPOS = (
     "model.layers.17.mlp.experts.100.gate_prj.weight",
     "model.layer.17.mlp.experts.100.gate_proj.weight",

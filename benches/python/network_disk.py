@@ -1,7 +1,7 @@
 """A sharded checkpoint into a model of transformers, from a disk that delays each read by a millisecond.
 
-The disk is a folder that FUSE mounts (`benches/network_disk`, in Rust): it answers 64 requests at a time, each of up to
-128 KiB, as the kernel asks a file system that it knows nothing of.
+The disk is a folder that FUSE mounts (`benches/network_disk`, in Rust). It answers 64 requests at a time, each of up to
+128 KiB, the kernel's default for an unknown file system.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CASES: harness.Cases = {
 
 @contextlib.contextmanager
 def mounted(folder: Path, mount_point: Path) -> Iterator[None]:
-    """Mount a folder's files as a network disk's.
+    """Mount a folder as a simulated network disk.
 
     Raises:
-        Unavailable: FUSE or cargo is not there, or may not be used.
+        Unavailable: FUSE or cargo is missing, or may not be used.
     """
     if not os.access("/dev/fuse", os.R_OK | os.W_OK) or shutil.which("cargo") is None:
         raise harness.Unavailable("mounting by FUSE needs /dev/fuse, the right to use it, and cargo")

@@ -1,8 +1,8 @@
 """Compare two builds of this package in one run: `python benches/python/old_and_new.py OLD NEW [NAME...]`.
 
-OLD and NEW are folders that hold a built `max_weights` package, such as `python/` of two checkouts. Each bench runs as
-it does otherwise, but without the rivals: our loaders run in two processes in turns, one with each build, and what is
-printed is how long the new one takes as a part of what the old one takes. A loader that one of them lacks is named.
+OLD and NEW are folders that hold a built `max_weights` package, such as `python/` of two checkouts. Each bench runs
+without the rivals: two processes, one per build, run our loaders in turns. The ratio of the new build's time to the old
+build's is printed, and loaders that one build lacks are named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EFFORT = Effort(least=5, most=9, seconds=3.0)
 
 @contextlib.contextmanager
 def _build(folder: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile import the package of this folder."""
+    """Make child processes import the package of this folder."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(folder)
     try:
@@ -37,7 +37,7 @@ def _build(folder: Path) -> Iterator[None]:
 
 
 class Comparison:
-    """What takes the place of the harness's measuring."""
+    """Replaces the harness's measurements."""
 
     def __init__(self, old: Path, new: Path) -> None:
         self.builds = {"old": old, "new": new}
@@ -54,7 +54,7 @@ class Comparison:
         cold: bool = False,
         beside: Sequence[Path] = (),
     ) -> dict[str, Timing]:
-        """Time our loaders with both builds; the rivals get a time that says nothing."""
+        """Time our loaders with both builds; the rivals get placeholder times."""
         timings = {loader: Timing(loader, [1.0], [0]) for loader in loaders}
         size = sum(file.stat().st_size for file in (target.iterdir() if target.is_dir() else [target]))
         for loader in timings:
@@ -82,7 +82,7 @@ class Comparison:
                     print(f"   not both: {row}: {error}", flush=True)
                     continue
             old, new = Timing("old", seconds["old"]).median, Timing("new", seconds["new"]).median
-            # Two processes have different luck with their memory: the best of each is compared, too.
+            # Memory placement differs between processes, so the best times are compared, too.
             best = min(seconds["new"]) / min(seconds["old"])
             self.ratios.append((new / old, row))
             print(f"{new / old:6.2f} (best {best:.2f}) {old * 1e3:10.3f} -> {new * 1e3:10.3f} ms  {row}", flush=True)
@@ -92,14 +92,14 @@ class Comparison:
     def first_calls(
         self, bench: Path, case: str, loaders: Iterable[str], target: Path, *, rounds: int
     ) -> dict[str, Timing]:
-        """Return times that say nothing."""
+        """Return placeholder times."""
         del bench, case, target, rounds
         return {loader: Timing(loader, [1.0], [0]) for loader in loaders}
 
     def peak_memory(
         self, bench: Path, case: str, loaders: Iterable[str], target: Path, *, runs: int = 3
     ) -> dict[str, Memory]:
-        """Return figures that say nothing."""
+        """Return placeholder figures."""
         del bench, case, target, runs
         return {loader: Memory(loader, 1, 1, 1) for loader in loaders}
 
@@ -122,7 +122,7 @@ def main() -> int:
                 harness.load_module(HERE / f"{name}.py").measure(Path(folder), small=False)
             except Unavailable as reason:
                 print(f"{name}: not measured on this machine: {reason}", flush=True)
-            except (ArithmeticError, BenchError, LookupError) as error:  # a table of figures that say nothing
+            except (ArithmeticError, BenchError, LookupError) as error:  # a table of placeholder figures
                 print(f"   {name} ended early: {error!r}", flush=True)
     slower = sorted((ratio, row) for ratio, row in comparison.ratios if ratio > 1.05)
     print(f"{len(comparison.ratios)} rows, {len(slower)} slower than 1.05")

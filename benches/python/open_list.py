@@ -1,4 +1,4 @@
-"""Open a checkpoint and list name, dtype and shape of every tensor: what each look into a file begins with."""
+"""Open a checkpoint and list name, dtype and shape of every tensor: the first step of every use of a file."""
 
 from __future__ import annotations
 

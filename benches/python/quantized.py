@@ -1,7 +1,8 @@
-"""Decode quantized weights of safetensors files: packed integers in groups, FP4 and FP8 in blocks, beside a memset.
+"""Decode quantized weights of safetensors files: packed integers in groups, FP4 and FP8 in blocks, compared with a
+memset.
 
-Everything is measured in one process for each number of threads, the decoders taking turns. The rival is the formula in
-torch, as the libraries of the schemes have it. Each makes its output anew, as loading does.
+One process per number of threads measures everything; the decoders take turns. The rival is the torch formula of each
+scheme's library. Each call allocates a new output, as loading does.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _decoders(side: int, dtype: str) -> dict[str, dict[str, Callable[[], object]
 
 
 def _measure(threads: int, side: int, rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Measure in a process that may use so many cores: seconds by dtype, scheme and decoder."""
+    """Measure in a process limited to `threads` cores: seconds by dtype, scheme and decoder."""
     command = [sys.executable, __file__, *map(str, (threads, side, rounds))]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -147,7 +148,7 @@ if __name__ == "__main__":
     for argument in ("threads", "side", "rounds"):
         parser.add_argument(argument, type=int)
     given = parser.parse_args()
-    # Before anything counts the cores: as many as there are threads.
+    # Before any library counts the cores: one core per thread.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
     import torch
 

@@ -1,7 +1,7 @@
-"""Load and save by several ranks over gloo: a part on each from a local file, all on each from S3, and saves.
+"""Load and save by several ranks over gloo: local shards from a file, whole tensors from S3, and saves.
 
-RANKS_GB is the size of the checkpoint. What is read is counted by a server of this bench. What plans of up to 1,024
-ranks cost is worked out by the planner that loads.
+RANKS_GB is the size of the checkpoint. A server of this bench counts the bytes read. The planner used for loading
+computes the cost of plans for up to 1,024 ranks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUCKET = "ranks"
 LAYER = 54e6  # bytes of a layer of `files.llama`
 LOAD = "tensor parallelism, 2 ranks, local"
 EVERYTHING = {2: "all on 2 ranks, S3", 4: "all on 4 ranks, S3"}
-RATE = 300e6  # bytes a second of a store that is the slowest part, as one over a network is
+RATE = 300e6  # bytes per second of a store that is the bottleneck, as over a network
 SLOW = {2: "all on 2 ranks, a store of 300 MB/s", 4: "all on 4 ranks, a store of 300 MB/s"}
 ROWS, COLUMNS = "save rows, 2 ranks", "save tensor parallelism, 2 ranks"
 
@@ -52,7 +52,7 @@ CASES: harness.Cases = {
 
 
 def _counted(folder: Path, path: Path) -> dict[str, float]:
-    """How many bytes 2 and 4 ranks get of a server, as multiples of the file."""
+    """Return the bytes that 2 and 4 ranks fetch from a server, as multiples of the file's size."""
     found = {}
     with servers.counting(folder) as (url, counts):
         os.environ["RANKS_URL"] = url
@@ -67,7 +67,7 @@ def _counted(folder: Path, path: Path) -> dict[str, float]:
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time all ways, count what is read, and plan for many ranks."""
+    """Time all ways, count the bytes read, and plan for many ranks."""
     with forks(folder):
         return _measured(folder, small)
 

@@ -1,4 +1,4 @@
-"""What plans of many ranks cost, by the planner that loads: no byte is read, the files are headers and holes."""
+"""The cost of plans for many ranks, by the planner used for loading: the files are sparse, and no data is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mesh = tuple[list[int], list[int], list[Split]]
 
 @dataclass(frozen=True)
 class Row:
-    """What one layout costs on so many ranks: bytes as multiples of the checkpoint's, C."""
+    """The cost of one layout on a number of ranks: bytes as multiples of the checkpoint's size C."""
 
     layout: str
     ranks: int
@@ -41,7 +41,7 @@ def model(layers: int) -> Iterator[files.Entry]:
 
 
 def many(count: int) -> Iterator[files.Entry]:
-    """Yield about so many matrices: a mixture of many experts."""
+    """Yield about `count` matrices: a mixture of many experts."""
     for layer in range(max(1, count // 1137)):
         for expert in range(379):
             for name, shape in {"down_proj": (2048, 768), "gate_proj": (768, 2048), "up_proj": (768, 2048)}.items():
@@ -62,7 +62,7 @@ def write_holes(path: Path, entries: Iterator[files.Entry]) -> None:
 
 
 def _meshes(layout: str, ranks: int) -> list[Mesh]:
-    """Return meshes for what is split along no axis, along axis 0 and along axis 1."""
+    """Return the meshes of replicated tensors, and of tensors split along axis 0 and along axis 1."""
     splits: list[Split] = [(None, 0), (0, 0), (1, 0)]
     if layout == "FSDP":
         return [(list(range(ranks)), [ranks], [split]) for split in splits]
@@ -71,7 +71,7 @@ def _meshes(layout: str, ranks: int) -> list[Mesh]:
 
 
 def planned(path: Path, layout: str, ranks: int, spread: str) -> Row:
-    """Plan a load of a file by so many ranks."""
+    """Plan a load of a file by `ranks` ranks."""
     import max_weights
     from max_weights._core import RankPlan
 
@@ -81,7 +81,7 @@ def planned(path: Path, layout: str, ranks: int, spread: str) -> Row:
     axes = [0 if layout == "FSDP" else axis_of(info.name) for info in infos]
     sharings = [0 if axis is None else 1 + axis for axis in axes]
     meshes, local, times = _meshes(layout, ranks), ranks, 1
-    if spread == "node":  # each plans for its own ranks, as if the others were not there
+    if spread == "node":  # each plans for its own ranks only
         local, times = min(NODE, ranks), max(1, ranks // NODE)
         meshes = [([rank if rank < local else ABSENT for rank in of], sizes, how) for of, sizes, how in meshes]
     nodes = [rank // NODE for rank in range(local)]

@@ -1,8 +1,8 @@
-"""What ranks do for the bench `ranks`: N processes over gloo, which load and save together when they are told to.
+"""The ranks of the bench `ranks`: N processes over gloo, which load and save together on request.
 
-`python ranks_work.py SOCKET` has torch ready, and forks a rank for each connection: importing torch in each rank of
-each loader would take minutes. A rank prepares, and runs once for each line that it gets. `Ranks` is the other side: a
-loader as the harness wants it, whose run lasts as long as that of the last rank.
+`python ranks_work.py SOCKET` imports torch once and forks a rank for each connection: importing torch in each rank of
+each loader would take minutes. A rank prepares, then runs once per line that it receives. `Ranks` is the other side: a
+loader for the harness, whose run ends with that of the last rank.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ PRELOADED = (
     "torch.distributed.tensor",
 )
 LIMIT = 300.0
-"""After so many seconds without an answer of a rank, the bench ends."""
+"""Timeout in seconds for an answer of a rank."""
 Run = Callable[[], object]
 
 
 @contextlib.contextmanager
 def forks(folder: Path) -> Iterator[None]:
-    """Run the process that ranks are forked from; `Ranks` in this process and in its children finds it."""
+    """Run the process that forks the ranks; `Ranks` finds it in this process and in its children."""
     path = str(folder / "ranks.socket")
-    Path(path).unlink(missing_ok=True)  # of a run before, in a folder that stays
+    Path(path).unlink(missing_ok=True)  # of a previous run, in a kept folder
     command = [sys.executable, str(Path(__file__).resolve()), path]
     process = subprocess.Popen(command, env=os.environ | harness.RETAINED_HEAP)
     try:
@@ -67,12 +67,11 @@ def forks(folder: Path) -> Iterator[None]:
 
 
 class Ranks:
-    """Processes that do one thing together; calling it has them do it once.
+    """Processes that perform one operation together; calling it performs the operation once.
 
     Args:
         way: A key of `WAYS`.
-        path: What that gets.
-        world: How many.
+        path: Its argument. world: The number of ranks.
     """
 
     def __init__(self, way: str, path: Path, world: int) -> None:
@@ -150,7 +149,7 @@ def axis_of(name: str) -> int | None:
 
 
 def _parallel(path: Path, rows: bool = False) -> Any:
-    """A module of DTensors for this file: tensor parallelism, or all split along the rows, as FSDP has it."""
+    """Return a module of DTensors for this file: tensor parallelism, or all split by rows, as in FSDP."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -349,7 +348,7 @@ WAYS: dict[str, Callable[[Path], Run]] = {
 
 
 def _rank(file: Any, way: str, path: str, rank: int, world: int, rendezvous: str) -> None:
-    """Do what one rank does, until nobody asks for more."""
+    """Run one rank until its connection is closed."""
     import torch
     import torch.distributed as dist
 
@@ -381,7 +380,7 @@ def _forked(one: socket.socket) -> None:
 def _main(path: str) -> None:
     for name in PRELOADED:
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for ranks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")
         listener.listen(16)

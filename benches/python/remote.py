@@ -33,8 +33,8 @@ ROUNDS = harness.Effort(least=7, most=9, seconds=60.0)
 BUCKET = "bench"
 LAYER = 54e6  # bytes of a layer of `files.llama`
 STREAM = "http, a stream in 64 MB"
-STREAMED = 1e9  # bytes of the file of which the peak memory of a stream is taken
-BUDGET = 64_000_000  # what the stream may take
+STREAMED = 1e9  # bytes of the file for the peak memory of a stream
+BUDGET = 64_000_000  # the memory budget of the stream
 
 
 def _url(kind: str, path: Path) -> str:
@@ -231,18 +231,18 @@ def _first_use() -> float:
 
 
 def write_layers(path: Path, size: float) -> None:
-    """Write layers alone: an embedding is larger than what the stream may take."""
+    """Write only layers: an embedding exceeds the stream's memory budget."""
     entries = files.llama(max(1, round(size / LAYER)))
     files.write_safetensors(path, (entry for entry in entries if ".layers." in entry.name))
 
 
 def _peak(bench: Path, path: Path) -> float:
-    """The most bytes that a stream of the file takes in a fresh process."""
+    """Return the peak memory of a stream of the file in a fresh process."""
     return float(harness.peak_memory(bench, STREAM, [harness.OURS], path)[harness.OURS].peak)
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time each kind of server beside the rivals and the limit."""
+    """Time ours, the rivals and the limit on each kind of server."""
     effort = harness.QUICK if small else ROUNDS
     gigabytes = 0.05 if small else float(os.environ.get("REMOTE_GB", "0.5"))
     served = folder / "served"

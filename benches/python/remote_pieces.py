@@ -1,7 +1,6 @@
-"""Load the same tensors from a server 20 ms away: as one safetensors file, as pieces of 4 ranks, as base and delta.
+"""Load the same tensors from a server with 20 ms latency: one safetensors file, pieces of 4 ranks, base and delta.
 
-PIECES_GB is the size of the tensors, each of 8 MB; half of them are changed by the delta, in a thousandth of their
-elements.
+PIECES_GB is the total size of the tensors of 8 MB. The delta changes a thousandth of the elements in half of them.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ CASES: harness.Cases = {LATENCY: LOADERS}
 
 
 def make(folder: Path, tensors: int) -> None:
-    """Write what is served."""
+    """Write the served files."""
     import max_weights
 
     pieces = dcp.make(folder / "pieces", tensors, ROWS, COLUMNS)
@@ -59,7 +58,7 @@ def make(folder: Path, tensors: int) -> None:
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time each beside the one file."""
+    """Time each, and the single file."""
     gigabytes = 0.07 if small else float(os.environ.get("PIECES_GB", "0.5"))
     served = folder / "several"
     served.mkdir(exist_ok=True)

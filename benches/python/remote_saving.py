@@ -1,4 +1,4 @@
-"""Save a checkpoint to S3 on this machine, without latency and with it, beside obstore's upload of the same file.
+"""Save a checkpoint to S3 on this machine, with and without latency, and upload the same file with obstore.
 
 The server is SeaweedFS, behind haproxy. SAVE_REMOTE_GB is the size of the checkpoint.
 """
@@ -18,7 +18,7 @@ from report import Column, Report, Target
 TITLE = "Checkpoints saved to servers"
 OBSTORE = "obstore.put, multipart: 12 x 5 MiB"
 OBSTORE_8 = "obstore.put, multipart: 8 x 8 MiB"
-PART = 8 << 20  # bytes of a part of ours, of which 8 are under way
+PART = 8 << 20  # bytes of one of our parts, 8 of which are in flight
 MOST_MEMORY = 3 * 8 * PART
 LATENCIES = ("0 ms", "20 ms")
 ROUNDS = harness.Effort(least=7, most=9, seconds=60.0)

@@ -1,4 +1,4 @@
-"""What a bench found, and its two outlets: JSON, and the tables of docs/benchmarks/, which chart.py draws."""
+"""The results of a bench, written as JSON and as the tables of docs/benchmarks/, from which chart.py draws."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ class Report:
     limits: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
     samples: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
-    throughput: str = ""  # what one row is, in a table of GB/s with a column for each loader
+    throughput: str = ""  # the kind of a row, in a table of GB/s with a column for each loader
     across: tuple[str, ...] = ()  # parts of labels that become columns of such a table, not rows
 
     @property
     def rows(self) -> list[str]:
-        """Every loader, ours first and the limits last, in the order they were measured."""
+        """All loaders in the order of measurement, ours first and the limits last."""
         found = list(dict.fromkeys(row for column in self.columns for row in column.values))
         return sorted(found, key=lambda row: (row != OURS, row in self.limits))
 
 
 def ratio(values: Mapping[str, float], rival: str) -> float:
-    """Return how many times our figure the rival's is."""
+    """Return the ratio of the rival's figure to ours."""
     return values[rival] / values[OURS]
 
 
@@ -104,7 +104,7 @@ def markdown(report: Report, line: str) -> str:
 
 
 def _targets(report: Report, table: str) -> list[str]:
-    """Return how many targets are met, the missed ones as a table, and the figures that `table` does not have."""
+    """Return the number of met targets, a table of the missed ones, and the figures missing from `table`."""
     if not report.targets:
         return []
     missed = [target for target in report.targets if not target.met]
@@ -185,7 +185,7 @@ def all_tables(folder: Path) -> str:
 
 
 def publish(folder: Path, name: str, body: str) -> Path:
-    """Write a table into the page of `folder` that has its markers, and return the page: a new one if none has."""
+    """Write a table into the page of `folder` with its markers, or into a new page; return the page."""
     begin = f"<!-- table: {name} -->"
     pages = [path for path in sorted(folder.glob("*.md")) if begin in path.read_text(encoding="utf-8")]
     if len(pages) > 1:
@@ -200,7 +200,7 @@ def publish(folder: Path, name: str, body: str) -> Path:
 
 
 def environment() -> dict[str, Any]:
-    """Return what the figures depend on: processor, cores, memory, kernel, Python, and the packages' versions."""
+    """Return the environment: processor, cores, memory, kernel, Python, and the packages' versions."""
     processor = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -224,7 +224,7 @@ def environment() -> dict[str, Any]:
 
 
 def environment_line(found: Mapping[str, Any]) -> str:
-    """Return the environment as one sentence for below a table."""
+    """Return the environment as one sentence to put below a table."""
     versions = ", ".join(f"{package} {version}" for package, version in found["packages"].items())
     return (
         f"{found['processor']}, {found['cores']} cores, {found['memory_gib']} GiB, {found['kernel']}, "

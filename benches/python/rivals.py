@@ -1,7 +1,7 @@
-"""The loaders of whole checkpoints that benches compare: ours, and those of other packages, until every page is read.
+"""The compared loaders of whole checkpoints: ours, and those of other packages, until every page is read.
 
-Each takes a safetensors file or a folder of them, imports what it needs before the clock runs, and returns a mapping of
-tensors. `touched` is for those whose load ends before a byte is read.
+Each takes a safetensors file or a folder of them, and returns a mapping of tensors; its imports are not timed.
+`touched` is for loaders that return before any byte is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from harness import Loader, other_version
 
 CANDIDATE: Final = "safetensors-0.9.0rc1"
-"""The release candidate beside the release of the environment; the Makefile, which installs it, names it too."""
+"""The release candidate, in addition to the installed release; the Makefile, which installs it, names it too."""
 NEXT: Final = CANDIDATE.replace("-", " ")
 
 OWN: Final = "max_weights, copy=True"
@@ -36,7 +36,7 @@ def shards(path: Path) -> list[Path]:
 def touch(tensors: Mapping[str, Any]) -> int:
     """Read one byte of every 4 KiB page of torch tensors: what their first use costs beyond the load.
 
-    Those smaller than a page are left out, or looking at 50,000 of them would be most of what is timed.
+    Tensors smaller than a page are skipped: iterating over 50,000 of them would dominate the time.
     """
     import torch
 
@@ -64,7 +64,7 @@ def touched(load: Callable[[Path], Callable[[], Any]]) -> Loader:
 
 
 def ours(path: Path, **options: Any) -> Callable[[], Any]:
-    """`weights.load`: views whose pages are fetched, or what the options say."""
+    """`weights.load`: views with prefetched pages, unless the options say otherwise."""
     if options.setdefault("framework", "torch") == "torch":
         import torch  # noqa: F401 (imported before the clock runs, for each loader alike)
 
@@ -74,7 +74,7 @@ def ours(path: Path, **options: Any) -> Callable[[], Any]:
 
 
 def own(path: Path) -> Callable[[], object]:
-    """`weights.load(copy=True)`: memory of the tensors' own."""
+    """`weights.load(copy=True)`: copies."""
     return touched(lambda path: ours(path, copy=True))(path)
 
 
@@ -94,7 +94,7 @@ def safetensors_numpy(path: Path) -> Callable[[], Any]:
 
 
 def runai(path: Path) -> Callable[[], Any]:
-    """Load all files by runai-model-streamer, as it comes; what it yields is the caller's."""
+    """Load all files by runai-model-streamer, with its defaults; the caller owns the yielded tensors."""
     from runai_model_streamer import SafetensorsStreamer
 
     def run() -> dict[str, Any]:
@@ -117,7 +117,7 @@ def fastsafetensors(path: Path) -> Callable[[], Any]:
 
 
 def torch_file(path: Path) -> Path:
-    """The file of the same tensors that `torch.save` wrote, beside a safetensors file."""
+    """Return the path of the same tensors as written by `torch.save`, next to a safetensors file."""
     return path.with_suffix(".pt")
 
 
@@ -137,7 +137,7 @@ RESIDENT: Final[dict[str, Loader]] = {
     MAPPED: touched(safetensors_torch),
     MAPPED_NEXT: other_version(CANDIDATE, touched(safetensors_torch)),
 }
-"""Those that map the file and leave it to the first touch to read it."""
+"""Loaders that map the file, which is read on first touch."""
 
 COPIES: Final[dict[str, Loader]] = {
     PREAD: touched(_pread),
@@ -145,10 +145,10 @@ COPIES: Final[dict[str, Loader]] = {
     RUNAI: touched(runai),
     FAST: touched(fastsafetensors),
 }
-"""Those that read it into memory of their own."""
+"""Loaders that read it into allocated memory."""
 
 TORCH_FILES: Final[dict[str, Loader]] = {
     TORCH_MAPPED: touched(lambda path: torch_load(path, mmap=True)),
     TORCH: touched(torch_load),
 }
-"""torch itself, over the same tensors in a file of its own."""
+"""torch itself, over the same tensors in its own format."""

@@ -1,6 +1,6 @@
-"""Save the tensors of a as one file: into the page cache and onto the disk, new and over one that is there.
+"""Save the tensors of a as one file: into the page cache and onto the disk, as a new file and over an existing one.
 
-SAVE_GB is about how much of a is saved: its first layers; 1.93 GB, all of it, if nothing is said.
+SAVE_GB is about how much of a is saved: its first layers; the default, 1.93 GB, is all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TORCH = "torch.save"
 PLAIN = "write() of the same bytes, 1 thread"
 PLAIN_ALL = "pwrite() of the same bytes, on all cores"
 LIMITS = (PLAIN, PLAIN_ALL)
-# Each of five processes has the tensors in its memory: 10 GB in all.
+# Each of five processes holds the tensors in memory: 10 GB in all.
 ROUNDS = harness.Effort(least=5, most=9, seconds=15.0)
 MEMORY = 64e6
 WHOLE_GB = 1.93
@@ -40,7 +40,7 @@ def make(folder: Path, small: bool) -> Path:
 
 
 def _tensors(path: Path) -> dict[str, Any]:
-    """The tensors in memory of their own, as training leaves them: no file stands behind them."""
+    """Return copies of the tensors that no file backs, as after training."""
     from safetensors.torch import load_file
 
     return {name: tensor.clone() for name, tensor in load_file(path).items()}
@@ -114,7 +114,7 @@ CASES: harness.Cases = {
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time all ways to save a, and take the memory of those that are no limit."""
+    """Time all ways to save a, and measure the memory of all except the limits."""
     bench, effort = Path(__file__), harness.QUICK if small else ROUNDS
     path = make(folder, small)
     columns, samples = [], {}

@@ -1,4 +1,4 @@
-"""The scanners that validation is compared with, each installed on demand in an environment of its own."""
+"""The scanners that validation is compared with, each installed on demand in a separate environment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import harness
 
-# The newest releases when the figures were taken.
+# The newest releases at the time of measurement.
 VERSIONS = {
     "picklescan": "picklescan[7z]==1.0.5",
     "modelscan": "modelscan==0.8.8",
-    "fickling": "fickling==0.1.12 typing_extensions",  # which it needs and does not ask for
+    "fickling": "fickling==0.1.12 typing_extensions",  # a dependency that it does not declare
     "pickleguard": "pickleguard==1.0.1",
     "modelaudit": "modelaudit==0.2.54",
 }
@@ -26,7 +26,7 @@ POLL_SECONDS = 0.0002
 
 @dataclass(frozen=True)
 class Scanner:
-    """A rival: its command for a path, and what its exit status says."""
+    """A rival: its command for a path, and the meaning of its exit status."""
 
     name: str
     command: Callable[[str, Path], list[str]]
@@ -50,7 +50,7 @@ SCANNERS = (
 
 
 def install(name: str) -> str:
-    """Return the folder of an environment that has a scanner; it is made where it is not there."""
+    """Return the folder of an environment with a scanner; it is created if missing."""
     package = name.split()[0]
     wanted = VERSIONS[package].split()
     folder = Path(sys.prefix) / "rivals" / wanted[0].replace("[", "-").replace("]", "")
@@ -68,7 +68,7 @@ def install(name: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """One process: its exit status, its seconds, and the most memory that it held, in bytes."""
+    """One process: its exit status, its seconds, and its peak memory in bytes."""
 
     status: int
     seconds: float
@@ -76,8 +76,8 @@ class Run:
 
 
 def run(command: Sequence[str], timeout: float = 600.0) -> Run:
-    """Run a command to its end. Memory is asked for while it runs: what the system counts of a process that has ended
-    includes the process that started it.
+    """Run a command to its end. Memory is polled while it runs: the system's figure for an ended process includes the
+    process that started it.
     """
     environment = os.environ | {"PROMPTFOO_DISABLE_TELEMETRY": "1", "NO_ANALYTICS": "1", "CI": "1"}
     start, peak = time.perf_counter(), 0
@@ -97,7 +97,7 @@ def run(command: Sequence[str], timeout: float = 600.0) -> Run:
 
 
 def timed(command: Sequence[str]) -> float:
-    """The seconds of a command, without a look at its memory."""
+    """Return the seconds of a command, without polling its memory."""
     start = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Servers on this machine for benches: nginx, haproxy before it for latency, SeaweedFS, and one that counts."""
+"""Local servers for benches: nginx, haproxy in front of it for latency, SeaweedFS, and one that counts bytes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def _running(command: list[str], url: str, log: Path) -> Iterator[None]:
     with log.open("wb") as output:
-        # What they leave in the folder for temporary files goes with the log's.
+        # Their temporary files are removed together with the log's folder.
         environment = os.environ | {"TMPDIR": str(log.parent)}
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
@@ -104,7 +104,7 @@ def _running(command: list[str], url: str, log: Path) -> Iterator[None]:
 
 
 def _certify(folder: Path) -> None:
-    """Write an authority of its own, `ca.pem`, and what it says of localhost, `cert.pem`."""
+    """Write a certificate authority, `ca.pem`, and its certificate of localhost, `cert.pem`."""
     key = [
         "openssl",
         "req",
@@ -133,7 +133,7 @@ def _program(name: str) -> str:
 
 @contextlib.contextmanager
 def delayed(port: int, folder: Path) -> Iterator[dict[str, str]]:
-    """Run haproxy before a server: URLs `0 ms`, `20 ms` and `100 ms`, at which each request waits so long."""
+    """Run haproxy in front of a server: URLs `0 ms`, `20 ms` and `100 ms` delay each request by that time."""
     haproxy = _program("haproxy")
     folder.mkdir(exist_ok=True)
     ports = {name: free_port() for name in ("here", "near", "far")}
@@ -152,7 +152,7 @@ def web(files: Path, folder: Path) -> Iterator[dict[str, str]]:
     folder.mkdir(exist_ok=True)
     ports = {name: free_port() for name in ("http", "https")}
     _certify(folder)
-    user = "user root;" if os.geteuid() == 0 else ""  # who may read the files
+    user = "user root;" if os.geteuid() == 0 else ""  # so that it may read the files
     (folder / "nginx.conf").write_text(_NGINX.format(user=user, folder=folder, files=files, **ports))
     os.chmod(folder, 0o755)
     url = f"http://127.0.0.1:{ports['http']}"
@@ -170,7 +170,7 @@ def s3(folder: Path) -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "s3.json").write_text(_WEED.format(*KEYS))
-    # A port that is not given is another one plus 10,000, which may be no port.
+    # A port that is not given defaults to another port plus 10,000, which may be out of range.
     kinds = ("master", "volume", "filer", "s3")
     ports = {f"{kind}.port{suffix}": free_port() for kind in kinds for suffix in ("", ".grpc")}
     command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=60"]
@@ -187,7 +187,7 @@ def s3(folder: Path) -> Iterator[str]:
 
 
 def upload(endpoint: str, bucket: str, path: Path) -> None:
-    """Put a file into a new bucket, and tell this process's children where that is."""
+    """Put a file into a new bucket, and set its endpoint in the environment of child processes."""
     import boto3
 
     key, secret = KEYS
@@ -204,13 +204,13 @@ def upload(endpoint: str, bucket: str, path: Path) -> None:
 
 
 class _Rate:
-    """So many bytes a second for all connections together."""
+    """Limits the total rate of all connections, in bytes per second."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._free, self._lock = rate, time.monotonic(), threading.Lock()
 
     def wait(self, size: int) -> None:
-        """Wait until so many bytes more may be sent."""
+        """Wait until `size` more bytes may be sent."""
         with self._lock:
             self._free = max(self._free, time.monotonic()) + size / self._rate
             pause = self._free - time.monotonic()
@@ -219,9 +219,9 @@ class _Rate:
 
 @contextlib.contextmanager
 def counting(folder: Path, rate: float | None = None) -> Iterator[tuple[str, list[int]]]:
-    """Serve the files of a folder over HTTP; yields the URL, and a list that gets the bytes of each answer.
+    """Serve the files of a folder over HTTP; yield the URL, and a list that collects the bytes of each answer.
 
-    `rate` is how many bytes a second it sends, to all together.
+    `rate` limits the total rate, in bytes per second.
     """
     counts: list[int] = []
     limit = None if rate is None else _Rate(rate)

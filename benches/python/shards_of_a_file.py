@@ -1,4 +1,4 @@
-"""Take one rank's shards out of a file: the time, and how much of the file is read for them."""
+"""Read one rank's shards from a file: the time, and how much of the file is read."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CASES: harness.Cases = {"rows": _loaders(0), "columns": _loaders(1)}
 
 
 def _read(case: str, path: Path, small: bool) -> dict[str, float]:
-    """How much of the file is in the page cache after one run that began without it, as a multiple of the share."""
+    """Return how much of the file is in the page cache after a cold run, as a multiple of the rank's share."""
     axis = list(CASES).index(case)
     share = 0
     for entry in (files.SMALL_FILES if small else files.FILES)["a"]():

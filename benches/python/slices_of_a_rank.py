@@ -1,4 +1,4 @@
-"""Load what one rank of eight wants, cold: rows, columns, experts; and columns by all eight, one after another."""
+"""Load the slices of one rank of eight, cold: rows, columns, experts; and the columns of all eight, sequentially."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _ours(path: Path, axis: int) -> Callable[[], object]:
 
 
 def _every_rank(path: Path) -> Callable[[], object]:
-    """Columns of all ranks, one rank after the other, as the processes of one machine ask for them."""
+    """Load the columns of all ranks, rank by rank, as the processes of one machine request them."""
     loads = [rivals.ours(path, shard=_shard(rank, 1)) for rank in range(WORLD)]
     return lambda: [rivals.touch(load()) for load in loads]
 
@@ -74,7 +74,7 @@ def _safetensors(path: Path, axis: int, **options: str) -> Callable[[], object]:
 
 
 def _is_wanted(name: str) -> bool:
-    """Whether this rank has a weight of e: its own experts, and all that is no expert's."""
+    """Whether this rank has a weight of e: its own experts, and all weights outside the experts."""
     _, marked, rest = name.partition(".experts.")
     start, stop = _even(files.EXPERTS_E)
     return not marked or start <= int(rest.split(".")[0]) < stop
@@ -99,7 +99,7 @@ def _safetensors_experts(path: Path) -> Callable[[], object]:
 
 
 def _ranges(name: str, path: Path) -> Iterator[tuple[int, int]]:
-    """(offset, bytes) of what is wanted of each tensor of a (rows) or e (experts), in file order."""
+    """Return the (offset, bytes) to read of each tensor of a (rows) or e (experts), in file order."""
     with path.open("rb") as file:
         offset = 8 + int.from_bytes(file.read(8), "little")
     for entry in (files.SMALL_FILES if "-small" in path.stem else files.FILES)[name]():

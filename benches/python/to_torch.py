@@ -81,7 +81,7 @@ def measure(folder: Path, small: bool) -> Report:
         ("c touched", "touch", c, False),
         ("a touched, cold", "touch", a, True),
     ):
-        # In c a page holds sixteen tensors, so touching each page once is not what a loader of c has to do.
+        # In c a page holds sixteen tensors, so touching each page once is no limit for loaders of c.
         loaders = CASES[case] if path is a else _LOADS
         timings = harness.alternate(bench, case, loaders, path, effort=effort, cold=cold and not small)
         samples[label] = {loader: timing.seconds for loader, timing in timings.items()}

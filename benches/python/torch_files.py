@@ -1,4 +1,4 @@
-"""PyTorch files: open and list, all tensors to torch lazily, touched, eagerly and cold, beside torch.load."""
+"""PyTorch files: open and list, all tensors to torch lazily, touched, eagerly and cold, compared with torch.load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation beside scanners, SHA-256 and a plain read: wall time of fresh processes, and their memory."""
+"""Validation, scanners, SHA-256 and a plain read: wall time of fresh processes, and their memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _instructions(folder: Path, small: bool) -> Path:
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Time validation and its rivals, one after the other."""
+    """Time validation and its rivals sequentially."""
     program = command_line.native()
     rivals: dict[str, tuple[scanners.Scanner, str]] = {}
     notes = []
@@ -94,8 +94,8 @@ def measure(folder: Path, small: bool) -> Report:
         if label in (TORCH, CONTENT):
             commands[SHA256] = [shutil.which("sha256sum") or "sha256sum", str(path)]
             commands[READ] = ["dd", f"if={path}", "of=/dev/null", "bs=4M"]
-        # Once each, so that program and file are in memory. Slow rivals are taken at that: nobody asks for their third
-        # digit, and beside them what the others need would be forgotten between two of their turns.
+        # One run each brings program and file into memory. Slow rivals run only once: their third digit does not
+        # matter, and between their turns the page cache would evict the files of the others.
         taken = {name: [scanners.timed(command)] for name, command in commands.items()}
         for name in [name for name in commands if taken[name][0] < SLOW_SECONDS or name == NATIVE]:
             taken[name] = [scanners.timed(commands[name]) for _ in range(1 if small else RUNS)]

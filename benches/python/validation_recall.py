@@ -1,4 +1,4 @@
-"""What validation finds, and what it calls bad that is not: the corpora beside the scanners that there are."""
+"""Recall and false alarms of validation and other scanners on the corpora."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corpora.item import CLEAN, Item, write
 TITLE = "Recall and false alarms of validation"
 NATIVE = f"{harness.OURS}, native"
 CASES: harness.Cases = {}
-# Columns of the table: what attacks.md's classes are about, by their numbers.
+# Columns of the table: subjects of the classes of attacks.md, by class number.
 KINDS = {
     "direct": range(1, 2),
     "one global": range(2, 8),
@@ -31,7 +31,7 @@ KINDS = {
     "repositories": range(34, 37),
 }
 STATES = ("torch-modules", "torch-optimizers", "torch-schedulers", "torch-training", "torch-tensors")
-# Scanners that take most of a second for a file or more see a part of them: each so manieth.
+# Slow scanners (nearly a second per file, or more) get every nth file only.
 STEP = {"modelaudit": 24, "modelscan": 6, "fickling": 6}
 GOOD = """
 import sys
@@ -50,7 +50,7 @@ def _bad(status: int, scanner: scanners.Scanner | None) -> bool:
 
 
 def _answers(paths: Sequence[Path], program: str, scanner: scanners.Scanner | None) -> dict[Path, bool]:
-    """Of those of the paths that the scanner sees: whether they are said to be bad, or could not be looked at."""
+    """Return, for each path the scanner gets, whether it reports the file as bad or fails to read it."""
     paths = paths[:: STEP.get(scanner.name, 1)] if scanner else paths
 
     def bad(path: Path) -> bool:
@@ -62,7 +62,7 @@ def _answers(paths: Sequence[Path], program: str, scanner: scanners.Scanner | No
 
 
 def measure(folder: Path, small: bool) -> Report:
-    """Show every file to every scanner in a process of its own."""
+    """Run every scanner on every file, each in a separate process."""
     attack_files, good_files = folder / "attacks", folder / "good"
     items: list[Item] = list(attacks.items())
     if small:
@@ -118,7 +118,7 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         notes=(
             f"The share of {len(items)} attacks of 36 classes, and of {len(clean)} good files, whose exit status says "
-            "that something is bad, needs trust, or could not be looked at. Each is a process of its own. "
+            "that something is bad, needs trust, or could not be scanned. Each runs in a separate process. "
             + "; ".join(f"{name} sees one of {step}" for name, step in STEP.items())
             + ".",
             *([f"Missed: {', '.join(missed[:10])}."] if missed and not small else []),

@@ -1,7 +1,7 @@
-"""What the benches of writing share: runs that find the same disk each time, and the least work that a save could be.
+"""Shared by the benches of writing: runs that start from the same state of the disk, and the lower bound of a save.
 
-A run is timed from memory to a file, or from files to files. What the run before has written is removed, or put back,
-off the clock, and nothing is left then that the system would still have to write.
+A run is timed from memory to a file, or from files to files. The output of the previous run is removed or restored, and
+all dirty pages are flushed, off the clock.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ CORES: Final = len(os.sched_getaffinity(0))
 
 
 class Written:
-    """A call that writes files, and what comes before each of its runs: see `harness.Loader`."""
+    """A call that writes files, and the preparation of each run: see `harness.Loader`."""
 
     def __init__(self, call: Callable[[], object], path: Path, size: int, over: Path | None = None) -> None:
         """`call` writes about `size` bytes to `path`, a file or a folder; with `over`, over a copy of that file."""
         self._call, self._path, self._size, self._over = call, path, size, over
 
     def before(self) -> None:
-        """Make the disk and the memory as each run finds them."""
+        """Reset the disk and the memory before a run."""
         if self._over is None:
             remove(self._path)
         elif not self._path.exists():
             shutil.copyfile(self._over, self._path)
         os.sync()
-        # The page cache will take so much: it would be first-touched memory otherwise, the loudest noise there is.
+        # Memory for the page cache: page faults of first-touched memory would be the loudest noise.
         harness.touch_memory(max(self._size, 1) * 3 // 2)
 
     def __call__(self) -> None:
@@ -61,7 +61,7 @@ def flush(path: Path) -> None:
 
 
 def write(path: Path, memory: memoryview, sync: bool) -> None:
-    """Write memory to a file from its begin to its end, by one thread."""
+    """Write memory to a file sequentially, by one thread."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o666)
     try:
         for start in range(0, len(memory), PIECE):
@@ -91,13 +91,13 @@ def write_on_all_cores(path: Path, memory: memoryview, sync: bool, pool: ThreadP
 
 
 def whole(written: int, piece: memoryview) -> None:
-    """Fail if not all of a piece was written: the figure would be too good."""
+    """Fail if a piece was written partially: the figure would be too low."""
     if written != len(piece):
         raise harness.BenchError(f"{written} of {len(piece)} bytes were written")
 
 
 def read_and_write(sources: Sequence[Path], path: Path, size: int, sync: bool, threads: int) -> Callable[[], None]:
-    """What reads every byte of some files and writes `size` bytes to another beside that: a conversion without work."""
+    """Return a function that reads all of some files and writes `size` bytes to another: a conversion without work."""
     pieces = [(file, start) for file in sources for start in range(0, file.stat().st_size, PIECE)]
     each = -(-size // max(1, len(pieces)))
     own, pool = threading.local(), ThreadPoolExecutor(threads)

@@ -1,5 +1,5 @@
-//! Zip archives as lists of members, for changes of them: checksums and sizes are right in what is written, but for the lies that are
-//! told on purpose. Without that no change of a member would get past its checksum, and no compressed one past its compression.
+//! Zip archives as lists of members, for mutation. Checksums and sizes are correct in the output, except for deliberately false
+//! values. Otherwise no mutated member would get past its checksum, and no compressed one past its compression.
 
 use miniz_oxide::deflate::compress_to_vec;
 use miniz_oxide::inflate::decompress_to_vec_with_limit;

@@ -11,7 +11,7 @@ use super::program::Program;
 use super::random::Random;
 use super::{check_message, memory};
 
-/// The parts of a tensor, in memory of their own.
+/// The parts of a tensor, which own their memory.
 struct Parts {
     bits: u32,
     elements: usize,

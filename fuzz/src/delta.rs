@@ -24,8 +24,8 @@ pub(super) fn base() -> Vec<u8> {
     Layout::File.input(format!("{{{}}}", entries.join(",")).as_bytes(), at, usize::MAX)
 }
 
-/// A base with a delta is refused with a message, or opened: then each tensor has the bytes of its shape, or is refused with a message; and what
-/// the delta does not name is as it was.
+/// A base with a delta is refused with a message, or opened. If it opens, each tensor has the bytes of its shape, or is refused with a message,
+/// and tensors that the delta does not name are unchanged.
 pub fn check(input: &[u8]) {
     in_folder(|folder| {
         let (first, second) = (folder.join("base.safetensors"), folder.join("delta.safetensors"));
@@ -49,7 +49,7 @@ pub fn check(input: &[u8]) {
                         }
                     }
                 }
-                // Of both, where there is another file of weights beside the base.
+                // Both deltas, if there is another file of weights in addition to the base.
                 (_, Err(error)) | (Err(error), Ok(_)) => check_message(&error.to_string()),
             }
         });

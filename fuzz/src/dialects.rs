@@ -15,7 +15,7 @@ use super::{check_message, memory};
 const INDEX: &str = "model.safetensors.index.json";
 const MANIFEST: &str = "sparse_update_manifest.json";
 const FILE: &str = "patch.safetensors";
-/// Sizes of what RLE blocks of a frame unpack to: the largest block that zstd has.
+/// The size to which RLE blocks of a frame unpack: the largest block that zstd has.
 const BLOCK: usize = 128 << 10;
 const WORDS: [&str; 14] = [
     "xor",
@@ -59,8 +59,8 @@ struct Parts {
     entries: Vec<Entry>,
 }
 
-/// A base with a delta is opened, and has what changed and nothing else; or, if something of the delta lies, it is refused with a message, or what it
-/// does not name is as it was.
+/// A base with a correct delta opens, and has exactly the changes. One with a false delta is refused with a message, or leaves the tensors unchanged
+/// that the delta does not name.
 pub fn check(input: &[u8]) {
     in_folder(|folder| {
         let first = folder.join("base.safetensors");
@@ -82,7 +82,7 @@ pub fn check(input: &[u8]) {
     });
 }
 
-/// A delta that tells the truth, and the names of what it changes.
+/// A correct delta, and the names of the tensors that it changes.
 #[expect(clippy::too_many_lines, reason = "it is one list of what each kind has")]
 fn make(
     program: &mut Program<'_>,
@@ -322,7 +322,7 @@ fn compare(
     };
     let delta = match &delta {
         Ok(delta) => delta,
-        // What is no delta any more may be weights beside the base.
+        // A file that is no longer a delta may be a second file of weights.
         Err(error) => return refused(error),
     };
     match delta.elements(&uninterrupted) {
@@ -348,7 +348,7 @@ fn compare(
     }
 }
 
-/// A zstd frame of blocks that are as they are.
+/// A zstd frame of raw blocks.
 fn frame(raw: &[u8], program: &mut Program<'_>) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
     frame.extend((raw.len() as u32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Target `distributed`: `.metadata` of torch.distributed.checkpoint, beside the file of a rank that is there.
+//! Target `distributed`: `.metadata` of torch.distributed.checkpoint, with the existing file of a rank.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ use super::{check_message, memory};
 /// The file of a rank: what torch saved as the items of the committed inputs.
 const RANK: &[u8] = include_bytes!("../items/__0_0.distcp");
 
-/// A folder is refused with a rule, or opened; then each tensor is read whole, with as many bytes as its shape has, or refused with a message. Nothing
-/// of what is said of sizes is believed before it is compared with the file.
+/// A folder is refused with a rule, or opened. Each tensor is read whole, with as many bytes as its shape has, or refused with a message. Declared
+/// sizes are compared with the file before they are used.
 pub fn check(input: &[u8]) {
     in_folder(|folder| {
         let rank = folder.join("__0_0.distcp");

@@ -1,4 +1,4 @@
-//! Elements that a decoder wrote, beside those of its definition.
+//! Compares the elements that a decoder wrote with those of its definition.
 
 use half::{bf16, f16};
 use max_weights::dtype::DType;

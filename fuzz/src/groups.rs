@@ -20,7 +20,7 @@ const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 /// Elements that are looked at one by one.
 const LOOKED_AT: usize = 1 << 12;
 
-/// The parts of a matrix, in memory of their own.
+/// The parts of a matrix, which own their memory.
 struct Parts {
     layout: Layout,
     bits: u32,
@@ -213,7 +213,7 @@ fn compare(parts: &Parts, rows: Range<usize>, out: &[u8], dtype: DType) {
     }
 }
 
-/// The same as tensors, of the shapes that the sizes stand for, or of others.
+/// The same as tensors, with the shapes of the sizes, or with others.
 fn whole(program: &mut Program<'_>, parts: &Parts, lies: bool) {
     let tensor = |bytes: &[u8], dtype: DType, first: usize| {
         let elements = bytes.len() * 8 / dtype.bits().max(8);
@@ -256,7 +256,7 @@ fn whole(program: &mut Program<'_>, parts: &Parts, lies: bool) {
         group_size: Some(parts.group_size),
     };
     match dequantize_groups(&packed, DType::Float32, None, &uninterrupted) {
-        // The number of groups is that of the scales, whatever the parts say.
+        // The scales determine the number of groups, independently of the other parts.
         Ok(_) if scale_groups != parts.groups => assert!(lies, "groups of parts that fit together"),
         Ok(made) => compare(parts, 0..parts.rows, made.bytes().unwrap_or_default(), DType::Float32),
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Target `safetensors_header`: the header of a file whose data is said to have any length, against the safetensors crate.
+//! Target `safetensors_header`: the header of a file with any declared length of data, against the safetensors crate.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,8 +36,8 @@ const ABOUT_THE_DATA: [&str; 5] = [
     "safetensors.trailing-data",
 ];
 
-/// The header is read or refused as the crate does, but for the deliberate differences; what is read covers the file exactly; what is
-/// refused has an offset that leads to the tensor named.
+/// The header is read or refused as the crate does, except for the deliberate differences. Its tensors cover the file exactly. An
+/// error has an offset that leads to the tensor named.
 pub fn check(input: &[u8]) {
     let header = Layout::Header.header(input);
     let data = Layout::Header.data_len(input);

@@ -18,8 +18,8 @@ use super::{check_message, memory};
 pub const SHARDS: [(&str, [&str; 2]); 2] =
     [("a.safetensors", ["w", "x.weight"]), ("b.safetensors", ["x.weight", "y.0.bias"])];
 
-/// An index that is read names each tensor once and each shard by a name that stays below its folder, and agrees with a plain reader
-/// of JSON; opened, it gives the tensors that it names and no others.
+/// An index that is read names each tensor once and each shard by a name that stays below its folder, and agrees with a plain JSON
+/// reader. Opened, it gives exactly the tensors that it names.
 pub fn check(input: &[u8]) {
     let read = memory::bounded(input.len(), || parse(input, &Options::default()));
     match &read {

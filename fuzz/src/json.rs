@@ -1,4 +1,4 @@
-//! JSON as text: what a mutation needs, which is to keep escapes, repeated keys and odd numbers as they are written.
+//! JSON as text, for mutations that keep escapes, repeated keys and odd numbers unchanged.
 
 use super::random::Random;
 
@@ -49,7 +49,7 @@ impl Json {
         text.parse().ok()
     }
 
-    /// Writes the value; with `spaced`, white space stands in random places.
+    /// Writes the value; with `spaced`, whitespace is inserted at random places.
     pub fn write(&self, out: &mut String, mut spaced: Option<&mut Random>) {
         fn space(out: &mut String, random: &mut Option<&mut Random>) {
             if let Some(random) = random

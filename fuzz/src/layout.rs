@@ -1,17 +1,17 @@
-//! What an input consists of, and how it is made of a changed header.
+//! The parts of an input, and how it is composed from a changed header.
 
 /// What the bytes of an input are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// A whole file: the length of the header, the header, the data.
     File,
-    /// The length that the data of the file is said to have (64 bits, little-endian), and the header: so the length can be anything.
+    /// The declared length of the file's data (64 bits, little-endian), and the header: so the length can be anything.
     Header,
     /// The index of a sharded checkpoint: JSON, and nothing else.
     Index,
     /// A whole GGUF file.
     Gguf,
-    /// The length that the data of the file is said to have (64 bits, little-endian), and the header of a GGUF file.
+    /// The declared length of the file's data (64 bits, little-endian), and the header of a GGUF file.
     GgufHeader,
     /// A pickle, or several.
     Pickle,
@@ -31,7 +31,7 @@ impl Layout {
         matches!(self, Self::File | Self::Header | Self::GgufHeader)
     }
 
-    /// The header in an input, as far as it is there.
+    /// The header in an input, possibly truncated.
     pub fn header(self, input: &[u8]) -> &[u8] {
         if !self.has_length() {
             return input;

@@ -1,7 +1,7 @@
 //! What the fuzz targets do with an input, apart from libFuzzer: `tests/fuzz_corpus.rs` includes this file too, and runs the committed
 //! inputs and random changes of them through the same functions in every `make test`.
 //!
-//! A function panics if a promise is broken. What is promised is said at each of them and in docs/security.md.
+//! A function panics if a promise is broken. The promises are documented at each of them and in docs/security.md.
 
 pub mod archive;
 pub mod buffer;

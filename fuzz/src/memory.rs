@@ -1,9 +1,9 @@
 //! The limit on memory: what a reader allocates stays in proportion to what it was given.
 //!
-//! Two things are counted. The allocator counts every block that is allocated through it, at the moment when there are most. Blocks of
-//! tensors from a megabyte on are mappings, which it does not see; they are kept when they are released, so that what is kept after a run is
-//! what they took. Not counted: pages of mapped files, which are the file's; what other processes and the kernel hold for this one; and
-//! kept blocks beyond what the library keeps at most, which no input of a few kilobytes reaches.
+//! Two things are counted: the peak of the blocks that go through the allocator, and the mappings of large blocks of tensors (from a
+//! megabyte on), which it does not see. The library keeps released mappings, so their total after a run is what the run took. Not counted:
+//! pages of mapped files, which belong to the file; memory of other processes and the kernel; and kept blocks beyond the library's limit,
+//! which no input of a few kilobytes reaches.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// The most bytes that a run may have allocated at once, for each byte of the input…
 pub const BYTES_PER_INPUT_BYTE: usize = 16;
-/// … beside these, and the tensors that it took.
+/// … in addition to this constant, and the tensors that it took.
 pub const BYTES_BESIDE: usize = 64 << 20;
 /// Bytes of a mapped block for each byte that it was asked for, at most: it is rounded up to huge pages.
 const BYTES_PER_TAKEN_BYTE: usize = 2;

@@ -7,7 +7,7 @@ use super::layout::Layout;
 use super::random::Random;
 use super::{archive, names, pickle};
 
-/// Texts that a header, or the words about it, are made of.
+/// Texts that a header, or error messages about it, consist of.
 const COMPONENTS: [&str; 16] = [
     "weight", "bias", "model", "layers", "0", "1", "9", "10", "007", "q_proj", "-", "é", "模型", "", "\\u0061", "x\\n",
 ];

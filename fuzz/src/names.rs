@@ -13,7 +13,7 @@ use super::open::check_catalog;
 use super::printing::{check_html, check_message, check_text};
 use super::random::Random;
 
-/// What stands between two names.
+/// The separator of names.
 pub const BETWEEN: u8 = 0xff;
 /// Names of one input at most, and bytes of a file's name.
 const NAMES: usize = 6;
@@ -21,8 +21,8 @@ const FILE_NAME: usize = 120;
 const SUFFIXES: [&str; 8] =
     [".safetensors", ".gguf", "", ".safetensors.index.json", ".pt", ".part", ".h5", "-00001-of-00002.gguf"];
 
-/// A file with the names of the input, under a name of the input, is opened, printed and asked for what it has not; nothing that comes of it
-/// steers a terminal or a page.
+/// A file with the names of the input, under a name of the input, is opened, printed and asked for missing names. No output steers a
+/// terminal or a page.
 pub fn check(input: &[u8]) {
     let mut names = input.split(|byte| *byte == BETWEEN);
     let first = names.next().unwrap_or_default();
@@ -88,7 +88,7 @@ fn gguf(names: &[&[u8]]) -> Vec<u8> {
     Document { version: 3, big_endian: false, keys, tensors, claims: [None; 2], end: 0 }.write()
 }
 
-/// Opens a path, and looks at all that is said of it.
+/// Opens a path, and reads everything that is reported about it.
 fn check_path(path: &Path, strict: bool, names: &[&[u8]]) {
     let options = OpenOptions::default().strict(strict);
     match Checkpoint::open(&[path.to_path_buf()], &options) {

@@ -24,8 +24,8 @@ const LINES: usize = 40;
 /// Levels of names that a tree shows in any case.
 const LEVELS: usize = 30;
 
-/// A checkpoint that opens gives, by either backend, the bytes that the file has where the safetensors crate sees them; its names
-/// lead to their tensors, and the tree shows every one of them; one that does not open says why, and where.
+/// A checkpoint that opens gives, by either backend, the same bytes as the safetensors crate. Its names lead to their tensors, and the
+/// tree shows every one of them. An error says why and where.
 pub fn check(input: &[u8]) {
     in_folder(|folder| {
         let path = &folder.join("input.safetensors");
@@ -95,7 +95,7 @@ pub fn check_catalog(checkpoint: &Checkpoint) {
     assert_eq!(metadata.len(), checkpoint.catalog().metadata().count(), "every key of the metadata once");
 }
 
-/// A set of the same file twice: it opens only if there are no names, which would stand in both.
+/// A set of the same file twice: it only opens without names, which both files would have.
 pub fn check_twice(path: &Path) {
     let options = OpenOptions::default().strict(false);
     match Checkpoint::open(&[path, path], &options) {

@@ -10,10 +10,10 @@ use max_weights::format::pickle::{
 use super::random::Random;
 use super::{check_message, memory};
 
-/// Where the input is said to stand in its file.
+/// The declared offset of the input in its file.
 const AT: u64 = 1000;
 
-/// Any bytes are refused with their rule and place, or read, whatever references to the outside mean.
+/// Any bytes are refused with their rule and place, or read, for any meaning of external references.
 pub fn check(input: &[u8]) {
     for persistent in [PersistentIds::Zip, PersistentIds::Legacy, PersistentIds::Refused] {
         memory::bounded(input.len(), || check_as(input, persistent));

@@ -1,4 +1,4 @@
-//! What may reach a terminal or a page: a list of its own, so that the library is not compared with itself.
+//! The characters that may reach a terminal or a page: an independent list, so that the library is not compared with itself.
 
 use max_weights::Diagnostic;
 use max_weights::error::MAX_FINDINGS;
@@ -33,14 +33,14 @@ const UNSAFE: [(u32, u32); 26] = [
     (0xfffe, 0xffff),
     (0x1fffe, 0x1ffff),
 ];
-/// A message is short, whatever it is about.
+/// The maximum length of a message.
 const LONGEST: usize = 4000;
 
 fn is_unsafe(c: char) -> bool {
     UNSAFE.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)))
 }
 
-/// True for a text that is shown as it is in any case.
+/// True for a text that is always displayed unchanged.
 pub fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_graphic() || c == ' ' || c.is_alphabetic())
 }

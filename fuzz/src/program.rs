@@ -5,7 +5,7 @@ use max_weights::dtype::DType;
 
 use super::random::Random;
 
-/// Numbers that strides, bounds of slices and dimensions are taken from, beside small ones.
+/// Numbers for strides, bounds of slices and dimensions, in addition to small ones.
 const EXTREMES: [i64; 8] = [i64::MIN, i64::MAX, 1 << 62, -(1 << 62), 1 << 40, -(1 << 40), 1 << 32, i64::MAX / 8];
 const DIMS: [i64; 8] = [0, 1, 2, 3, 4, 5, 8, 32];
 

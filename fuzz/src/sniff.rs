@@ -6,8 +6,8 @@ use safetensors::SafeTensors;
 
 use super::{check_message, memory};
 
-/// A message has its rule, its help and its offset, whatever length the file is said to have; what the safetensors crate reads is
-/// recognised as safetensors.
+/// A message has its rule, its help and its offset, for any declared length of the file. A file that the safetensors crate reads
+/// is recognised as safetensors.
 pub fn check(input: &[u8]) {
     let prefix = &input[..input.len().min(SNIFF_BYTES)];
     for file_len in [input.len() as u64, 0, 8, u64::MAX] {

@@ -14,7 +14,7 @@ use super::{check_message, memory};
 /// The most bytes of an entry that are looked at.
 const LOOKED_AT: u64 = 1 << 20;
 
-/// Gives a parser what it asks for; it never asks for what the file has not.
+/// Gives a parser the bytes that it requests; it never requests bytes outside the file.
 fn answer<P: Parse>(mut parser: P, input: &[u8]) -> Result<P::Output> {
     loop {
         match parser.advance()? {
@@ -30,8 +30,8 @@ fn answer<P: Parse>(mut parser: P, input: &[u8]) -> Result<P::Output> {
     }
 }
 
-/// Entries lie in the file, in order and apart from each other, each after a header of its name, and are found by their names; their
-/// bytes are what a plain reader finds, or there is a sentence.
+/// Entries are in the file, in order and without overlap, each after a header of its name, and are found by their names. Their bytes
+/// are those of a plain reader, or there is an error.
 pub fn check_zip(input: &[u8]) {
     let len = input.len() as u64;
     let options = Options::default();
@@ -90,7 +90,7 @@ fn check_layout(archive: &Archive, input: &[u8]) {
     }
 }
 
-/// Every storage has its place in the file, as long as it is said to be, behind the pickles and apart from the others.
+/// Every storage is inside the declared length of the file, after the pickles, and overlaps no other.
 pub fn check_legacy(input: &[u8]) {
     let len = input.len() as u64;
     let options = Options::default();

@@ -21,11 +21,11 @@ const LOOKED_AT: usize = 1 << 14;
 /// Bytes that the memory of a storage may be longer than the storage.
 const SPARE: usize = 4096;
 
-/// What a file comes to: the bytes of each tensor, none for one that cannot be taken.
+/// The result of a file: the bytes of each tensor, `None` for one that cannot be taken.
 type Outcome = Option<Vec<Option<Vec<u8>>>>;
 
-/// A file that opens gives the same tensors by either backend, each of them where its strides and its storage say; what cannot be taken
-/// says why; and the memory is in proportion to the file and to what was taken.
+/// A file that opens gives the same tensors by either backend, with the elements where strides and storage place them. Tensors that
+/// cannot be taken have a reason. Memory is in proportion to the file and to the tensors taken.
 pub fn check(input: &[u8]) {
     in_folder(|folder| {
         let path = &folder.join("input.pt");
@@ -78,7 +78,7 @@ fn take_all(checkpoint: &Checkpoint, input: &[u8], path: &Path, taken: &mut usiz
         let storage = buffer.storage();
         assert!(storage.is_mapped() || storage.len() <= claimed + SPARE, "{} bytes for {claimed}", storage.len());
         if !storage.is_mapped() {
-            // What is inflated is there as a whole until the tensor's own bytes are copied out of it.
+            // A whole inflated storage stays in memory until the tensor's bytes are copied out of it.
             let inflated = info.view.and_then(|view| view.inflated).unwrap_or_default() as usize;
             largest = largest.max(storage.len() + inflated);
         }

@@ -43,7 +43,7 @@ pub const NAMES: [&str; 28] = [
 ];
 const FORMATS: [&str; 7] = ["text", "json", "junit", "sarif", "github", "gitlab", "html"];
 
-/// The files that an input stands for: for each a byte that picks its name, its length in 16 bits, and its bytes.
+/// The files of an input: for each a byte that selects its name, its length in 16 bits, and its bytes.
 pub fn files(mut input: &[u8]) -> Vec<(&'static str, &[u8])> {
     let mut files = Vec::new();
     while let [name, low, high, rest @ ..] = input {
@@ -66,8 +66,8 @@ pub fn input(files: &[(u8, &[u8])]) -> Vec<u8> {
     input
 }
 
-/// Every file is listed; a finding names its rule, a file in the folder and a byte in it, and says what a terminal may print; twice the same comes
-/// out; nothing that is found on one level gets lost on a deeper one; every format can be written.
+/// Every file is listed. A finding names its rule, a file in the folder and a byte in it, and only prints what a terminal may print. A second run
+/// gives the same result, a deeper level loses no finding, and every format can be written.
 pub fn check(input: &[u8]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in files(input) {

@@ -123,7 +123,7 @@ _NAMES = {
     WeightNotFoundError WeightsError""",
 }
 # fmt: on
-# What is looked for here, and where it is.
+# Where a name is that users look for here.
 _ELSEWHERE = {
     "digests": "it is fingerprint(checkpoint, digests=True).digests",
     "verify_checksums": "it is fingerprint(checkpoint, checksums=True)",

@@ -78,7 +78,7 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
 
 
 def _settle_encoding(name: str, encoding: QuantizationEncoding, stored: QuantizationEncoding | None) -> None:
-    """Let a weight keep its own encoding, if a file has several: files called Q4_K_M also have weights in Q6_K."""
+    """Keep a weight's own encoding if a file has several: files called Q4_K_M also have weights in Q6_K."""
     if stored is None or not encoding.is_gguf:
         problem = "is not quantized" if stored is None else f"is stored as {stored.value}"
         raise ValueError(f"weight '{shown(name)}' {problem}, but quantization_encoding={encoding.value} was asked for")
@@ -123,7 +123,7 @@ class LazyCast:
         return source.shape if self.dtype is source.dtype else source.logical_shape
 
     def to_buffer(self) -> Buffer:
-        """Return the data; two threads that ask first at the same time may both convert, with the same result."""
+        """Return the data; two threads that request it first may both convert, with the same result."""
         source = self._source
         if self._buffer is None and source is not None:
             self._buffer = (

@@ -12,9 +12,9 @@ _PATCH, _VERIFY = "MAX_WEIGHTS_PATCH", "MAX_WEIGHTS_VERIFY"
 
 
 def autoload() -> None:
-    """Patch, if `MAX_WEIGHTS_PATCH=1` or `MAX_WEIGHTS_VERIFY=1` asks for it: what verifies is a part of the patch.
+    """Patch, if `MAX_WEIGHTS_PATCH=1` or `MAX_WEIGHTS_VERIFY=1`: verification is a part of the patch.
 
-    No error is raised, as that would make the import of torch fail: it is a warning.
+    Problems are warnings, because an error would make the import of torch fail.
     """
     if _PATCH not in os.environ and _VERIFY not in os.environ:
         return

@@ -110,7 +110,7 @@ def from_numpy(array: object) -> Buffer:
 
 
 def _whole_elements_apart(array: Array) -> bool:
-    """Return False for the fields of a record array, such as a float32 beside a byte."""
+    """Return False for the fields of a record array, such as a float32 next to a byte."""
     item = array.dtype.itemsize
     return not any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1)
 

@@ -55,7 +55,7 @@ class GlobalUse(NamedTuple):
 
 
 class FileReport(NamedTuple):
-    """What was found out about one file."""
+    """The result for one file."""
 
     path: str
     kind: str
@@ -64,7 +64,7 @@ class FileReport(NamedTuple):
     depth: Literal["not_looked_at", "recognised", "header", "structure", "content"]
     """How deeply it was examined."""
     answer: Verdict
-    """The worst answer among its findings; without one "faulty" with a warning, "accepted" with one that is left out,
+    """The worst of its findings. Without findings: "faulty" with a warning, "accepted" with one that is excluded,
     "unknown" if the file was not examined, and "clean" otherwise."""
     note: str | None
     """Why it was not examined more deeply."""
@@ -86,8 +86,9 @@ class Report(Result):
         data: JSONObject = json.loads(report.render("json"))
         self.level: Level = data["level"]
         self.answer: Verdict = data["answer"]
-        """What it comes to: "malicious", "needs-trust", "broken", "faulty" (a warning about something else), "accepted"
-        (nothing but what `rules`, `ignore` or `severity` leave out), "unknown" (no file was examined) or "clean"."""
+        """The overall verdict: "malicious", "needs-trust", "broken", "faulty" (a warning about something else),
+        "accepted" (nothing but what `rules`, `ignore` or `severity` exclude), "unknown" (no file was examined) or
+        "clean"."""
         self.files: tuple[FileReport, ...] = tuple(map(_file, data["files"]))
         """Each file: `path`, `kind` (recognised by its bytes, such as `safetensors`), `bytes`, `depth` (how deeply it
         was examined, and in `note` why not more deeply), `answer` (the worst of its findings), the numbers of `tensors`
@@ -100,13 +101,13 @@ class Report(Result):
         return self._report.is_ok
 
     def at_least(self, severity: Severity) -> tuple[Finding, ...]:
-        """Select findings by their severity.
+        """Return the findings of this severity and above.
 
         Args:
-            severity: The lowest: "note", "warning" or "error".
+            severity: The lowest severity to return: "note", "warning" or "error".
 
         Returns:
-            The findings of this severity and above.
+            Those findings, the worst of each file first.
 
         Raises:
             ArgumentError: Another severity (a ValueError).
@@ -123,7 +124,7 @@ class Report(Result):
         return tuple(finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
 
     def raise_if_not_ok(self, fail_on: Severity = "warning") -> Self:
-        """Raise an error that lists the findings.
+        """Raise an error that lists the findings, if there are any of this severity.
 
         Args:
             fail_on: The lowest severity that counts: "note", "warning" or "error".
@@ -163,11 +164,11 @@ class Report(Result):
         return self._report.render(format)
 
     def write(self, path: StrPath, format: Format | None = None) -> None:
-        """Write the report to a file. One that was checked, or that is no text, is not replaced.
+        """Write the report to a file. A checked file, or one that is not text, is not replaced.
 
         Args:
             path: The file.
-            format: As of `render`; `None` to go by the suffix: .txt, .json, .xml (JUnit), .sarif, .html.
+            format: As for `render`; `None` chooses by the suffix: .txt, .json, .xml (JUnit), .sarif, .html.
 
         Raises:
             ValueError: Another suffix or format.
@@ -204,7 +205,7 @@ class Report(Result):
 
 
 class InvalidCheckpointError(WeightsError, AssertionError):
-    """A checkpoint is not as it should be; `report` has the findings."""
+    """A checkpoint has faults; `report` has the findings."""
 
     rule = "checkpoint.invalid"
 
@@ -224,25 +225,26 @@ def validate(
     timeout: float | None = None,
     progress: Progress | bool | None = None,
 ) -> Report:
-    """Validate every file below these paths, recognised by its bytes.
+    """Validate every file below these paths. The content of a file decides its format, not its name.
 
     Nothing in the files is executed, and one bad file does not hide another.
 
     Args:
         checkpoints: Files, folders, indexes, URLs of these, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache;
             lists of them; trees, whose files are validated.
-        level: "header" (what the headers of weights say), "structure" (everything but the values: pickles, archives,
-            configurations) or "content" (every byte).
-        rules: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
-        ignore: Do not check these rules.
-        severity: Leave out findings below this severity: "note", "warning" or "error".
+        level: How deep to look. The headers of weights are "header"; "structure" adds everything but the values:
+            pickles, archives, configurations; "content" adds every byte.
+        rules: Check only these rules: full codes (`MW-EX-101`), prefixes of codes (`MW-EX`), names of rules, or
+            "security".
+        ignore: Rules that are not checked, in the same form.
+        severity: Exclude findings below this severity: "note", "warning" or "error".
         threads: How many files are examined at the same time; `None` for the number of processors.
-        max_memory: Bytes of memory for unpacked data; whatever needs more goes to a temporary file.
+        max_memory: Bytes of memory for unpacked data; more goes to a temporary file.
         timeout: Seconds after which the remaining files are listed as not examined.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
     Returns:
-        What was found; true if nothing is worse than a note.
+        The findings, by file; true if nothing is worse than a note. Its `answer` is the overall verdict.
 
     Raises:
         OSError: A path does not exist.
@@ -299,16 +301,16 @@ def assert_checkpoint_ok(*checkpoints: Checkpoint, fail_on: Severity = "warning"
 
 
 def files_of(checkpoint: Checkpoint, verb: str) -> list[StrPath]:
-    """Return the paths of a checkpoint; of a tree those of its files.
+    """Return the paths of a checkpoint; for a tree those of its files.
 
     Raises:
-        ArgumentError: it has none that can be opened again.
+        ArgumentError: it has no paths that can be opened again.
     """
     if isinstance(checkpoint, (str, os.PathLike)):
         return [checkpoint]
     without = f"{verb} examines files, and a {shown(type(checkpoint).__name__)} has none"
     if isinstance(checkpoint, WeightsNode):
-        _core.infos(checkpoint)  # a name that is not there is an error
+        _core.infos(checkpoint)  # raises WeightNotFoundError for a name that does not exist
         paths = _core.files(checkpoint)
         for path, (_, is_object, _) in zip(paths, _core.file_identities(checkpoint), strict=True):
             if is_object and ("://" not in path or path.startswith("memory:")):

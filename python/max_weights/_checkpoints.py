@@ -1,4 +1,4 @@
-"""`Checkpoint`: what every verb takes. A tree that is open stays open; paths are opened, and closed again."""
+"""`Checkpoint`: the argument of every verb. An open tree stays open; paths are opened, and closed again."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ Tensors: TypeAlias = "Mapping[str, object] | Module"
 
 @contextmanager
 def opened(checkpoint: Checkpoint | Tensors, verb: str, *, tensors: bool = False) -> Iterator[WeightsNode]:
-    """Give the tree of a checkpoint. One that was open stays open, whatever happens; paths are closed at the end.
+    """Give the tree of a checkpoint. An open one stays open, also after an error; paths are closed at the end.
 
     Args:
         checkpoint: The tree, or the paths.
-        verb: What is done, for messages.
+        verb: The name of the operation, for messages.
         tensors: Take {name: tensor} and modules, too: the tree is one over their memory, which is not copied.
 
     Raises:
@@ -62,7 +62,7 @@ def opened(checkpoint: Checkpoint | Tensors, verb: str, *, tensors: bool = False
 
 
 def tree_of(checkpoint: Checkpoint | Tensors, verb: str, *, tensors: bool = False) -> WeightsNode:
-    """Return the tree of a checkpoint, and leave it open: for results that read from it later. As `opened` otherwise.
+    """Return the tree of a checkpoint, and leave it open, for results that read from it later. See `opened`.
 
     Files are closed when the last reference to the tree goes.
     """
@@ -85,7 +85,7 @@ def tensors_of(checkpoint: object) -> dict[str, object] | None:
 
 
 def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[CheckpointPath]:
-    """Return the paths of a checkpoint that is no open tree. ArgumentError for anything else."""
+    """Return the paths of a checkpoint that is not an open tree. ArgumentError for anything else."""
     if isinstance(checkpoint, (str, os.PathLike, RangeSource)):
         return [checkpoint]
     wrong: object = checkpoint
@@ -110,10 +110,13 @@ def infos(checkpoint: Checkpoint) -> WeightInfos:
         checkpoint: A tree, a branch or one weight; or anything that `load_weights` opens.
 
     Returns:
-        A sequence of `WeightInfo` in file order. Its `aliases`, `objects` and `warnings` are those of the files.
+        A sequence of `WeightInfo` in file order. Each has `name`, `dtype`, `shape`, `bytes`, `file`, `offset` (of the
+        first byte in the file) and `aligned` (whether it can be a view). Packed weights have `encoding`, and their
+        `logical_shape` counts elements. The sequence has `aliases` (groups of tied weights) and `objects` (values
+        that are not tensors) of PyTorch files, and `warnings` (accepted faults of the files).
 
     Raises:
-        ArgumentError: `checkpoint` is none (a ValueError).
+        ArgumentError: `checkpoint` is not a checkpoint (a ValueError).
 
     Example:
         >>> max_weights.infos("model.safetensors")[0].shape

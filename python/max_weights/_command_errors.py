@@ -14,7 +14,7 @@ USAGE, UNREADABLE = 2, 3
 
 
 def report_error(error: Exception, *, as_json: bool = False) -> int:
-    """Print on standard error, in one line, what ended a command, and in JSON on the output; return its exit status."""
+    """Print the error that ended a command: in one line on standard error, in JSON on the output; return the status."""
     message = printable(_message(error))
     if as_json:
         print(json.dumps({"schema": "max-weights.error/1", "error": {"kind": _kind(error), "message": message}}))

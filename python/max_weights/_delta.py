@@ -1,7 +1,7 @@
 """Deltas: what changed between two versions of a checkpoint, as a small safetensors file.
 
-A trainer writes one after each step, engines apply them; `load_weights([base, delta, ...])` opens a base and a chain of
-deltas as one checkpoint. docs/delta.md specifies the files.
+A trainer writes one after each step, and engines apply them. A base and a chain of deltas are opened as one checkpoint:
+`load_weights([base, delta, ...])`. The format of the files is specified in docs/delta.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Delta", "DeltaSummary", "Version", "apply", "apply_into", "create", "fold", "follow", "read"]
 
-# What other libraries write last into a folder that is a delta.
+# The files that other libraries write last into the folder of a delta, so that it is complete once one exists.
 _WRITTEN_LAST = ("model.safetensors.index.json", "sparse_update_manifest.json")
 
 _Path: TypeAlias = "str | os.PathLike[str]"
@@ -56,64 +56,63 @@ _Path: TypeAlias = "str | os.PathLike[str]"
 
 @dataclass(frozen=True)
 class Delta:
-    """What a delta says of itself: `max_weights.delta.read(path)`."""
+    """The header of a delta: `max_weights.delta.read(path)`."""
 
     path: Path | str
-    """Where it is; a URL is text."""
+    """The path; a URL is text."""
     dialect: str
-    """Its form: `"max-weights"`, or that of other libraries, `"xor"`, `"overwrite"` or `"sparse"`."""
+    """The format: `"max-weights"`, or that of other libraries, `"xor"`, `"overwrite"` or `"sparse"`."""
     base: str
-    """The identity of the version that it was made from, or what another library calls it; empty if it does not say."""
+    """The identity of the version before, or the name that another library gives it; empty if the header has none."""
     target: str
-    """The identity of the version that it leads to, or what another library calls that."""
+    """The identity of the version after, or the name that another library gives it."""
     changed: dict[str, tuple[str, tuple[int, ...]] | None]
-    """The tensors of which some elements changed: the dtype, as safetensors names it, and the shape of each; None where
-    the delta does not say them."""
+    """The tensors that changed in part: dtype, as safetensors names it, and shape; None where the delta has neither."""
     whole: tuple[str, ...]
-    """The tensors that it has with all of their elements: new ones, and those of which most changed."""
+    """The tensors stored with all of their elements: new ones, and those of which most changed."""
     removed: tuple[str, ...]
     """Removed tensors of the base."""
     folded: tuple[str, ...] = ()
-    """The identities of the versions between both, where it replaces a chain of deltas."""
+    """The identities of the versions in between, if the delta was folded from a chain."""
 
 
 @dataclass(frozen=True)
 class DeltaSummary:
-    """What a delta that was written has, or what deltas did where they were applied."""
+    """What a written delta contains, or what applying deltas changed."""
 
     changed: int = 0
-    """Tensors of which some elements changed; where `apply_into` changed memory, blocks of 65,536 elements of them, or
-    tensors, if the delta is one of another library."""
+    """Tensors that changed in part; of `apply_into`, changed blocks of 65,536 elements, or tensors if the delta is
+    another library's."""
     unchanged: int = 0
-    """Those that stayed; of `apply_into`, those that were as they should be already."""
+    """Unchanged tensors; of `apply_into`, the blocks or tensors that had the new values already."""
     whole: int = 0
-    """Tensors with all of their elements: new ones, and those of which most changed."""
+    """Tensors stored with all of their elements: new ones, and those of which most changed."""
     removed: int = 0
-    """Tensors of the base that are no more."""
+    """Removed tensors of the base."""
     elements: int = 0
     """Elements that are replaced in the tensors that changed in part."""
     base: str = ""
     """The identity of the version before."""
     target: str = ""
-    """The identity of the version after, or what another library's delta calls it."""
+    """The identity of the version after, or the name that another library gives it."""
     path: Path | str | None = None
     """Where the delta was written; a URL is text."""
     applied_before: int = 0
-    """How many of the deltas were in the files before, of `apply`."""
+    """Of `apply`: how many of the deltas the files had already."""
     files: tuple[Path, ...] = ()
-    """The files that `apply` wrote; none if there was nothing to do."""
+    """The files that `apply` wrote; empty if nothing had to change."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """A base and the deltas that lead to one version of it."""
+    """A base, and the deltas that lead from it to one version."""
 
     base: str | list[str]
     deltas: tuple[Path, ...]
     identity: str
 
     def weights(self) -> WeightsNode:
-        """Open it as one checkpoint. Only headers are read.
+        """Open this version as one checkpoint. Only headers are read.
 
         Returns:
             The tree of the base with the deltas.
@@ -149,35 +148,35 @@ def create(
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> DeltaSummary:
-    """Write what changed from one version of a checkpoint to another as a delta.
+    """Write the difference between two versions of a checkpoint as a delta.
 
-    Both are read once, in blocks, on all cores.
+    Both versions are read once, in blocks, on all cores.
 
     Args:
-        base: The version before: a checkpoint, such as a path or `[path, delta]`, a module, or {name: tensor} (those of
-            a device are copied). From memory it is twice as fast.
+        base: The version before: a checkpoint, such as a path or `[path, delta]`, a module, or {name: tensor} (tensors
+            of a device are copied). Comparing with tensors in memory is twice as fast.
         new: The version after, likewise.
-        path: The file; what is there is replaced as a whole. Or a URL. With `"xor"` and `"overwrite"`, a folder without
-            index.
-        dialect: `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read, `"sparse"` is a file
-            that TRL reads; they have no place for tensors that are new or removed.
-        version: What another library calls the new version; that of the name of `path`, if it is a folder
-            `weight_v000012`, or a file that ends with a number, such as `step_000012.safetensors`.
-        base_version: What it calls the version before; one less than `version`.
-        checksum: Of each tensor in such a folder.
-        rename: What the tensors in memory are called, by their names in the checkpoint: as of `load`, a mapping or a
-            function; or the layout of the module, such as `"transformers5"`, whose experts are compared one by one.
+        path: The file or URL to write; an existing file is replaced atomically. With `"xor"` and `"overwrite"`, a
+            folder without index.
+        dialect: The format. `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read; `"sparse"`
+            is a file that TRL reads. These three cannot add or remove tensors.
+        version: The number that another library gives the new version. Default: the number at the end of the name of
+            `path`: a folder `weight_v000012`, or a file such as `step_000012.safetensors`.
+        base_version: The number of the version before; default: one less than `version`.
+        checksum: The checksum of each tensor in such a folder.
+        rename: Maps names in the checkpoint to those of the tensors in memory: a mapping or a function, as for `load`.
+            Or the layout of the module, such as `"transformers5"`, whose experts are compared one by one.
         sync: Wait until the bytes are on the disk.
-        threads: How many threads compare; default: as `max_weights.set_threads` says.
-        progress: Called with the bytes that were compared and those of all; True shows a bar.
+        threads: How many threads compare; default: that of `max_weights.set_threads`.
+        progress: Called with the bytes compared and the total; True shows a bar.
 
     Returns:
-        What the delta has.
+        The number of tensors and elements that the delta has.
 
     Raises:
-        UnsupportedError: elements that are packed in blocks, or that only PyTorch has.
+        UnsupportedError: elements in packed blocks, or of a dtype that only PyTorch has.
         ValueError: `path` is a file or folder of `base` or of `new`, or lies in such a folder.
-        ArgumentError: a tree is a part of a tree; `base` was renamed or converted; `rename` without tensors in memory,
+        ArgumentError: a tree that is not a root; `base` was renamed or converted; `rename` without tensors in memory,
             or without a checkpoint whose names it changes.
 
     Example:
@@ -194,7 +193,7 @@ def create(
         if trees[0] is not None and trees[0]._scheme is not None:
             raise ArgumentError(
                 "the base was renamed or converted, and a delta is opened with its files: give the checkpoint itself, "
-                "and what it is compared with by the names that these have",
+                "and compare it with tensors under the names in its files",
                 rule="argument.conflict",
             )
         names = next(([info.name for info in infos(tree)] for tree in trees if tree is not None), None)
@@ -202,7 +201,7 @@ def create(
             all(tree is not None for tree in trees) or (names is None and not isinstance(rename, str))
         ):
             raise ArgumentError(
-                "rename= gives the names of a checkpoint those of tensors in memory: give one of each; of a "
+                "rename= maps the names of a checkpoint to those of tensors in memory: give one of each; of a "
                 "checkpoint, give renamed(weights, ...)",
                 rule="argument.conflict",
             )
@@ -227,7 +226,7 @@ def _summary(written: Sequence[Any], path: _Path) -> DeltaSummary:
 
 
 def _place(path: _Path) -> Path | str:
-    """Return a path as one, and a URL as the text that it is."""
+    """Return a path as `Path`, and a URL as text."""
     text = os.fspath(path)
     return text if "://" in text else Path(text)
 
@@ -243,14 +242,14 @@ def _names(version: WeightsNode | list[tuple[str, Buffer]]) -> list[str]:
 
 
 def _warn_of_names(base: list[str], new: list[str], tensors: Mapping[str, object] | None, config: object) -> None:
-    """Warn if two versions hardly have a name in common: then the delta is nearly all of the new one."""
+    """Warn if two versions share few names, because the delta is then nearly as large as the new version."""
     shared = len(set(base) & set(new))
     if not base or not new or 2 * shared >= len(base):
         return
     layout = None if tensors is None else fitting_layout(base, tensors, config)
     hint = "give rename=, a mapping, a function, or a layout such as 'transformers5'"
     if layout is not None:
-        hint = f"they are those of the layout {layout!r}: give rename={layout!r}"
+        hint = f"they fit the layout {layout!r}: give rename={layout!r}"
     elif config is None and tensors is not None:
         hint += " with the module that has the config"
     warnings.warn(
@@ -261,14 +260,14 @@ def _warn_of_names(base: list[str], new: list[str], tensors: Mapping[str, object
 
 
 def read(path: _Path) -> Delta:
-    """Read what a delta says of itself: its header, and nothing else.
+    """Read the header of a delta, and nothing else.
 
     Args:
         path: A file, a URL, or a folder `weight_v000012` as slime, miles and others write it; sparse files of TRL and
             folders of prime-rl are deltas, too.
 
     Returns:
-        Its form, the versions that it leads from and to, and the names that it changes.
+        Its format, the versions before and after, and the names that it changes.
 
     Raises:
         FormatError: the file is no delta (rule `delta.header`).
@@ -291,23 +290,22 @@ def apply(
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> DeltaSummary:
-    """Make the files of a checkpoint what deltas say.
+    """Update the files of a checkpoint with deltas.
 
-    Files are replaced as wholes: a reader sees the version before or the new one, also if the process is killed. All
-    bytes are compared first, and so is the identity of the outcome. Files that have the first deltas already get the
-    others; those that have all stay as they are.
+    Whole files are replaced, atomically: a reader sees the old version or the new one, also if the process is killed.
+    Before that, all bytes and the identity of the result are compared. Files that have the first deltas already get the
+    others; files that have all stay unchanged.
 
     Args:
-        checkpoint: A safetensors file, or a folder or index of several, on a disk.
+        checkpoint: A safetensors file, or a folder or index of several, on a local disk.
         deltas: Paths, in the order in which they build on each other.
         sync: Wait until the bytes are on the disk.
-        read_back: Read back what was written before it takes its place.
-        threads: How many threads compare and write; default: as `max_weights.set_threads` says.
-        progress: Called with the bytes that are done and those of all; True shows a bar.
+        read_back: Read back what was written before it replaces the file.
+        threads: How many threads compare and write; default: that of `max_weights.set_threads`.
+        progress: Called with the bytes done and the total; True shows a bar.
 
     Returns:
-        The version that is there now (`target`), the `files` that were written, and how many deltas were
-        `applied_before`.
+        The new version (`target`), the `files` that were written, and how many deltas were `applied_before`.
 
     Raises:
         FormatError: the checkpoint is no version of the chain (rule `delta.base`); a delta is missing or out of order
@@ -344,39 +342,37 @@ def apply_into(
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> DeltaSummary:
-    """Make tensors in memory what deltas say, in place, on all cores, as one transaction.
+    """Apply deltas to tensors in memory, in place, on all cores, as one transaction.
 
-    Every block that changes is compared with the base before it is written, and with what it should be after that. An
-    error or an interrupt leaves all tensors what they were, on the host, on devices and on all ranks. What was replaced
-    is kept until then, which takes as much memory as the deltas have, beyond 32 MB a temporary file. A block may have
-    the changes already: applying again changes nothing. Tensors of a device are taken to the host one after the other.
-    Nobody may use the tensors meanwhile.
+    Every block that changes is compared with the base before it is written, and with the new version after that. An
+    error or an interrupt restores all tensors, on the host, on devices and on all ranks. The replaced values are kept
+    until the end: they take as much memory as the deltas, beyond 32 MB a temporary file. Applying again changes
+    nothing. Tensors of a device are copied to the host sequentially. The tensors must not be used meanwhile.
 
-    Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call this
-    together. Those that change are put together on each rank, one after the other, compared as wholes, and each rank
-    writes its part; memory is taken for two of the largest, and for the parts as they were.
+    Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call
+    this. Each tensor that changes is gathered on every rank, sequentially, and compared; each rank then writes its
+    part. This takes memory for two of the largest tensors, and for the replaced parts.
 
     Args:
-        tensors: A module, or {name: tensor}, each contiguous and writable. Of one that is fused with others, the rows
-            are a view that may be given. Tied tensors may have several names, if the deltas make the same of all of
-            them that the checkpoint has.
-        deltas: Paths, in the order in which they build on each other; or of a folder of several.
-        rename: What the tensors are called, by their names in the checkpoint: as of `load`, a mapping, or a function
-            that returns None for a tensor that is not there; or the layout of a module, such as `"transformers5"`.
-        group: The ranks that apply them together: an error of one is that of all. Default: all ranks for distributed
-            tensors, and otherwise this process alone.
+        tensors: A module, or {name: tensor}, each contiguous and writable. For a tensor fused with others, give the
+            view of its rows. Tied tensors may have several names, if the deltas change all of these names alike.
+        deltas: Paths, in the order in which they build on each other; or a folder of several.
+        rename: Maps names in the checkpoint to those of the tensors: a mapping, or a function that returns None for a
+            tensor that is not given, as for `load`. Or the layout of a module, such as `"transformers5"`.
+        group: The ranks that apply them together; errors are collective. Default: all ranks for distributed tensors,
+            and otherwise this process alone.
         rank_timeout: For how many seconds ranks wait for one that does not answer.
-        threads: How many threads compare and write; default: as `max_weights.set_threads` says.
-        progress: Called with the bytes that are done and those of all; True shows a bar.
+        threads: How many threads compare and write; default: that of `max_weights.set_threads`.
+        progress: Called with the bytes done and the total; True shows a bar.
 
     Returns:
-        What was changed: `changed`, `unchanged` and `whole`.
+        The numbers of `changed`, `unchanged` and `whole` blocks or tensors.
 
     Raises:
-        FormatError: a tensor is no version of the chain (rule `delta.base`), has another dtype or shape, is not there,
-            or is tied to one that stays (`delta.tensor`), or a delta is damaged (`delta.changes`).
+        FormatError: a tensor is no version of the chain (rule `delta.base`). It is missing, has another dtype or shape,
+            or is tied to one that stays (`delta.tensor`). Or a delta is damaged (`delta.changes`).
         ArgumentError: tensors that overlap in part; a layout that cannot be undone in memory.
-        RankError: on all ranks, what went wrong on one of them.
+        RankError: on all ranks, the error of one of them.
 
     Example:
         >>> _ = max_weights.delta.create("model.safetensors", "new.safetensors", "step-1.safetensors")
@@ -414,24 +410,24 @@ def fold(
     sync: bool = True,
     threads: int | None = None,
 ) -> DeltaSummary | None:
-    """Write one delta that does what a chain does, from the base to the last version.
+    """Merge a chain of deltas into one, from the base to the last version.
 
-    Elements that changed several times are in it once, and those that changed back are not.
+    Elements that changed several times are stored once, and those that changed back are not stored.
 
-    With `keep`, the oldest deltas are replaced: the newest `keep` stay, and the folded one takes the place of the
-    newest of the others in one step. Only then are the others removed. A reader sees the deltas before or the folded
-    one, also if the process is killed; folding again removes what is left.
+    With `keep`, the oldest deltas are replaced: the newest `keep` stay, and the folded one atomically replaces the
+    newest of the others, which are then removed. A reader sees the old deltas or the folded one, also if the process is
+    killed; folding again removes what is left.
 
     Args:
         base: The version that the first delta changes.
-        deltas: Paths, in the order in which they build on each other; or of a folder of several.
-        path: The file that is written. The deltas stay as they are.
+        deltas: Paths, in the order in which they build on each other; or a folder of several.
+        path: The file to write. The deltas stay.
         keep: Instead of `path`, how many of the newest deltas stay.
         sync: Wait until the bytes are on the disk.
-        threads: How many threads compare; default: as `max_weights.set_threads` says.
+        threads: How many threads compare; default: that of `max_weights.set_threads`.
 
     Returns:
-        What the folded delta has; with `keep`, None if fewer than two deltas are older than those that stay.
+        The content of the folded delta; with `keep`, None if there are fewer than two older deltas to fold.
 
     Raises:
         FormatError: the base is not the version that the first delta changes (rule `delta.base`).
@@ -446,7 +442,7 @@ def fold(
         raise ArgumentError("give the paths of the base, with which the deltas can be opened", rule="argument.conflict")
     if (path is None) == (keep is None):
         raise ArgumentError(
-            "give path=, the file that is written, or keep=, how many deltas stay as they are", rule="argument.conflict"
+            "give path=, the file to write, or keep=, how many deltas stay unchanged", rule="argument.conflict"
         )
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
         raise ArgumentError(f"keep= is a number of deltas, 0 or more, not {keep!r}", rule="argument.number")
@@ -463,24 +459,25 @@ def fold(
 
 
 def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: float | None = None) -> Iterator[Version]:
-    """Yield each version after a base that deltas in a folder lead to, those that are there and those that come.
+    """Yield each version that deltas in a folder lead to from a base: existing ones, then new ones as they appear.
 
-    A delta is there when it has its name, which `create` gives it when it is complete; of a folder that other libraries
-    write, when its index is there. Versions come in the order in which the deltas build on each other, whatever the
-    files are called. Other files are passed over, and so are deltas that lead to the base, or are of another one.
+    A delta of `create` is complete once it has its final name; one in a folder that other libraries write, once its
+    index exists. Versions come in the order in which the deltas build on each other, whatever their file names. Other
+    files are skipped, and so are deltas that lead to the base, or that belong to another one.
 
     Args:
-        base: What is loaded: any version of the chain. Its identity is compared, for which every byte is read once.
+        base: The loaded checkpoint: any version of the chain. Its identity is compared, for which every byte is read
+            once.
         folder: Where the deltas appear.
-        every: Seconds between two looks.
-        timeout: Seconds without a new version after which it ends; None to go on for ever.
+        every: The poll interval, in seconds.
+        timeout: End after this many seconds without a new version; None: never.
 
     Yields:
-        The versions after the base, each with the deltas that lead to it from there.
+        The versions after the base, each with the deltas that lead to it.
 
     Raises:
         FormatError: a file of the folder is a delta that cannot be read.
-        ArgumentError: two deltas change the same version; one of TRL comes after a higher version.
+        ArgumentError: two deltas change the same version; a delta of TRL follows one with a higher version.
 
     Example:
         >>> import os
@@ -499,7 +496,7 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
     looked = time.monotonic()
     while True:
         found = list(_new_deltas(Path(folder), seen))
-        # Of TRL: what such a delta changes is not said, and versions are numbers that rise.
+        # A delta of TRL does not name its base: its versions are increasing numbers.
         for delta in sorted((delta for delta in found if not delta.base), key=lambda delta: int(delta.target)):
             if now is not None and int(delta.target) <= int(now):
                 raise ArgumentError(
@@ -509,7 +506,7 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
             chain, now = (*chain, Path(delta.path)), delta.target
             yield Version(first, chain, now)
             looked = time.monotonic()
-        # What changes nothing is no new version.
+        # A delta that changes nothing leads to no new version.
         for delta in (delta for delta in found if delta.base and delta.base != delta.target):
             waiting.setdefault(delta.base, []).append(delta)
         if now is None and waiting:
@@ -528,7 +525,7 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
 
 
 def _base_of(base: Checkpoint) -> str | list[str]:
-    """Return the paths by which a base is opened again; the deltas of a folder one by one."""
+    """Return the paths to open a base again with; a folder of deltas as its single deltas."""
     if isinstance(base, WeightsNode):
         paths = opened_paths(base)
         return paths[0] if len(paths) == 1 else paths
@@ -547,7 +544,7 @@ def _base_of(base: Checkpoint) -> str | list[str]:
 
 
 def _version_of(base: Checkpoint, deltas: Sequence[Delta]) -> str | None:
-    """Return the version that a base is: its identity, or, as other libraries do not say it, what no delta leads to."""
+    """Return the version of a base: its identity, or, for dialects without any, the base that no delta leads to."""
     if any(delta.dialect == "max-weights" for delta in deltas):
         with opened(base, "follow") as weights:
             return identity_of(_whole(weights))
@@ -556,7 +553,7 @@ def _version_of(base: Checkpoint, deltas: Sequence[Delta]) -> str | None:
 
 
 def _one_of(deltas: Sequence[Delta]) -> Delta:
-    """Return the delta of several that change one version: the one that was folded from others of them."""
+    """Return the one of several deltas that change one version: the one folded from the others."""
     folds = [delta for delta in deltas if delta.folded]
     left = [delta for delta in deltas if not any(delta.target in fold.folded for fold in folds)]
     for other in left[1:]:

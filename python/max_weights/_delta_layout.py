@@ -24,7 +24,7 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
 
     Raises:
         ArgumentError: another layout, or no configuration.
-        UnsupportedError: what the layout joins, or adds, cannot be taken apart without a copy.
+        UnsupportedError: a joined or changed tensor cannot be split without a copy.
     """
     if layout not in LAYOUTS:
         layouts = ", ".join(map(repr, LAYOUTS))
@@ -49,7 +49,7 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
 
 
 def fitting_layout(names: Sequence[str], tensors: Mapping[str, Any], config: Any) -> str | None:
-    """Return the layout in which most of these names of a checkpoint are those of tensors; None if none is better."""
+    """Return the layout in which most of these names of a checkpoint name tensors; None if none fits better."""
     wanted = set(names)
     best, most = None, len(wanted & set(tensors))
     for layout in LAYOUTS:
@@ -63,7 +63,7 @@ def fitting_layout(names: Sequence[str], tensors: Mapping[str, Any], config: Any
 
 
 def _made(rules: Sequence[ConversionRule], name: str, tensor: Any, values: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what becomes of a tensor by the first rule that fits its name."""
+    """Yield the tensors that the first matching rule makes of a tensor."""
     for rule in rules:
         for source in rule.sources:
             texts = _match(source, name)
@@ -77,11 +77,10 @@ def _made(rules: Sequence[ConversionRule], name: str, tensor: Any, values: Any) 
 
 
 def _parts(rule: ConversionRule, tensor: Any, texts: Sequence[str], values: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what becomes of a tensor, by its new names."""
+    """Yield the tensors that a rule makes of a tensor, by their new names."""
     if hasattr(tensor, "device_mesh") and rule.steps:
         raise UnsupportedError(
-            "distributed tensors are not taken apart: give rename= as a mapping or a function",
-            rule="unsupported.layout",
+            "distributed tensors are not split: give rename= as a mapping or a function", rule="unsupported.layout"
         )
     columns: list[list[Any]] = [[tensor]]
     is_list = False
@@ -138,7 +137,7 @@ def _refused(rule: ConversionRule) -> UnsupportedError:
 
 
 def _match(template: str, name: str) -> list[str] | None:
-    """Return the texts of the `*` of a template; None for a name of something else."""
+    """Return the texts of the `*` of a template; None for a name that it does not match."""
     pattern = "".join({"*": "(.*)", "#": "[0-9]+"}.get(part, re.escape(part)) for part in re.split(r"([*#])", template))
     found = re.fullmatch(pattern, name, re.DOTALL)
     return None if found is None else list(found.groups())

@@ -1,4 +1,4 @@
-"""Deltas applied to tensors of this process as one transaction: those of the host, and copies of those of devices."""
+"""Deltas applied to tensors of this process as one transaction: in place on the host, and as copies from devices."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def _is_part(tensor: Any) -> bool:
 def renamed_tensors(
     named: Mapping[str, Any], rename: Rename | str | None, names: Sequence[str] | None, config: object
 ) -> dict[str, Any]:
-    """Return tensors by their names in a checkpoint, of which these names are known.
+    """Return tensors by their names in a checkpoint that has these names.
 
     Raises:
-        ArgumentError: `rename` gives two of them one name, or fits no tensor; a layout is not known, or cannot be
+        ArgumentError: `rename` gives two of them one name, or matches no tensor; a layout is not known, or cannot be
             undone in memory.
     """
     if isinstance(rename, str):
@@ -97,13 +97,13 @@ def renamed_tensors(
             f"'{shown(there)}': it maps names of the checkpoint to those of the tensors",
             rule="argument.name",
         )
-    # A tensor that stands for none of the checkpoint keeps its name, unless that is one of another tensor there.
+    # A tensor without a name in the checkpoint keeps its own, unless another tensor has that name there.
     kept = set(named) - files.keys() - set(names)
     return {files.get(name, name): tensor for name, tensor in named.items() if name in files or name in kept}
 
 
 def memory_tensors(tensors: object, rename: Rename | str | None, paths: Sequence[str]) -> MemoryTensors:
-    """Sort the tensors of a mapping or a module by where they are, under their names in the checkpoint of deltas."""
+    """Sort the tensors of a mapping or a module by their location, under their names in the checkpoint of deltas."""
     torch = sys.modules.get("torch")
     names = None
     if rename is not None and not isinstance(rename, str):
@@ -142,7 +142,7 @@ def memory_tensors(tensors: object, rename: Rename | str | None, paths: Sequence
 class Applying:
     """Deltas that are applied to the memory of this process, as a part of a transaction.
 
-    `names` are those of all tensors that deltas may change, also of those that other ranks have.
+    The tensors that deltas may change, on this or other ranks, are named `names`.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Applying:
         self.counts: Counts = (0, 0, 0)
 
     def to_own(self, progress: Progress | bool | None) -> None:
-        """Change the tensors of the host, and those of devices, which are copied to the host one after the other."""
+        """Change the tensors of the host, and those of devices, which are copied to the host sequentially."""
         report, close = progress_of(progress)
         try:
             host = self._tensors.host

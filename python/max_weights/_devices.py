@@ -90,8 +90,8 @@ class Device:
         """Wait until the work of the device is done; work of the host is done when a call returns.
 
         Raises:
-            UnsupportedError: a GPU, whose streams belong to the libraries that use them: whoever reads a tensor waits
-                for that tensor.
+            UnsupportedError: a GPU, whose streams belong to the libraries that use them: a reader of a tensor waits for
+                that tensor.
 
         Example:
             >>> max_weights.driver.CPU().synchronize()
@@ -421,8 +421,9 @@ class DeviceRef:
         """Name a device.
 
         Args:
-            device: A `DeviceRef` (returned as it is), a string such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
-                which has `label` and `id`. `cuda` is the device that torch would use, as it is for `load`.
+            device: A string such as `gpu`, `gpu:1` or `cuda:1`; a driver device, which has `label` and `id`; or a
+                `DeviceRef`, which is returned unchanged. For `cuda` it is the device that torch would use, like for
+                `load`.
 
         Returns:
             The reference.

@@ -30,10 +30,9 @@ __all__ = ["Difference", "diff"]
 class Difference(Result):
     """The differences between two checkpoints; ok if there are none, and everything could be compared.
 
-    Kinds of findings, in this order: "removed" (only the first checkpoint has the weight), "added" (only the second),
-    "renamed" (both have it, byte for byte, the second as `other`), "changed" (first those whose `shapes` differ, then
-    the others by the largest difference in `values`; or by their `dtypes`), "not compared" and "metadata" (whose name
-    is the key).
+    Kinds of findings, in this order: "removed" and "added" (only one checkpoint has the weight), "renamed" (equal
+    bytes, named `other` in the second), "changed", "not compared" and "metadata" (the name is the key). Changes of
+    `shapes` come first, then the others by the largest difference in `values`, or by their `dtypes`.
     """
 
     _KINDS = ("removed", "added", "renamed", "changed", "not compared", "metadata")
@@ -72,7 +71,7 @@ def diff(
 
     Args:
         a: A tree, anything that `load_weights` opens, {name: tensor}, or a module.
-        b: What to compare it with; `[base, delta]` is what a delta makes of its base.
+        b: The checkpoint to compare with; `[base, delta]` is a base with a delta.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
@@ -86,7 +85,7 @@ def diff(
         The differences; true if there are none: `assert max_weights.diff(a, b)`.
 
     Raises:
-        ArgumentError: `a` or `b` is no checkpoint, or a tolerance is not valid (a ValueError).
+        ArgumentError: `a` or `b` is not a checkpoint, or a tolerance is not valid (a ValueError).
         FormatError: A file is damaged, or a delta without its base.
 
     Example:
@@ -95,7 +94,7 @@ def diff(
     """
     for side in (a, b):
         if isinstance(side, WeightsNode) and side.name:
-            infos(side)  # a name that is not there is an error of its own
+            infos(side)  # raises WeightNotFoundError for a name that does not exist
             raise ArgumentError(
                 f"diff compares whole checkpoints, and '{shown(side.name)}' is a part of one: give the tree, or "
                 "tensors by their names, such as weights.load(...)",

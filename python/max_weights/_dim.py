@@ -1,8 +1,8 @@
 """`Dim`: one dimension of a shape, static (`3`), symbolic (`n`) or algebraic (`n + 1`).
 
 An algebraic dimension is a polynomial with integer coefficients over symbols and floor divisions, stored as its sum of
-products. Two polynomials are the same exactly if their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no rules
-of their own.
+products. Two polynomials are the same exactly if their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no
+special rules.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Dim:
     left. Dimensions are immutable; a static one equals its int, a symbolic one its name.
 
     Args:
-        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is returned as it is. ValueError
-            for an int out of range or a string that is not an identifier, TypeError for anything else, including floats
-            and bools.
+        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is returned unchanged.
+            ValueError for an int out of range or a string that is not an identifier, TypeError for anything else,
+            including floats and bools.
     """
 
     __slots__ = ()

@@ -35,9 +35,9 @@ class _Values(EnumMeta):
 class DType(Enum, metaclass=_Values):
     """The type of one element of a tensor.
 
-    `DType("float32")` parses a name, in upper or lower case: the members' own, the short ones of file formats (`f32`,
-    `BF16`, `F8_E4M3`), NumPy's (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that NumPy reads
-    differently, such as `I8`, has its meaning in safetensors: 8 bits. The dtypes of libraries are accepted as they are:
+    The call `DType("float32")` parses a name, in upper or lower case. It accepts the members' names, short ones of file
+    formats (`f32`, `BF16`, `F8_E4M3`), NumPy's (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that
+    NumPy reads differently, such as `I8`, has its meaning in safetensors: 8 bits. The dtypes of libraries are accepted:
     `DType(np.float16)`, `DType(torch.float16)`, `DType(jnp.float16)`. ValueError for a dtype that has no counterpart
     here.
     """

@@ -30,7 +30,7 @@ __all__ = ["expectation_of_config", "quiet"]
 SCHEMA = "max-weights.expectation/1"
 # A larger file is not a configuration.
 _MAX_BYTES = 16 << 20
-# A model with more layers takes minutes to build, and there is none.
+# A model with more layers takes minutes to build, and no real model has as many.
 _MAX_LAYERS = 10_000
 # Settings that would make transformers fetch code or weights from the hub.
 _FETCHED = ("attn_implementation", "experts_implementation", "kernel_config", "auto_map", "custom_pipelines")
@@ -38,14 +38,14 @@ _WEIGHTS = ("use_pretrained_backbone",)
 
 
 class TensorSpecification(TypedDict):
-    """What is expected of one tensor."""
+    """The specification of one tensor."""
 
     shape: list[int]
     optional: NotRequired[bool]
 
 
 class Specification(TypedDict):
-    """What is expected of a checkpoint, as `max-weights validate --expect` reads it."""
+    """The specification of a checkpoint, for `max-weights validate --expect`."""
 
     schema: str
     tensors: dict[str, TensorSpecification]
@@ -54,11 +54,10 @@ class Specification(TypedDict):
 
 
 def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
-    """Return the specification (`max-weights.expectation/1`) of the checkpoint that a model's configuration asks for.
+    """Return the specification (`max-weights.expectation/1`) of a checkpoint for a model's configuration.
 
-    It has the names and shapes of all parameters and of the buffers that are saved; dtypes are left open, since a
-    checkpoint may be saved in any. Of tied weights, one has to be there. Names that old versions also saved may be
-    there.
+    It has the names and shapes of all parameters and saved buffers. Dtypes are left open, since a checkpoint may be
+    saved in any. Of tied weights, one is required. Names that only old versions saved are optional.
 
     Args:
         path: A `config.json`, or the folder that contains it.
@@ -98,7 +97,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
                 model = model_class(config)
             model.tie_weights()
             return _specification(model)
-        except Exception as error:  # whatever its code makes of these settings
+        except Exception as error:  # whatever transformers raises for these settings
             reason = shown(f"{type(error).__name__}: {error}")
             name = model_class.__name__
             raise UnsupportedError(
@@ -212,7 +211,7 @@ def _specification(model: PreTrainedModel) -> Specification:
 
 
 def _extra(model: PreTrainedModel, saved: set[str]) -> list[str]:
-    """Return the names that may be in a file beside the model's weights.
+    """Return the names that may be in a file in addition to the model's weights.
 
     These are buffers that older versions saved, and names that the class itself says it ignores.
     """

@@ -16,8 +16,7 @@ def facade(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package whose names are imported when they are first used.
 
-    So `import max_weights` costs next to nothing. `names` has them by the module that they live in; `otherwise` is
-    asked for others.
+    So `import max_weights` costs almost nothing. `names` lists them by their module; `otherwise` is called for others.
     """
     homes = {name: f"max_weights.{home}" if home else "" for home, there in names.items() for name in there.split()}
     found = vars(sys.modules[module])
@@ -28,7 +27,7 @@ def facade(
         home = homes[name] or f"{module}.{name}"
         try:
             __import__(home)
-        except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
+        except ModuleNotFoundError as error:  # `hasattr` expects an AttributeError
             raise AttributeError(f"module {module!r} has {name!r} only with its library: {error}") from error
         value: object = getattr(sys.modules[home], name) if homes[name] else sys.modules[home]
         return found.setdefault(name, value)  # found directly from now on

@@ -1,4 +1,4 @@
-"""The one record for whatever is wrong: with a tensor, a parameter or a file."""
+"""The one record for problems of all kinds: with a tensor, a parameter or a file."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class ComparedValues(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `str(finding)` is a line: place, name and message."""
+    """One problem. `str(finding)` is a line: place, name and message."""
 
     name: str | None
     """The tensor, parameter or buffer; `None` if it is about something else."""
     message: str
-    """What is wrong, in words."""
+    """The problem, in words."""
     place: str | None = None
-    """Where: the file or URL, or the rank."""
+    """The file or URL, or the rank."""
     kind: str = "differs"
-    """What is wrong, in a word; each result lists its own."""
+    """The kind, in a word; each result lists its kinds."""
     severity: Severity = "error"
     """How bad it is; a result with nothing but notes is ok."""
     other: str | None = None
@@ -49,7 +49,7 @@ class Finding:
     dtypes: tuple[str, ...] = ()
     """The dtype of the only side that has the weight, or those of both sides if they differ."""
     shapes: tuple[tuple[int, ...], ...] = ()
-    """The shapes, likewise, in elements."""
+    """The shapes in elements, of one side or both."""
     values: ComparedValues | None = None
     """How the values differ, if `diff` compared them: a dict of `elements`, `differing` (how many), `nan` (NaN on one
     side only), `largest` (difference; `None` if infinite), `relative` (to the second value, where that is not 0),

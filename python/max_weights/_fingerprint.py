@@ -1,4 +1,4 @@
-"""Fingerprints of weights, which survive layouts: `max_weights.fingerprint`. docs/fingerprint.md specifies them."""
+"""Fingerprints of weights, independent of files and formats: `max_weights.fingerprint`, see docs/fingerprint.md."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ def fingerprint(
 ) -> Fingerprint:
     """Return the fingerprint of all weights at and below a node, or of tensors in memory.
 
-    A tensor has the same fingerprint in every file, format and memory, and as every dtype that holds its values
-    exactly: a bfloat16 as float32, for example. It consists of sums over blocks of rows: where two differ, `compare`
-    says in which rows, and the parts of a tensor that several ranks have add up to the whole.
+    A tensor has the same fingerprint in every file, format and memory, and in every dtype that holds its values
+    exactly: a bfloat16 as float32, for example. It consists of sums over blocks of rows. So `compare` reports the rows
+    that differ, and the parts of a tensor that several ranks have add up to the whole.
 
     Args:
         checkpoint: A tree, a branch or a weight; anything that `load_weights` opens; {name: tensor}, or a module.
             Tensors on GPUs are copied to the host, one at a time.
         select: Which; see `WeightsNode.load`.
-        column_blocks: Parts, at most 64, that the columns of each block of rows are in, for tensors that are cut there.
-        digests: Also take the SHA-256 of each tensor: `Fingerprint.digests`. The bytes are read twice.
-        identity: Also take what tells this version of a checkpoint from others, as deltas have it:
-            `Fingerprint.identity`. The bytes are read once more.
-        checksums: First compare every storage of PyTorch files with the checksum of its archive, as opening does only
-            for the pickle: `Fingerprint.checksums` counts them.
+        column_blocks: The number of blocks of columns, at most 64, for tensors that ranks split along columns.
+        digests: Also compute the SHA-256 of each tensor: `Fingerprint.digests`. The bytes are read twice.
+        identity: Also compute the identity of this version of a checkpoint, which deltas use: `Fingerprint.identity`.
+            The bytes are read once more.
+        checksums: First compare every storage of PyTorch files with the checksum of its archive:
+            `Fingerprint.checksums` counts them. Opening a file only does so for the pickle.
         threads: How many; see `WeightsNode.load`. Not for tensors in memory.
-        progress: A function of (bytes done, bytes of all), or True for a bar. Not for tensors in memory.
+        progress: A function of (bytes done, total bytes), or True for a bar. Not for tensors in memory.
 
     Returns:
         A mapping {name: fingerprint of the tensor}, which compares, and reads and writes JSON.
 
     Raises:
-        WeightNotFoundError: `select` names what is not there.
+        WeightNotFoundError: `select` names a weight that does not exist.
         FormatError: a storage has another checksum than its file says.
         FileChangedError: a file was truncated meanwhile.
         ArgumentError: `column_blocks` is not 1 to 64, or an option has no effect (a ValueError).
@@ -138,7 +138,7 @@ def _once(
     compute: Callable[[list[str]], list[_T]],
     size: Callable[[_T], int],
 ) -> dict[str, _T]:
-    """What is computed of weights, or was; of files that stayed what they were meanwhile it is kept."""
+    """Compute results of weights, or take them from the cache; they are cached if no file changed meanwhile."""
     keys = dict(zip(names, keys_of_content(node, names), strict=True))
     results: dict[str, _T] = {}
     for name, key in keys.items():
@@ -153,7 +153,7 @@ def _once(
 
 
 def _dtype(info: WeightInfo, record: _Record) -> str:
-    """The name of what a digest is of: the kind of packed blocks is theirs."""
+    """Return the dtype of a digest; for packed blocks, their encoding."""
     return record[0] if info.encoding is not None else str(getattr(info.dtype, "name", info.dtype))
 
 

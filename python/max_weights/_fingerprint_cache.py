@@ -1,4 +1,4 @@
-"""What was computed of weights in files, kept within a bound; and `release_memory`, which gives it up."""
+"""A bounded cache of results computed from weights in files; and `release_memory`, which clears it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["ContentCache", "fingerprint_cache", "release_memory"]
 MAX_CACHE_BYTES = 64 << 20
 """How many bytes of results the process keeps: the fingerprints of some 40,000 weights."""
 ENTRY_BYTES = 512
-"""What an entry takes beside its texts and bytes: the objects of Python."""
+"""What an entry takes in addition to its texts and bytes: the objects of Python."""
 
 _T = TypeVar("_T")
 
 
 class ContentCache:
-    """Results by what they were computed of, safe in threads and after a fork; the oldest are dropped first."""
+    """Results by what they were computed from, safe in threads and after a fork; the oldest are evicted first."""
 
     def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -38,20 +38,20 @@ class ContentCache:
         return value  # type: ignore[return-value]
 
     def put(self, key: tuple[object, ...], value: object, size: int) -> None:
-        """Keep a result of so many bytes, unless it is larger than all that is kept."""
+        """Keep a result of `size` bytes, unless it is larger than the whole cache."""
         size += ENTRY_BYTES + sum(len(part) for part in key if isinstance(part, str))
         with self._lock:
             self._drop(key)
             if size > self._max_bytes:
                 return
-            # A fork may have come between an entry and its count: then the count alone says nothing.
+            # A fork may have come between an entry and its count: the count alone would be wrong.
             while self._entries and self._bytes + size > self._max_bytes:
                 self._drop(next(iter(self._entries)))
             self._entries[key] = value, size
             self._bytes += size
 
     def clear(self) -> int:
-        """Forget everything; return how many bytes that were."""
+        """Clear the cache; return how many bytes it had."""
         with self._lock:
             released, self._bytes = self._bytes, 0
             self._entries.clear()
@@ -67,13 +67,12 @@ fingerprint_cache = ContentCache()
 
 
 def release_memory() -> int:
-    """Give the memory of released large tensors back to the system, and forget the fingerprints of weights that are
-    kept.
+    """Give the memory of released large tensors back to the system, and clear the cache of fingerprints.
 
-    Large results are made in blocks that are kept then, up to an eighth of the machine's memory: fresh pages are slow.
+    The memory of large results is kept for later ones, up to an eighth of the machine's memory: fresh pages are slow.
 
     Returns:
-        How many bytes that were.
+        The number of bytes.
 
     Example:
         >>> max_weights.release_memory() >= 0

@@ -1,4 +1,4 @@
-"""What fingerprints are, how two compare, and the JSON that they are kept in: docs/fingerprint.md specifies it."""
+"""The record of a fingerprint, the comparison of two, and its JSON, which docs/fingerprint.md specifies."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class TensorFingerprint:
     blocks: bytes
     """16 bytes for each block of rows and columns, row after row of blocks."""
     file: str | None = field(default=None, compare=False)
-    """The file that the tensor is in, if it is a weight's."""
+    """The file of the weight; `None` for other tensors."""
     digest: str | None = field(default=None, compare=False)
     """`sha256:` and 64 hexadecimal digits of the elements in C order, little-endian; of packed blocks unchanged."""
     digest_dtype: str | None = field(default=None, compare=False)
-    """The dtype, or the packed blocks, that the digest is of: it is another one of every other dtype."""
+    """The dtype, or the packed blocks, whose bytes were hashed: a cast changes the digest."""
 
     @property
     def total(self) -> str:
-        """The sum of all blocks, 32 hexadecimal digits: equal for equal tensors, however their blocks were cut."""
+        """The sum of all blocks, 32 hexadecimal digits: equal for equal tensors, whatever the block size."""
         sums = self._sums()
         return struct.pack("<QQ", *(sum(of[which] for of in sums) & _ONES for which in (0, 1))).hex()
 
@@ -73,7 +73,7 @@ class TensorFingerprint:
         return runs
 
     def _sums(self) -> list[tuple[int, int]]:
-        """Of each block of rows, with all its columns."""
+        """The sums of each block of rows, over all columns."""
         sums = list(struct.iter_unpack("<QQ", self.blocks))
         starts = range(0, len(sums), self.column_blocks)
         blocks = (sums[start : start + self.column_blocks] for start in starts)
@@ -82,7 +82,7 @@ class TensorFingerprint:
 
 @dataclass(frozen=True, repr=False)
 class FingerprintComparison(Result):
-    """What differs between two fingerprints; ok if nothing differs, and anything was compared.
+    """The differences of two fingerprints; ok if nothing differs, and anything was compared.
 
     Kinds of findings: "differs", "removed" (the other side has no such tensor), "added" (only the other side has it).
     """
@@ -91,7 +91,7 @@ class FingerprintComparison(Result):
 
     findings: tuple[Finding, ...]
     compared: int
-    """How many tensors are on both sides."""
+    """How many tensors both sides have."""
 
     @property
     def ok(self) -> bool:
@@ -109,10 +109,10 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
     """The fingerprints of tensors by their names.
 
     Equal values have equal fingerprints, whatever file, format, order or wider dtype they are in. Fingerprints detect
-    errors; they are no protection from somebody who makes tensors to collide: `digests` are.
+    errors; only `digests` detect deliberate changes, because a collision can be constructed.
 
     Each tensor has `kind` (`float`, `integer`, or the name of the dtype or packed blocks whose bytes are compared),
-    `shape`, `file`, `total` (32 hexadecimal digits, equal for equal tensors), `digest` and `digest_dtype`.
+    `shape`, `file`, `digest` and `digest_dtype`. Equal tensors have the same `total`, 32 hexadecimal digits.
     """
 
     def __init__(
@@ -124,16 +124,16 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
     ) -> None:
         self._tensors = dict(tensors)
         self.identity = identity
-        """What tells this version from others, as deltas have it: 32 hexadecimal digits of names, dtypes, shapes and
-        bytes, whatever files they are in. A cast makes another version. `None` if it was not taken."""
+        """The identity of this version, which deltas use: 32 hexadecimal digits of names, dtypes, shapes and bytes,
+        whatever files they are in. A cast changes it. `None` if it was not computed."""
         self.checksums = checksums
-        """How many storages of PyTorch files were compared with their checksums; `None` if that was not asked for."""
+        """How many storages of PyTorch files were compared with their checksums; `None` if this was not requested."""
 
     @property
     def digests(self) -> dict[str, str]:
-        """{name: `sha256:` and 64 hexadecimal digits} of the tensors whose digests were taken.
+        """{name: `sha256:` and 64 hexadecimal digits} of the tensors whose digests were computed.
 
-        A digest is the same in every file and format, and another one for every dtype.
+        A digest is the same in every file and format, and different for every dtype.
         """
         return {name: tensor.digest for name, tensor in self.items() if tensor.digest is not None}
 
@@ -152,16 +152,16 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
     def compare(self, other: Fingerprint, *, require_digests: bool = False) -> FingerprintComparison:
         """Compare with another fingerprint, tensor by tensor of the same name: which tensors differ, and in which rows.
 
-        A tensor that differs and is equal to another one of `other` is said to be that one. Where both sides have a
-        digest of the same dtype, these have to be equal, too.
+        If a tensor differs, and equals another tensor of `other`, the finding names that one. Digests are compared,
+        too, if both sides have one of the same dtype.
 
         Args:
-            other: The other one.
-            require_digests: A tensor of which the digests cannot be compared differs: without them, somebody could have
-                made another one with the same sums.
+            other: The other fingerprint.
+            require_digests: A tensor whose digests cannot be compared counts as different, because its sums alone could
+                be a constructed collision.
 
         Returns:
-            What differs; true if it is nothing.
+            The differences; true if there are none.
 
         Raises:
             TypeError: `other` is no fingerprint.
@@ -187,7 +187,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             if not by_total:
                 by_total = {(tensor.kind, tensor.total): key for key, tensor in other.items()}
             same_as = by_total.get((own.kind, own.total))
-            if same_as == name:  # of other digests
+            if same_as == name:  # the sums are equal, the digests differ
                 same_as = None
             if same_as is not None:
                 reason = f"it is '{shown(same_as)}' of the other side"
@@ -229,13 +229,13 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
 
         Args:
             text: The JSON.
-            source: What errors call it.
+            source: The name of the text in errors.
 
         Returns:
             The fingerprint.
 
         Raises:
-            FormatError: it is something else, of another version, or says of a tensor what cannot be.
+            FormatError: it is something else, of another version, or has an invalid entry for a tensor.
 
         Example:
             >>> taken = max_weights.fingerprint("model.safetensors")
@@ -275,7 +275,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         return cls({name: _tensor(source, name, record) for name, record in tensors.items()}, identity=identity)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json` to a file. One that is no text, such as a checkpoint, is not replaced.
+        """Write `to_json` to a file. An existing file that is not text, such as a checkpoint, is not replaced.
 
         Args:
             path: The file.
@@ -299,7 +299,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             The fingerprint.
 
         Raises:
-            FormatError: as `from_json`, and a file of more than a gibibyte.
+            FormatError: as for `from_json`, and a file of more than a gibibyte.
 
         Example:
             >>> max_weights.fingerprint("model.safetensors").write("taken.json")
@@ -315,7 +315,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON, whose names are all different: of two, another reader could take the other one."""
+    """Return a JSON object; a repeated name is an error, because readers disagree on which of two counts."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -324,7 +324,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Rows of a matrix, and how many matrices there are."""
+    """Return the rows of a matrix, and the number of matrices."""
     if len(shape) < 2:
         return 1, 1
     matrices = math.prod(shape[:-2])
@@ -334,7 +334,7 @@ def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
 def _difference(
     own: TensorFingerprint, other: TensorFingerprint, require_digests: bool
 ) -> tuple[str | None, tuple[range, ...]]:
-    """What differs in words, or `None`, and in which rows."""
+    """Describe the difference, or return `None`, and the rows that differ."""
     if own.kind != other.kind:
         return f"its elements are {own.kind}, and {other.kind} on the other side", ()
     if own.shape != other.shape:
@@ -349,17 +349,17 @@ def _difference(
 
 def _difference_of_digests(own: TensorFingerprint, other: TensorFingerprint, required: bool) -> str | None:
     if own.digest is None or other.digest is None:
-        return "its digest is not known on both sides: take fingerprints with digests=True" if required else None
+        return "a digest is missing: take fingerprints with digests=True" if required else None
     if own.digest_dtype != other.digest_dtype:
         dtypes = f"{own.digest_dtype} and {other.digest_dtype}"
         return f"its digests cannot be compared: they are those of {dtypes}" if required else None
     if own.digest != other.digest:
-        return "its SHA-256 differs, though its sums are equal: a NaN, or somebody made them so"
+        return "its SHA-256 differs, though its sums are equal: a NaN, or a constructed collision"
     return None
 
 
 def said_rows(rows: list[range]) -> str:
-    """Return runs of rows in words, the first ones."""
+    """Describe the first runs of rows."""
     runs = ", ".join(f"{run.start}-{run.stop - 1}" if len(run) > 1 else str(run.start) for run in rows[:5])
     return runs + (f" and {len(rows) - 5} more runs" if len(rows) > 5 else "")
 

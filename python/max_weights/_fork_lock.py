@@ -21,7 +21,7 @@ class ForkLock:
             os.register_at_fork(after_in_child=self._free)
 
     def _free(self) -> None:
-        """Forget a thread that the child does not have. What the forking thread itself holds it goes on holding."""
+        """Forget a thread that the child does not have. What the forking thread itself holds stays locked."""
         if self._lock.acquire(blocking=False):
             self._lock.release()
         else:

@@ -1,4 +1,4 @@
-"""Garbage collection is paused while many objects are made, all of which stay alive: it would run again and again."""
+"""Pause garbage collection while many objects are created that all stay alive: it would run repeatedly in vain."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ __all__ = ["gc_paused"]
 class _Pause:
     """The pause of a process. Calls may overlap, on many threads: the first begins it, and the last ends it.
 
-    It is a threshold of 0, and not `gc.disable()`: that is the program's own, and stays as the program sets it,
-    meanwhile, too.
+    It sets the threshold to 0 instead of calling `gc.disable()`, which belongs to the program, also during the pause.
     """
 
     def __init__(self) -> None:
@@ -37,7 +36,7 @@ class _Pause:
                 self._calls += 1
 
     def end(self) -> None:
-        """End a call; where the program has set a threshold meanwhile, it is that one."""
+        """End a call; a threshold that the program has set meanwhile stays."""
         with self._lock:
             if self._calls > 1:
                 self._calls -= 1
@@ -45,7 +44,7 @@ class _Pause:
                 self._end()
 
     def _end(self) -> None:
-        """End the pause. A forked child has none of the threads that would."""
+        """End the pause in a forked child, which has none of the threads that would."""
         if self._calls and not gc.get_threshold()[0]:
             gc.set_threshold(*self._thresholds)
         self._calls = 0

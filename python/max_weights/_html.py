@@ -22,8 +22,8 @@ _LINES = 40
 _WIDTH, _HEIGHT = 120, 22
 """The size of a sparkline, in pixels."""
 
-# Colours are those of the page, and mixtures of them, so that they fit whatever it is: light, dark, or one of the
-# themes of JupyterLab and VS Code, whose own colours are used if they are defined.
+# Colours are those of the page, and mixtures of them, so that they fit light and dark pages and the themes of
+# JupyterLab and VS Code, whose colours are used if they are defined.
 STYLE = """
 .max-weights{color:var(--jp-content-font-color1,var(--vscode-foreground,inherit));
 font:13px/1.45 var(--jp-content-font-family,var(--vscode-font-family,system-ui,sans-serif));
@@ -85,7 +85,7 @@ def view(title: object, about: object, *parts: str) -> str:
 
 
 def details(title: object, about: object, *parts: str, is_open: bool = True) -> Html:
-    """Return a part that folds: a title, a few words beside it, and the content below."""
+    """Return a section that folds: a title, a few words after it, and the content below."""
     summary = f"<summary><b>{_text(title)}</b> <small>{_text(about)}</small></summary>"
     return Html(f"<details{' open' if is_open else ''}>{summary}<div class='mw-in'>{''.join(parts)}</div></details>")
 
@@ -132,7 +132,7 @@ def paragraph(text: object) -> Html:
 
 
 def pre(text: str) -> Html:
-    """Return lines as they are; only the first of many."""
+    """Return lines verbatim; only the first if there are many."""
     lines = text.splitlines()
     cut = [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
     return Html(f"<pre>{'<br>'.join(_text(line) for line in cut)}</pre>")

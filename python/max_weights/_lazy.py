@@ -1,4 +1,4 @@
-"""Lazy tensors: a state dict whose values are read when they are used, as transformers uses them."""
+"""Lazy tensors: a state dict whose values are read when they are used, in the form that transformers uses."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def lazy_state_dict(
     """Return what `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
 
     `from_pretrained(None, config=…, state_dict=…)` of transformers accepts it. `get_shape()` and `get_dtype()` read
-    nothing. A dtype that the model is to have belongs here, too, so that nothing is there twice.
+    nothing. To convert for the model, set `dtype` here, so that memory does not hold each weight twice.
 
     Args:
         checkpoint: A tree or a branch; or anything that `load_weights` opens, which stays open for the tensors.
-        select: Which weights; this and all others are what they are for `load`.
-        rename: New names.
-        dtype: What floats become.
+        select: Which weights, as for `load`.
+        rename: New names, as for `load`.
+        dtype: The dtype for floats, as for `load`.
         packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
-        copy: True: what is read owns its memory. False: views of the file.
+        copy: True: each read returns a copy. False: views of the file.
 
     Returns:
         {name: lazy tensor}, in file order.
 
     Raises:
-        WeightNotFoundError: `select`, `rename` or `dtype` names what is not there.
+        WeightNotFoundError: `select`, `rename` or `dtype` names a weight that does not exist.
         ArgumentError: as for `load` (a ValueError).
 
     Example:

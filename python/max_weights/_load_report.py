@@ -1,4 +1,4 @@
-"""What was loaded into a module, of torch or of this package; and the error for everything that does not fit."""
+"""The report of what was loaded into a module, of torch or of this package; and the error for what does not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, repr=False)
 class LoadReport(Result):
-    """What was loaded into a module; ok if no weight is missing and nothing is unexpected.
+    """The names that were loaded into a module; ok if no weight is missing and nothing is unexpected.
 
     Names are the module's, and of `unexpected` and `non_persistent` the file's, renamed. Kinds of findings: "missing",
     "unexpected".
@@ -34,7 +34,7 @@ class LoadReport(Result):
     loaded: tuple[str, ...] = ()
     """Weights that got their values, in the order of the module."""
     non_persistent: tuple[str, ...] = ()
-    """Names in the file of buffers that the module does not save; they keep the values that the module gave them."""
+    """Names in the file of buffers that the module does not save, and whose values it keeps."""
     converted: Mapping[str, tuple[DType | str, DType | str]] = field(default_factory=dict)
     """{name: (the dtype or packing in the file, the new dtype)} of tensors whose elements were converted."""
     tied: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class LoadReport(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing, and then what is unexpected."""
+        """The missing names, then the unexpected ones."""
         missing = [Finding(name, "there is no value for it", kind="missing") for name in self.missing]
         return (
             *missing,
@@ -89,7 +89,7 @@ def mismatch_error(
 ) -> ArgumentError:
     """Return the error that lists everything that is missing, unexpected, or does not fit.
 
-    `what` begins its first line ("the file does not fit Model"); `remedy` ends it where names are not the same.
+    The first line begins with `what` ("the file does not fit Model"), and ends with `remedy` if names differ.
     """
     kinds = ("missing", missing), ("unexpected", unexpected), ("that do not fit", problems)
     lines = [f"{what}: {', '.join(f'{len(names):,} {kind}' for kind, names in kinds if names)}"]
@@ -104,7 +104,7 @@ def mismatch_error(
 
 
 def suggestions(names: Iterable[str], absent: Sequence[str]) -> list[str]:
-    """Return, for each name that is not there, the similar ones of `names` as the end of a sentence; or nothing."""
+    """Return, for each unknown name, the similar ones of `names` as the end of a sentence; or nothing."""
     texts = []
     for near in near_names(list(names), list(absent)):
         quoted = [f"'{shown(name)}'" for name in near]

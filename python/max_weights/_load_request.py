@@ -38,24 +38,23 @@ _T = TypeVar("_T")
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Quantized: TypeAlias = Callable[["str | None", "str | None"], "DType | None"]
-"""What a quantized weight becomes, by the new names of what it is decoded to and of its packed numbers; `None`: as it
-is stored. It is called with `None` for names that are not known before the weights are decoded."""
+"""The dtype of a quantized weight, by the new names of the decoded weight and of its packed numbers; `None` keeps it in
+the stored form. Names that are unknown before decoding are passed as `None`."""
 _DECODED = DType.bfloat16
-"""What `packed="decode"` makes of weights that the dtype says nothing of."""
+"""The dtype of `packed="decode"` for weights that `dtype` does not cover."""
 
 _UNPACK = (
-    ": say what they become with dtype='bfloat16' or another, or packed='decode'; packed='keep' keeps the bytes of the "
-    "blocks"
+    ": set dtype='bfloat16' or another, or packed='decode', to decode it; packed='keep' keeps the bytes of the blocks"
 )
 PackedOption: TypeAlias = Literal["keep", "decode"] | None
-"""What becomes of what is packed: it stays unchanged, or is decoded, to bfloat16 where `dtype` says nothing."""
+"""How packed weights are loaded: unchanged, or decoded, to bfloat16 where `dtype` does not apply."""
 
 
 class ResolvedRequest(NamedTuple):
-    """What a request asks for, with one entry for each weight, in the order of the files."""
+    """The weights of a request, with one entry for each, in the order of the files."""
 
     node: WeightsNode
-    """The tree that has them: for `rename="hf"`, the one with the new names."""
+    """The tree of the weights: for `rename="hf"`, the one with the new names."""
     names: Sequence[str]
     new_names: Sequence[str]
     infos: Sequence[WeightInfo]
@@ -67,13 +66,13 @@ class ResolvedRequest(NamedTuple):
     """`None` for a weight that is a tensor of the file."""
 
     def only(self, dtypes: Mapping[str, DType | None]) -> ResolvedRequest:
-        """Return the weights of these new names alone, each as another dtype."""
+        """Return only the weights of these new names, each as another dtype."""
         rows = [row for row in zip(*self[1:], strict=True) if row[1] in dtypes]
         names, new_names, infos, _, parts, decoded = zip(*rows, strict=True) if rows else [()] * 6
         return ResolvedRequest(self.node, names, new_names, infos, [dtypes[new] for new in new_names], parts, decoded)
 
     def by_position(self, out: Mapping[str, _T]) -> dict[int, _T]:
-        """Look up memory of the caller's by new name, and return it by the positions of the weights."""
+        """Look up the caller's memory by new name, and return it by the positions of the weights."""
         positions = {new: position for position, new in enumerate(self.new_names)}
         for name in out:
             if name not in positions:
@@ -86,7 +85,7 @@ class ResolvedRequest(NamedTuple):
         for name, decoded in zip(self.names, self.decoded, strict=True):
             if decoded is not None:
                 raise ArgumentError(
-                    f"digests are of what the file has, and '{shown(name)}' is decoded of several tensors: compare "
+                    f"digests are of tensors in the file, and '{shown(name)}' is decoded of several: compare "
                     "them with max_weights.fingerprint, or load them unchanged",
                     rule="argument.packed",
                 )
@@ -113,24 +112,24 @@ class LoadRequest:
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        """Check the option that is no table."""
+        """Check the options that are not tables."""
         if self.packed not in (None, "keep", "decode"):
             raise ArgumentError(f'packed must be "keep", "decode" or None, not {self.packed!r}', rule="argument.choice")
 
     @property
     def keeps(self) -> bool:
-        """Whether what is packed stays unchanged."""
+        """Whether packed weights stay unchanged."""
         return self.packed == "keep"
 
     @property
     def decodes(self) -> bool:
-        """Whether all of it is decoded."""
+        """Whether all packed weights are decoded."""
         return self.packed == "decode"
 
     def resolve(
         self, node: WeightsNode, *, unpack: DType | str = _UNPACK, quantized: Quantized | None = None
     ) -> ResolvedRequest:
-        """Look up what is asked for among the weights at and below a node."""
+        """Resolve the request for the weights at and below a node."""
         rename, decoding = self.rename, self._decoding(node, quantized)
         if decoding is not None:
             node = decoding.node
@@ -144,7 +143,7 @@ class LoadRequest:
         else:
             names = list(below) if self.select is None else selected(list(below), self.select)
 
-        # A table of options may be for more than this node.
+        # A table of options may cover more than this node.
         def every() -> list[str]:
             return [info.name for info in infos(node._root)]
 
@@ -162,8 +161,7 @@ class LoadRequest:
             dtypes = decoding.checked(chosen, dtypes, all_decoded=self.decodes)
         if self.decodes and decoding is None and not any(info.encoding is not None for info in chosen):
             raise ArgumentError(
-                "packed='decode': nothing is quantized here, so that it changes nothing: leave it out",
-                rule="argument.no-effect",
+                "packed='decode': nothing is quantized here, so it changes nothing: omit it", rule="argument.no-effect"
             )
         decoded: list[DecodedAs | None] = [None] * len(chosen)
         if decoding is not None:
@@ -171,7 +169,7 @@ class LoadRequest:
         return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts, decoded)
 
     def _decoding(self, node: WeightsNode, quantized: Quantized | None) -> Decoding | None:
-        """Decide which quantized weights of several tensors are decoded; `None` where there are none."""
+        """Decide which weights stored as several tensors are decoded; `None` if there are none."""
         if self.dtype is None and not self.decodes and quantized is None:
             return None
         from max_weights._quantized_weights import stored_weights
@@ -181,10 +179,10 @@ class LoadRequest:
             return None
         by_library = isinstance(self.rename, str)
         if by_library and (isinstance(self.dtype, Mapping) or self.keeps):
-            # The tensors have other names and other layouts where the request is about them.
+            # After the renaming, the parts of a quantized weight have other names and layouts.
             raise ArgumentError(
-                f"weights of this checkpoint are quantized: rename={self.rename!r} takes them as one dtype decodes "
-                "them, neither packed nor by a mapping of dtypes",
+                f"weights of this checkpoint are quantized: rename={self.rename!r} needs them decoded to one dtype, "
+                "neither packed nor by a mapping of dtypes",
                 rule="argument.packed",
             )
         asked = self.dtype is not None or self.decodes
@@ -205,7 +203,7 @@ class LoadRequest:
         return Decoding(stored.decode(dtypes), None if by_library else names, stored, frozenset(dtypes), keeps=False)
 
     def _decoded_to(self, weight: str, stored: StoredWeights, quantized: Quantized | None) -> DType | None:
-        """Return what a quantized weight of this name becomes; `None`: it stays as it is stored."""
+        """Return the dtype of the quantized weight of this name; `None`: it stays in the stored form."""
         to: DType | None = None
         if isinstance(self.dtype, Mapping):
             by_name = self.dtype.get(weight)
@@ -260,20 +258,20 @@ class LoadRequest:
 
 
 class Decoding(NamedTuple):
-    """What a request makes of the quantized weights of a tree."""
+    """How a request decodes the quantized weights of a tree."""
 
     node: WeightsNode
-    """The node with those decoded that are."""
+    """The node, with these weights decoded."""
     names: list[str] | None
-    """The selected names, where they are known."""
+    """The selected names, if they are known."""
     stored: StoredWeights
     decoded: frozenset[str]
-    """The names of those that are decoded."""
+    """The names of the decoded weights."""
     keeps: bool
-    """Whether parts of quantized weights are kept as they are."""
+    """Whether parts of quantized weights stay unchanged."""
 
     def checked(self, chosen: list[WeightInfo], dtypes: list[DType | None], *, all_decoded: bool) -> list[DType | None]:
-        """Return the dtypes of weights, with none for those that are kept as they are."""
+        """Return the dtypes of weights, `None` for those that stay unchanged."""
         checked = []
         for info, to in zip(chosen, dtypes, strict=True):
             is_part, is_unknown = info.name in self.stored.parts, info.name in self.stored.unknown
@@ -291,7 +289,7 @@ class Decoding(NamedTuple):
 
 
 def _packed(weights: list[WeightInfo], advice: str) -> ArgumentError:
-    """Return the error for packed blocks of which nothing is said."""
+    """Return the error for packed blocks without a dtype."""
     first, others = weights[0], len(weights) - 1
     encoding = "" if first.encoding is None else f" ({first.encoding.name})"
     more = "is" if not others else f"and {others} more weight{'s' * (others > 1)} are"
@@ -313,14 +311,14 @@ def renamed_by(
     Args:
         names: The current names.
         rename: A function (returning `None` drops the weight) or a mapping. A key that ends with a dot stands for every
-            name that starts with it; each `*` in a key is any text, which the new name has for its `*` of the same
-            number. A key for one name applies before the longest that ends with a dot, and that before the first
-            with `*`; other names stay.
-        every: Returns all names that a key may stand for; default: `names`.
+            name that starts with it; each `*` in a key is any text, which replaces the `*` of the same number in the
+            new name. An exact name has priority over the longest key that ends with a dot, and that over the first with
+            `*`; other names stay.
+        every: Returns all names that a key may match; default: `names`.
 
     Raises:
         ArgumentError: two names become the same, or the mapping is empty (a ValueError).
-        WeightNotFoundError: a key stands for no name.
+        WeightNotFoundError: a key matches no name.
     """
     names = list(names)
     if isinstance(rename, Mapping):
@@ -346,9 +344,9 @@ def renamed_by(
 
 
 def _renames(key: Pattern) -> Callable[[str], bool]:
-    """Return a function that says whether a key of `rename` stands for a name."""
+    """Return a function that tells whether a key of `rename` matches a name."""
     if not isinstance(key, str):
-        raise TypeError(f"a key of rename is a name, a begin of names that ends with a dot, or has *, not {key!r}")
+        raise TypeError(f"a key of rename is a name, a prefix that ends with a dot, or has *, not {key!r}")
     if "*" in key:
         any_text = re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
         return lambda name: any_text.fullmatch(name) is not None

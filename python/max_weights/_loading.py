@@ -146,23 +146,23 @@ def load_ranks(
     options: ReadOptions | None = None,
     **read: Unpack[ReadKeywords],
 ) -> list[dict[str, Any]]:
-    """Load the parts of several ranks, each to a GPU of its own, from one pass over the files.
+    """Load the parts of several ranks, each to a separate GPU, from one pass over the files.
 
     Bytes that several ranks need are read once. A process that has one rank gives its `Shard` to `weights.load`.
 
     Args:
         checkpoint: A tree or a branch; or anything that `load_weights` opens.
-        shards: What each rank has: `[Shard(rank, 2, "llama") for rank in range(2)]`.
+        shards: The shard of each rank: `[Shard(rank, 2, "llama") for rank in range(2)]`.
         devices: The GPU of each: `["cuda:0", "cuda:1"]`.
-        select: Which weights; this and all others are what they are for `weights.load`.
-        rename: New names.
-        dtype: What floats become.
-        packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
-        framework: `torch` or `jax`; default: Buffer.
-        copy: True, which is also the default, or `per-tensor`.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
-        options: How files are read.
-        **read: The fields of `options`, each for itself.
+        select: Which weights: names, globs, regular expressions or a function, as for `weights.load`.
+        rename: New names: a function, a mapping or `hf`.
+        dtype: The dtype for floats, packed blocks and quantized weights; or {name or pattern: dtype}.
+        packed: Packed blocks and quantized weights: `keep` leaves them unchanged, `decode` decodes all.
+        framework: Tensors of `torch` or `jax`; default: Buffer.
+        copy: True (default): one block of memory for each dtype and GPU; `per-tensor`: separate memory.
+        progress: A function of (bytes done, total bytes), or True for a bar.
+        options: How files are read, as a `max_weights.types.ReadOptions`.
+        **read: Single fields of `options`.
 
     Returns:
         {name: tensor} of each rank, in the order of `shards`.
@@ -291,7 +291,7 @@ def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | N
 
 
 def _place_of(memory: DLPackArray) -> tuple[str, int]:
-    """Return where memory is; host memory if it does not say, or does not say it as GPU memory does."""
+    """Return the device of memory; the host if it does not report one in the form of GPU memory."""
     try:
         kind, number = memory.__dlpack_device__()
     except Exception:
@@ -341,7 +341,7 @@ def is_lazy(options: LoadOptions) -> bool:
 
 
 def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, WeightInfo]] | None:
-    """Return the tensors that the options choose, by their new names, or `None` for all as they are."""
+    """Return the tensors that the options choose, by their new names, or `None` for all without changes."""
     what = LoadRequest(options.get("select"), options.get("rename"), packed=options.get("packed"))
     if what.select is None and what.rename is None and (what.keeps or not isinstance(node, GGUFWeights)):
         return None

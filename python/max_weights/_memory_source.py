@@ -1,4 +1,4 @@
-"""Tensors in memory as a file of safetensors, which is read where they are."""
+"""Tensors in memory, presented as a safetensors file that is read from their memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAFETENSORS_DTYPES: dict[DType | str, str] = {
 
 
 def source_of(tensors: Mapping[str, object]) -> RangeSource:
-    """Return tensors as a safetensors file that reads from their memory; those of devices come when they are read."""
+    """Return tensors as a safetensors file over their memory; those of devices are copied when they are read."""
     buffers = [_buffer(name, tensor) for name, tensor in tensors.items()]
     ends = list(accumulate((buffer.nbytes for buffer in buffers), initial=0))
     header: dict[str, object] = {}
@@ -68,12 +68,12 @@ def source_of(tensors: Mapping[str, object]) -> RangeSource:
 
 
 def host_buffer(name: str, tensor: object) -> Buffer:
-    """Return a tensor of any library as a contiguous buffer of the host: its own memory, where it is that."""
+    """Return a tensor of any library as a contiguous buffer of the host: its own memory, if that is contiguous."""
     return _on_host(_buffer(name, tensor))
 
 
 def _on_host(buffer: Buffer) -> Buffer:
-    # `contiguous` copies in any case, as in MAX; what is not copied is still known to be a view of its file.
+    # `contiguous` always copies, as in MAX; without a copy, the buffer is still known to be a view of its file.
     buffer = buffer if buffer.device.label == "cpu" else buffer.to("cpu")
     return buffer if buffer.is_contiguous else buffer.contiguous()
 
@@ -84,7 +84,7 @@ def _buffer(name: str, tensor: object) -> Buffer:
     if isinstance(tensor, WeightsNode):
         tensor = tensor.data()
     if isinstance(refusal := getattr(tensor, "refusal", None), Exception):
-        raise refusal.with_traceback(None)  # what it has are bytes, and no values
+        raise refusal.with_traceback(None)  # it has bytes, and no values
     if getattr(getattr(tensor, "quantization_encoding", None), "is_gguf", False):
         raise ArgumentError(
             f"tensor '{shown(name)}' is packed in blocks: decode it with astype(), or give its tree",

@@ -1,7 +1,6 @@
-"""`WeightsNode`: a node of a tree of weights, and what can be done with the weights at and below it.
+"""`WeightsNode`: a node of a tree of weights, and the operations on the weights at and below it.
 
-Names, hops and single tensors are compiled; the rest is here. Each module that does the work is imported when it is
-first needed.
+Names, hops and single tensors are compiled; the rest is here. The module behind an operation is imported on first use.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ __all__ = ["WeightsNode"]
 
 
 def _added_to(compiled: type) -> Callable[[_Class], _Class]:
-    """Give a compiled class what the decorated one defines, and return the compiled one in its place.
+    """Add the methods of the decorated class to a compiled one, and return the compiled one in its place.
 
-    Nodes are made by compiled code, a million of them in a second: it makes instances of its own classes alone.
+    Compiled code creates nodes, a million per second, and only instances of compiled classes.
     """
 
     def add(face: Any) -> Any:
@@ -63,14 +62,13 @@ class WeightsNode(Node):
     """One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither.
 
     `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a
-    component. A name is looked up when it is used, and where it is not there, the error has near names.
+    component. A name is looked up when it is used; the error for an unknown name lists similar ones.
 
-    Where a node is a weight, it answers `shape` and `dtype`, unless a child has such a name; slices, `...` and tuples
-    are NumPy's basic indexing, `weight[1:2]`, while an integer is always a child, `layers[1]`, `layers[-1]`. NumPy,
-    torch, JAX and others take a weight as the array that it is. All weights at and below: `items()`, `len(node)`;
-    `name in node` asks for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in
-    one tree. What takes a node and is used less is a function of the package: `max_weights.infos(node)`,
-    `max_weights.stats(node)` …
+    A node that is a weight has `shape` and `dtype`, unless a child has such a name. Slices, `...` and tuples are
+    NumPy's basic indexing, `weight[1:2]`, while an integer is always a child, `layers[1]`, `layers[-1]`. NumPy, torch,
+    JAX and others accept a weight as an array. All weights at and below: `items()`, `len(node)`; `name in node` looks
+    for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in one tree. Less
+    common operations are functions of the package: `max_weights.infos(node)`, `max_weights.stats(node)` …
     """
 
     __slots__ = ()
@@ -112,51 +110,52 @@ class WeightsNode(Node):
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
     ) -> Any:
-        """Load this weight, if it is one, and all below it: {name: tensor}, in file order.
+        """Load this weight, if it is one, and all weights below it: {name: tensor}, in file order.
 
-        All are in memory when this returns: views of private pages of the file where they have its form, else copies.
+        Everything is in memory when this returns. A weight is a view, on private pages of the file, if the file has it
+        in the requested form, else a copy. Views are writable, and writing to them changes no file.
 
         Args:
             select: Which weights: a name (that weight, or all below it), a glob, a compiled regular expression that
-                matches the whole name, several of these, or a function of the name. Default: all. What fits no weight
-                is an error, here and in the mappings below.
-            rename: New name of each name in the file: a function (None drops the weight), a mapping (a key that ends
-                with a dot stands for every name that begins with it), or `hf` for the Hugging Face names of a GGUF
-                file. `select` looks at the names of the file, or, for `hf`, at the new ones.
-            dtype: What floats become, and what packed blocks and quantized weights are decoded to: these have the name
-                and the shape then that they have where they are not quantized. Or {name or pattern: dtype}, of which
-                the name itself counts, else the first that fits, for numbers of any kind.
-            packed: `keep`: leave GGUF blocks as bytes, and the tensors of quantized weights unchanged. `decode`: decode
-                all, to bfloat16 where `dtype` says nothing. Blocks need one of these or a `dtype`.
-            shard: The part of one rank, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read. `dtype`
-                comes after the cut. `max_weights.load_ranks` loads several ranks at once.
+                matches the whole name, several of these, or a function of the name. Default: all. An entry that fits no
+                weight is an error, here and in the mappings below.
+            rename: New names: a function of the name in the file (None drops the weight), or a mapping, in which a key
+                that ends with a dot stands for every name that begins with it. Or `hf` for the Hugging Face names of a
+                GGUF file. The names of the file are those that `select` matches, or, for `hf`, the new ones.
+            dtype: The dtype for floats, packed blocks and quantized weights. Quantized weights are decoded, and then
+                have the name and shape of the unquantized weight. Or {name or pattern: dtype}, for numbers of any
+                kind: an exact name wins, else the first pattern that fits.
+            packed: What is packed: `keep` leaves GGUF blocks as bytes, and the tensors of quantized weights unchanged;
+                `decode` decodes all, to bfloat16 where `dtype` does not apply. Blocks need one of these or a `dtype`.
+            shard: The part of one rank, such as `max_weights.sharding.Shard(0, 8, "llama")`: only this part is read.
+                `dtype` is applied after sharding. `max_weights.load_ranks` loads several ranks at once.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
             copy: True: copies, in one block of memory for each dtype. `per-tensor`: copies, each in memory that is
-                released with it. False: views; a weight that cannot be one is an error. Tied tensors stay tied.
+                released with it. False: views; a weight that cannot be a view is an error. Tied tensors stay tied.
             device: Where tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may be
-                going on when this returns; who takes a tensor by DLPack waits for them. Not with `copy=False` and
-                NumPy.
+                in flight when this returns; a consumer that takes a tensor through DLPack waits for them. Not with
+                `copy=False` and NumPy.
             out: {new name: array or tensor} to write to: contiguous, of the shape and the dtype, on one device.
             group: A process group of torch.distributed, all of whose ranks call this for the same file, each with its
-                own `shard`, or all with none: each byte is read by one of them. Not with `copy`, `digests` and `out`.
+                own `shard`, or all with none: each byte is read by one rank. Not with `copy`, `digests` and `out`.
             rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer.
-            progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
-                True draws a bar.
+            progress: A function of (bytes done, total bytes), called now and then; an exception from it cancels the
+                load. True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
-            **read: Its fields, each for itself: `backend`, `max_memory`, `threads`, `drop_cache`, `digests`.
+            **read: Single fields of `options`: `backend`, `max_memory`, `threads`, `drop_cache`, `digests`.
 
         Returns:
             The tensors by their (new) names.
 
         Raises:
-            WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
+            WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names a weight that does not exist.
             ArgumentError: options that do not fit the weights or each other, packed blocks without `dtype` or `packed`,
                 or more bytes than `max_memory` (a ValueError).
-            UnsupportedError: a conversion that is not supported.
-            FileChangedError: a file is another than when it was opened.
-            FormatError: a tensor has another digest than in `digests`.
+            UnsupportedError: an unsupported conversion.
+            FileChangedError: a file changed after it was opened.
+            FormatError: a tensor's digest differs from that in `digests`.
             DeviceError: the device does not exist, has too little memory, or lacks an option; nothing is left there.
-            RankError: on all ranks of `group`, what went wrong on one of them.
+            RankError: on all ranks of `group`, the error of one of them.
 
         Example:
             >>> weights.load("model.norm", framework="numpy", dtype="float16")["model.norm.weight"].dtype
@@ -225,41 +224,43 @@ class WeightsNode(Node):
     ) -> WeightStream[Any]:
         """Return an iterator of (name, tensor) over this weight, if it is one, and all below it, in bounded memory.
 
-        They come in file order, except that the scales and other parts of a quantized weight follow it at once. A
-        thread reads ahead. Every tensor owns its memory, which goes with it; those that are kept count beside
-        `max_memory`. The stream ends with its last weight, with an error, with `close()` or the end of a `with` block,
-        and when its last reference goes, as after a `break`. It holds its files: closing the weights does not end it.
+        Weights come in file order, but the scales and other parts of a quantized weight follow it immediately. A thread
+        reads ahead. Every tensor owns its memory; tensors that you keep are not counted in `max_memory`. The stream
+        ends with its last weight, an error, `close()` or the end of a `with` block, and when its last reference goes,
+        as after a `break`. It keeps its files open: closing the weights does not end it.
 
         Args:
-            select: Which weights; this and the next five are what they are for `load`.
+            select: Which weights, as for `load`; so are `rename`, `dtype`, `packed`, `shard` and `framework`.
             rename: New names.
-            dtype: What floats become, and what packed blocks and quantized weights are decoded to.
-            packed: `keep` leaves those unchanged, `decode` decodes all.
+            dtype: The dtype for floats, packed blocks and quantized weights.
+            packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
             shard: The part of one rank.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
-            reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host
-                memory, and whoever copies.
-            device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
-            group: As for `load`: all ranks of it stream the same weights in one order, each its own `shard` or all with
-                none, and each byte is read by one of them. Not with `reuse` and `digests`.
-            rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer, or is not there.
-            progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream.
-                True draws a bar.
+            reuse: Reuse a tensor's memory for the next ones: its content is undefined once the next is requested. For
+                host memory, and callers that copy.
+            device: Where tensors go, as for `load`; a consumer that takes one through DLPack has its stream wait for
+                it.
+            group: As for `load`: all ranks stream the same weights in the same order, each its own `shard` or all with
+                none, and each byte is read by one rank. Not with `reuse` and `digests`.
+            rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer or is missing.
+            progress: A function of (bytes streamed, total bytes), called now and then; an exception from it ends the
+                stream. True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
-            **read: Its fields, each for itself.
+            **read: Single fields of `options`.
 
         Returns:
-            The iterator. It raises what is wrong with a weight when that is asked for.
+            The iterator. An error about a weight is raised when that weight is requested.
 
         Raises:
-            WeightNotFoundError: `select` names what is not there.
-            ArgumentError: as for `load`, or `max_memory` is too small for a weight, which is named (a ValueError).
-            UnsupportedError: a conversion that is not supported.
-            FileChangedError: from the iterator; a file is another than when it was opened.
-            FormatError: from the iterator; a tensor has another digest than in `digests`.
+            WeightNotFoundError: `select` names a weight that does not exist.
+            ArgumentError: as for `load`, or `max_memory` is too small for a weight, which the message names (a
+                ValueError).
+            UnsupportedError: an unsupported conversion.
+            FileChangedError: from the iterator; a file changed after it was opened.
+            FormatError: from the iterator; a tensor's digest differs from that in `digests`.
             DeviceError: from the iterator; the GPU lacks memory.
-            RankError: on all ranks of `group`, also from the iterator: what went wrong on one of them, or that one has
-                ended its stream earlier than this one.
+            RankError: on all ranks of `group`, also from the iterator: the error of one of them, or one has ended its
+                stream before this one.
 
         Example:
             >>> for name, tensor in weights.stream("model.norm", framework="numpy"): print(name, tensor.shape)
@@ -284,14 +285,14 @@ class WeightsNode(Node):
     def save(
         self, path: str | PathLike[str], metadata: Mapping[str, Any] | None = None, **options: Unpack[SaveOptions]
     ) -> list[Path]:
-        """Save the weights of this tree, or of this branch of it, of any format: `max_weights.save` of it.
+        """Save the weights of this tree or branch, of any format, with `max_weights.save`.
 
-        You can save over the file that the tree was loaded from. A branch keeps the full names.
+        The path may be the file that the tree was loaded from. A branch keeps the full names.
 
         Args:
             path: `model.safetensors` is one file, `model.gguf` a GGUF file, any other name a folder of safetensors
-                files; this and all others are what they are for `max_weights.save`.
-            metadata: Strings by name; of GGUF, numbers, too.
+                files. All arguments are those of `max_weights.save`.
+            metadata: Strings by name; for GGUF, numbers, too.
             **options: `dtype`, `rename`, `select`, `shard`, `max_shard_size`, `name`, `alignment`, `quantize`, `tied`,
                 `strided`, `sync`, `read_back`, `progress`, `remote`, `if_exists`, `threads`.
 
@@ -299,7 +300,7 @@ class WeightsNode(Node):
             The paths of the files, an index last.
 
         Raises:
-            ArgumentError: as for `max_weights.save` (a ValueError), and as the other errors.
+            ArgumentError: as for `max_weights.save` (a ValueError), like its other errors.
 
         Example:
             >>> weights.save("decoder", select="model.layers", dtype="bfloat16")
@@ -321,8 +322,8 @@ class WeightsNode(Node):
         Args:
             dtype: Converts the value to this dtype; default: the dtype of the file.
             shape: Must equal the weight's shape, except where a dimension is symbolic.
-            quantization_encoding: That of the file. Of several that a file of mixed encodings has, the weight keeps its
-                own, and a warning says so.
+            quantization_encoding: The encoding of the file. In a file of mixed encodings, the weight keeps its
+                encoding, and a warning says so.
             device: The target device; default: the CPU. On a GPU its value arrives when it is first used.
 
         Raises:

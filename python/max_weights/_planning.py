@@ -1,4 +1,4 @@
-"""What a load would do, before it does it: which bytes it reads, in which order, where to, and in how much memory."""
+"""The plan of a load, without loading: which byte ranges are read, in which order, where to, and in how much memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """A range of bytes of a file that a load reads, or whose pages it fetches, in one go."""
+    """A range of bytes of a file that a load reads at once, or whose pages it fetches at once."""
 
     file: str
     """The path of the file."""
@@ -46,18 +46,19 @@ class PlannedRange:
     names: tuple[str, ...]
     """The weights that have bytes in this range, by their new names."""
     action: str
-    """What is done with the bytes: `fetch pages`, or `read` and what follows it (`convert`, `decode`, `inflate` …)."""
+    """What is done with the bytes: `fetch pages`, or `read` and the steps after it (`convert`, `decode`, `inflate`
+    …)."""
     to: str
     """Where the bytes go: `mapping`, `arena of DTYPE`, `own memory` or `out`."""
     at: int
-    """The first byte in that place."""
+    """The offset in the arena, in bytes."""
     memory: int
-    """The bytes of memory that this takes there; 0 for pages of a mapping, which belong to the system."""
+    """The bytes of memory that this takes; 0 for pages of a mapping, which belong to the system."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoadPlan:
-    """What `load` with the same arguments would do; it prints as a table."""
+    """The plan of a `load` with the same arguments; it prints as a table."""
 
     ranges: tuple[PlannedRange, ...]
     """The ranges that are read, in the order of the files."""
@@ -66,7 +67,7 @@ class LoadPlan:
     arenas: Mapping[DType, int]
     """The size in bytes of the memory that the weights of each dtype share."""
     how: str
-    """How the files would be read, and why: the backend, the threads, whether their bytes are in the page cache."""
+    """How the files would be read, and why: the backend, the threads, and whether their bytes are in the page cache."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -80,9 +81,9 @@ class LoadPlan:
 
     @property
     def bytes_in_memory(self) -> int:
-        """The bytes of memory that the load takes: arenas, and tensors with memory of their own.
+        """The bytes of memory that the load takes: arenas, and separately allocated tensors.
 
-        This excludes pages of mapped files, which the system can take back, and memory of the caller.
+        This excludes pages of mapped files, which the system can reclaim, and memory of the caller.
         """
         return sum(self.arenas.values()) + sum(part.memory for part in self.ranges if part.to == "own memory")
 
@@ -163,33 +164,33 @@ def plan(
     options: ReadOptions | None = None,
     **read: Unpack[ReadKeywords],
 ) -> LoadPlan:
-    """Return what `load` would do with these arguments: which bytes it reads, in which order, and where to.
+    """Return the plan of a `load` with these arguments: which bytes are read, in which order, and where to.
 
-    No content is read, and no memory is taken. The arguments are those of `load`; `progress` is not used, and what is
-    in `out` and in `digests` is not looked at.
+    No content is read, and no memory is allocated. The arguments are those of `load`; `progress`, and the contents of
+    `out` and of `digests`, are ignored.
 
     Args:
         checkpoint: A tree, a branch or one weight; or anything that `load_weights` opens.
-        select: Which weights.
-        rename: New names.
-        dtype: What floats become.
+        select: Which weights: names, globs, regular expressions or a function.
+        rename: New names: a function, a mapping or `hf`.
+        dtype: The dtype for floats, packed blocks and quantized weights; or {name or pattern: dtype}.
         packed: `keep` leaves packed blocks and quantized weights unchanged, `decode` decodes all.
-        shard: The part of one rank.
-        framework: `numpy`, `torch` or `jax`.
-        copy: Whose memory tensors would have.
-        progress: Not used.
-        device: Where tensors would go.
+        shard: The part of one rank, such as `max_weights.sharding.Shard(0, 8, "llama")`.
+        framework: `numpy`, `torch` or `jax`; default: Buffer.
+        copy: True: copies in one arena for each dtype; `per-tensor`: separate copies; False: views.
+        progress: Ignored.
+        device: Where tensors would go; default: host memory.
         out: {new name: array or tensor} that would be written to.
-        options: How files would be read.
-        **read: The fields of `options`, each for itself.
+        options: How files would be read, as a `max_weights.types.ReadOptions`.
+        **read: Single fields of `options`.
 
     Returns:
-        A plan, which prints as a table.
+        The plan.
 
     Raises:
-        WeightNotFoundError: `select` or `out` names what is not there.
+        WeightNotFoundError: `select` or `out` names a weight that does not exist.
         ArgumentError: as for `load` (a ValueError).
-        UnsupportedError: a conversion that is not supported.
+        UnsupportedError: an unsupported conversion.
 
     Example:
         >>> max_weights.plan("model.safetensors", "model.norm").bytes_read

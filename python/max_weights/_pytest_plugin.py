@@ -1,4 +1,4 @@
-"""The fixture `checkpoint_ok`, which pytest finds by itself if max_weights is installed."""
+"""The fixture `checkpoint_ok`, which pytest finds if max_weights is installed."""
 
 from __future__ import annotations
 

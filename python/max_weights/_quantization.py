@@ -110,7 +110,7 @@ class QuantizationEncoding(enum.Enum):
         return self.block_parameters.block_size
 
     def logical_shape(self, shape: ShapeLike) -> Shape:
-        """Convert the shape of packed blocks, which counts bytes, to elements; GPTQ's shape stays as it is.
+        """Convert the shape of packed blocks, which counts bytes, to elements; GPTQ's shape stays unchanged.
 
         Args:
             shape: The shape in bytes: [..., bytes].
@@ -134,7 +134,7 @@ class QuantizationEncoding(enum.Enum):
         row = _GGML.get(self._value_)
         if row is None:
             raise ValueError(
-                f"{self._value_} is none of ggml's block formats: its scales and zero points are tensors of their own, "
+                f"{self._value_} is none of ggml's block formats: its scales and zero points are separate tensors, "
                 "so it has no blocks and no ggml type"
             )
         return row
@@ -156,7 +156,7 @@ _GGML = {
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """How a checkpoint was quantized as a whole, as its configuration file says."""
+    """The quantization of a whole checkpoint, by its configuration file."""
 
     quant_method: str
     """The method, such as `gptq`."""
@@ -302,9 +302,9 @@ def dequantize_groups(
         zero_points: Packed like the codes, int32: [words, groups] in "rows", [groups, words] otherwise. Without them,
             the zero point is the middle of the codes, `2 ** (bits - 1)`.
         group_index: The group of each column, int32; without it, groups are consecutive columns.
-        group_size: Columns of a group. Without it, all groups have as many; give it where the last one is smaller.
+        group_size: Columns of a group; default: equal groups. Set it if the last one is smaller.
         zero_point_offset: 1 for GPTQ checkpoints of the format "gptq", which store one less; 0 for "gptq_v2".
-        dtype: float32, or float16 or bfloat16.
+        dtype: The dtype of the result: float32, float16 or bfloat16.
         out: A contiguous Buffer, array or DLPack tensor of the result's shape and dtype, to write to.
 
     Returns:

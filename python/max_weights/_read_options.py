@@ -18,11 +18,11 @@ __all__ = ["Backend", "Digests", "ReadKeywords", "ReadOptions"]
 
 Backend: TypeAlias = Literal["auto", "mmap", "read", "direct", "cufile"]
 Digests: TypeAlias = "Mapping[str, str] | Mapping[str, TensorFingerprint]"
-"""{name: digest}, or a fingerprint that has them: `max_weights.fingerprint(checkpoint, digests=True)`."""
+"""{name: digest}, or a fingerprint with digests: `max_weights.fingerprint(checkpoint, digests=True)`."""
 
 
 class ReadKeywords(TypedDict, total=False):
-    """The same as keyword arguments of the functions that take `options`."""
+    """The fields of `ReadOptions` as keyword arguments."""
 
     backend: Backend
     max_memory: int | str | None
@@ -35,7 +35,8 @@ class ReadKeywords(TypedDict, total=False):
 class ReadOptions:
     """How files are read: `options=` of `load`, `stream`, `plan`, `load_ranks` and the functions that load a file.
 
-    These also take each one as a keyword argument, which counts before that of `options`. None changes what is loaded.
+    These also take each field as a keyword argument, which overrides that of `options`. No field changes what is
+    loaded.
 
     Example:
         >>> how = max_weights.types.ReadOptions(threads=2, max_memory="1GB")
@@ -45,23 +46,22 @@ class ReadOptions:
 
     backend: Backend = "auto"
     """`mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `cufile`: from the
-    disk to the GPU; `auto`: the environment variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page
-    cache and the memory that is free. The logger `max_weights` says which and why, at level INFO. A stream maps
+    disk to the GPU. `auto`: the environment variable MAX_WEIGHTS_BACKEND, or the best for the filesystem, the page
+    cache and the free memory. The logger `max_weights` reports the choice and why, at level INFO. A stream maps
     nothing: `mmap` is `read` there."""
     max_memory: int | str | None = None
     """The most bytes of host memory that the load may take, or a text such as "500MB"; pages of views are fetched as
-    far as they fit. Pinned buffers on the way to a device count; without a bound they are at most 512 MiB. For a
-    stream, the tensors that are being read, wait, or were given last: 2 GiB, or an eighth of what this process may use;
-    more, if the largest weights need more."""
+    far as they fit. Staging buffers for a device count; without a bound they take at most 512 MiB. For a stream: the
+    tensors that are being read, are waiting, or were returned last. Its default is 2 GiB, or an eighth of what this
+    process may use; more, if the largest weights need more."""
     threads: int | None = None
-    """How many read and convert. Default: what `max_weights.set_threads` or the environment variable
-    MAX_WEIGHTS_THREADS says; or as many as the process may use, and more where a disk is waited for."""
+    """The number of threads that read and convert. Default: `max_weights.set_threads` or the environment variable
+    MAX_WEIGHTS_THREADS; else as many as the process may use, and more if the disk is the bottleneck."""
     drop_cache: bool = False
-    """Let the page cache forget what was read; every tensor has its own memory then."""
+    """Drop the read bytes from the page cache; every tensor is then a copy."""
     digests: Digests | None = field(default=None, hash=False)
-    """What each weight that is loaded must have, by its name in the file: its digest, `sha256:` and 64 hexadecimal
-    digits, or the fingerprint that has it. It is compared with the bytes that the tensor is made of, before that is
-    given; tensors have their own memory then."""
+    """The expected digest of each loaded weight, by its name in the file: `sha256:` and 64 hexadecimal digits, or a
+    fingerprint with digests. The bytes are compared before the tensor is returned; tensors are then copies."""
 
     def __post_init__(self) -> None:
         """Turn a text such as "500MB" into a number."""
@@ -83,7 +83,7 @@ class ReadOptions:
         return self.max_memory if isinstance(self.max_memory, int) else None
 
     def backend_for(self, *, views: bool = False) -> str:
-        """Return the backend, or the one that the environment variable names, which gives way to views.
+        """Return the backend, or that of the environment variable unless views are needed.
 
         Args:
             views: Whether tensors have to be views of the file.
@@ -101,12 +101,12 @@ class ReadOptions:
 
     @classmethod
     def of(cls, function: str, options: ReadOptions | None, keywords: Mapping[str, Any]) -> ReadOptions:
-        """Return the options of a call, with those that were given as keyword arguments.
+        """Return the options of a call, combined with its keyword arguments.
 
         Args:
-            function: What was called, for messages.
+            function: The name of the called function, for messages.
             options: The options.
-            keywords: What was given beside them.
+            keywords: The other keyword arguments.
 
         Raises:
             TypeError: a keyword argument that the function does not have, or `options` of another type.

@@ -1,7 +1,7 @@
-"""Checkpoints where they are: how URLs are opened, and files of which a function of yours reads the bytes.
+"""Remote checkpoints: how URLs are opened, and files whose bytes a function of yours reads.
 
-`load_weights("s3://bucket/model")`, `gs://`, `az://`, `https://` and `hf://org/model` need nothing of this module: the
-environment and the profile say who asks. It is for what they do not say.
+`load_weights("s3://bucket/model")`, `gs://`, `az://`, `https://` and `hf://org/model` do not need this module:
+credentials come from the environment and the profile. Use it to set what these do not.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from max_weights.errors import ArgumentError
 __all__ = ["Credentials", "Remote", "source", "store_of"]
 
 Credentials: TypeAlias = "Callable[[], Mapping[str, str | None]] | Mapping[str, str | None]"
-"""Who asks: for S3 `key_id`, `secret` and, where there is one, `token`; for Google and the hub `token`; for Azure
-`account` with `key`, `sas` or `token`. A function is asked when it is needed, and again when the server refuses."""
+"""Credentials: for S3 `key_id`, `secret` and, for temporary ones, `token`; for Google and the hub `token`; for Azure
+`account` with `key`, `sas` or `token`. A function is called at first use, and again when the server rejects the
+last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
     """How URLs are opened: `load_weights(url, remote=Remote(...))`.
 
-    Credentials are in no message, no `repr` and no pickle: another process finds its own.
+    No message, `repr` or pickle contains credentials: another process finds its own.
     """
 
     endpoint: str | None = None
-    """The server of a store that is not its vendor's, such as "https://minio.example", or of a hub. Default: what
-    AWS_ENDPOINT_URL, HF_ENDPOINT or the profile say."""
+    """The URL of a server other than the vendor's, such as "https://minio.example", or of a hub. Default:
+    AWS_ENDPOINT_URL, HF_ENDPOINT or the profile."""
     region: str | None = None
-    """The region of buckets of S3. Default: what AWS_REGION or the profile say, or us-east-1."""
+    """The region of S3 buckets. Default: AWS_REGION, the profile, or us-east-1."""
     credentials: Credentials | Literal["anonymous"] | None = field(default=None, repr=False, hash=False)
-    """Who asks; "anonymous" for what everybody may read. Default: the environment, the profile in `~/.aws`, the token
-    of `hf auth login`, the identity of the machine."""
+    """Credentials; "anonymous" for public data. Default: the environment, the profile in `~/.aws`, the token of `hf
+    auth login`, the identity of the machine."""
     allow_http: bool = False
-    """Allow servers without encryption elsewhere than on this machine."""
+    """Allow unencrypted HTTP to servers other than this machine."""
     requests: int = 64
-    """The most requests under way at one server; fewer while it answers that it is busy."""
+    """The most requests in flight to one server; fewer while it answers that it is busy."""
     request_bytes: int | str | None = None
-    """The most bytes of one request. Default: 4 to 32 MiB, by what was measured."""
+    """The most bytes of one request. Default: 4 to 32 MiB, by measured speed."""
     retries: int = 10
-    """So often a request is tried again after a failure that may pass, at the byte that was reached."""
+    """The most retries of a request after a transient failure; a retry resumes at the last received byte."""
     stall: float = 10.0
-    """Seconds without a byte after which a request is tried again."""
+    """Seconds without a byte after which a request is retried."""
     timeout: float | None = None
-    """The most seconds that opening, or one read, may take in all."""
+    """The most seconds that opening, or one read, may take in total."""
     cache: str | os.PathLike[str] | None = None
-    """A folder in which what was read is kept for the next process that reads it, made if there is none. It must be
-    this user's alone. Default: nothing is kept."""
+    """A folder in which read bytes are cached for later processes; it is created if needed. It must belong to this user
+    alone. Default: no cache."""
     cache_bytes: int | str = "100GB"
-    """The most bytes in that folder. A file counts with its whole length; those that were not used for the longest time
-    are removed."""
+    """The most bytes in the cache. A file counts with its whole length; the least recently used files are evicted."""
     _store: RemoteStore = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Make what opens URLs by these options.
+        """Create the store that opens URLs with these options.
 
         Raises:
             ArgumentError: a number that is not above 0, or an endpoint that is not the URL of a server (a ValueError).
@@ -96,12 +96,12 @@ class Remote:
         object.__setattr__(self, "_store", store)
 
     def __reduce__(self) -> str:
-        """TypeError: it may know secrets."""
-        raise TypeError("a Remote is not pickled, because of the credentials in it: make one where it is needed")
+        """TypeError: it may contain secrets."""
+        raise TypeError("a Remote is not pickled, because of the credentials in it: create one in each process")
 
 
 def store_of(remote: Remote | None) -> RemoteStore | None:
-    """Return what opens URLs as an option of that name says; TypeError if it is something else."""
+    """Return the store of a `remote=` option; TypeError for another type."""
     if remote is not None and not isinstance(remote, Remote):
         raise TypeError(f"remote must be a max_weights.Remote, not {type(remote).__name__}")
     return None if remote is None else remote._store
@@ -144,18 +144,17 @@ def source(
     name: str = "source",
     identity: bytes | str = b"",
 ) -> RangeSource:
-    """Return a file of which a function reads the bytes, for `load_weights`: of fsspec, obstore, or anything else.
+    """Return a file whose bytes a function reads, for `load_weights`: with fsspec, obstore, or anything else.
 
     Args:
         read_ranges: Takes a list of (start, end), in bytes, the end not included, and returns a buffer for each, in the
-            same order. Several threads call it at the same time. What it raises ends the load.
+            same order. Several threads call it concurrently. Its exceptions end the load.
         size: The number of bytes of the file.
-        name: What messages call it; its suffix says the format where the content does not.
-        identity: What differs where the content does, such as an ETag: what is pickled is opened again only where it is
-            the same.
+        name: The name in messages; its suffix gives the format where the content does not.
+        identity: A version of the content, such as an ETag: a pickled tree is opened again only if it is the same.
 
     Returns:
-        What `load_weights` opens, alone or in a list of such.
+        A source that `load_weights` opens, alone or in a list.
 
     Raises:
         TypeError: `read_ranges` is no function.

@@ -1,10 +1,9 @@
 """`renamed`: the weights of a file by the names of other libraries.
 
-What other libraries have otherwise than Hugging Face checkpoints is in `conversion`. The names of GGUF files come from
-gguf-py, which lists, for each name in GGUF files, the names in models of all kinds. The file does not say which of them
-are the model's own. The names of one model share the part before the block number, so the prefix that fits most weights
-is used; of several such prefixes, `model.layers.`, which all models since Llama have. A table covers those before
-Llama.
+Other differences from Hugging Face checkpoints are handled in `conversion`. The names of GGUF files come from gguf-py,
+which lists, for each name in GGUF files, the names in models of all kinds; the file does not say which of them are the
+model's. The names of one model share the part before the block number, so the prefix that fits most weights is used. If
+several prefixes fit, `model.layers.` is used, which all models since Llama have; a table covers those before Llama.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ROTARY = re.compile(r"(?:.*\.)?blk\.(?P<number>\d+)\.attn_(?P<side>[qk])\.(?:we
 # The architectures for which llama.cpp's converter permutes the rows of queries and keys, and transformers permutes
 # them back.
 _PERMUTED = frozenset({"llama"})
-# The architectures for which it adds 1 to the weights of norms, which transformers takes away again.
+# The architectures for which it adds 1 to the weights of norms, which transformers subtracts again.
 _SHIFTED = frozenset({"gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron"})
 _NORM = "norm.weight"
 # Names that neither the prefix nor the order of gguf-py decides, by GGUF name: the part after the block number, or the
@@ -77,7 +76,7 @@ _FAMILIES = {
 }
 # fmt: on
 _HEAD = "lm_head"
-# What llama.cpp's converter computes from the configuration; Hugging Face checkpoints have no such weights.
+# Weights that llama.cpp's converter computes from the configuration; Hugging Face checkpoints do not have them.
 _COMPUTED = re.compile(
     r"rope_freqs\.weight|rope_factors_(?:long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight"
     r"|(?:.*\.)?rotary_emb\.inv_freq(?:\.weight)?"
@@ -92,14 +91,14 @@ class _Candidate(NamedTuple):
 
 
 class FromGGUF(NamedTuple):
-    """What a Hugging Face checkpoint has otherwise than a GGUF file, by the names in the file."""
+    """How a Hugging Face checkpoint differs from a GGUF file, by the names in the file."""
 
     names: dict[str, str]
     """The new names of the weights that gguf-py knows."""
     heads: dict[str, int]
     """The number of heads of weights whose rows are in another order; 0 where the metadata does not give it."""
     amounts: dict[str, int]
-    """What is added to the elements of weights."""
+    """The numbers that are added to the elements of weights."""
 
 
 def renamed(
@@ -107,21 +106,21 @@ def renamed(
 ) -> WeightsNode:
     """Return the weights by the names, and in the layout, of another library, as a tree over the same files.
 
-    Nothing is read. Names that no rule fits stay as they are. Of a GGUF file, the names are those that the package gguf
-    knows; where llama.cpp's converter permuted the rows of queries and keys, they come in the model's order again, and
-    where it added 1 to the weights of norms, that is taken away.
+    Nothing is read. Names that no rule matches stay unchanged. The names of a GGUF file are those that the package gguf
+    knows. Its conversion by llama.cpp is undone: the rows of queries and keys come in the model's order again, and the
+    1 that was added to the weights of norms is subtracted.
 
     Args:
         checkpoint: A tree, or anything that `load_weights` opens.
         scheme: `hf`, as in Hugging Face's checkpoints; `transformers5`, `vllm` or `megatron`, as in the modules of
-            these libraries; or rules of one's own.
-        config: The model's configuration, a mapping, a path or `model.config`, where that is not the config.json beside
+            these libraries; or a list of `ConversionRule`.
+        config: The model's configuration, a mapping, a path or `model.config`; default: config.json in the folder of
             the weights.
 
     Raises:
         ArgumentError: another scheme, not the root of a tree, or no configuration (a ValueError).
-        UnsupportedError: an architecture that there are no rules for, or that gguf-py has no names for; weights that
-            are not what a rule needs.
+        UnsupportedError: an architecture without rules, or without names in gguf-py; weights that do not have the form
+            that a rule needs.
         ImportError: gguf-py is missing, for a GGUF file.
         ClosedError: the checkpoint was closed.
 
@@ -147,7 +146,7 @@ def renamed(
 
 
 def _renamed_gguf(node: WeightsNode) -> WeightsNode:
-    """Return the weights of a GGUF file as a Hugging Face checkpoint has them."""
+    """Return the weights of a GGUF file in the form of a Hugging Face checkpoint."""
     names = [info.name for info in infos(node)]
     new = from_gguf(node, names)
     if not any(new.names.get(name, name) != name for name in names):
@@ -156,7 +155,7 @@ def _renamed_gguf(node: WeightsNode) -> WeightsNode:
 
 
 def from_gguf(node: WeightsNode, names: list[str]) -> FromGGUF:
-    """Return what a Hugging Face checkpoint has otherwise than a GGUF file."""
+    """Return how a Hugging Face checkpoint differs from a GGUF file."""
     architecture = node.metadata.get("general.architecture")
     adds = isinstance(architecture, str) and architecture in _SHIFTED
     shifted = [name for name in names if adds and name.endswith(_NORM)]
@@ -164,7 +163,7 @@ def from_gguf(node: WeightsNode, names: list[str]) -> FromGGUF:
 
 
 def left_out(names: Iterable[str]) -> list[str]:
-    """Return those of the names, old or new, that Hugging Face checkpoints do not have.
+    """Return the names, old or new, that Hugging Face checkpoints do not have.
 
     llama.cpp computes these weights from the configuration.
     """

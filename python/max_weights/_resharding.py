@@ -1,4 +1,4 @@
-"""A checkpoint as one folder for each rank of tensor parallelism, with that rank's part of each weight.
+"""Reshard: write a checkpoint as one folder for each rank of tensor parallelism, with that rank's part of each weight.
 
     max-weights reshard PATH OUT --tp N [--select GLOB] [--rename FROM=TO] [--dtype DTYPE] [--max-shard-size SIZE]
         [--no-sync] [--verify] [--dry-run] [--json]
@@ -50,8 +50,8 @@ __all__ = ["ReshardPlan", "reshard"]
 SCHEMA = "max-weights.reshard/1"
 StrPath = str | os.PathLike[str]
 
-# Files that are copied beside the weights of each rank: all such files of a folder, or, beside a file that was named
-# alone, those that are known to belong to a model.
+# Files that are copied to each rank: all that match in the folder of the checkpoint. If a single file was given, only
+# those that are known to belong to a model.
 _BESIDE = tuple(f"*.{suffix}" for suffix in ("json", "txt", "model", "jinja", "tiktoken", "py", "md"))
 _KNOWN = (
     "*config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
@@ -59,11 +59,11 @@ _KNOWN = (
 )  # fmt: skip
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 _NOT_COPIED = (".*", "*.index.json", *(f"*{suffix}" for suffix in _WEIGHTS))
-# A larger file is not one of these.
+# A larger file is none of these.
 _MAX_COPIED = 256 << 20
 # An error names this many weights and reasons.
 _NAMED = 5
-_UNPACK = ", which safetensors files cannot hold: say what they become with dtype (--dtype bfloat16)"
+_UNPACK = ", which safetensors files cannot hold: set dtype (--dtype bfloat16) to decode them"
 
 
 Split = tuple[tuple[int, ...], int | None, tuple[int, ...]]
@@ -82,7 +82,7 @@ class ReshardPlan:
     """{name: (shape, axis, sizes)} in the order of the files: the shape of the whole weight, the axis that it is split
     along (`None` if each rank has the whole), and the size of that axis on each rank."""
     copied: tuple[str, ...]
-    """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
+    """The files copied to each rank; for a GGUF file, transformers generates them from the metadata."""
 
     def as_json(self) -> dict[str, object]:
         """Return the plan as JSON data.
@@ -123,7 +123,7 @@ class ReshardPlan:
             ),
         ]
         if self.copied:
-            parts.append(paragraph(f"beside the weights of each rank: {', '.join(self.copied)}"))
+            parts.append(paragraph(f"files copied to each rank: {', '.join(self.copied)}"))
         return view("ReshardPlan", f"{count(len(self.weights), 'weight')} for {count(len(ranks), 'rank')}", *parts)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class ReshardPlan:
                 before = how
             lines.append(f"  {shown(name)}" + (f" ({times})" if times > 1 else ""))
         if self.copied:
-            lines.append(f"beside the weights of each rank: {', '.join(map(printable, self.copied))}")
+            lines.append(f"files copied to each rank: {', '.join(map(printable, self.copied))}")
         return "\n".join(lines)
 
 
@@ -176,7 +176,7 @@ def reshard(
 
     The metadata of each file has `tensor_parallel_rank` and `tensor_parallel_size`. The configuration, which is that of
     the whole model, and the tokenizer are copied to each folder if the files are on this machine. Weights of GGUF files
-    get Hugging Face's names, which the tables use; transformers makes the other files from the metadata.
+    get Hugging Face's names, which the tables use; transformers generates the other files from the metadata.
 
     Args:
         checkpoint: A tree, or anything that `load_weights` opens.
@@ -184,9 +184,9 @@ def reshard(
         world_size: The number of ranks.
         strategies: How weights are split, as for `load(shard=Shard(rank, world_size, strategies))`. "auto" uses the
             table of the model that the configuration names.
-        select: Which weights, as for `save`; of a checkpoint of a training, `"model.*"` leaves the optimizer out.
-        rename: New names, as for `save`; or a layout, such as `"transformers5"` or `"vllm"`. A table of strategies goes
-            by the names before a mapping, and by those of a layout.
+        select: Which weights, as for `save`; for a training checkpoint, `"model.*"` omits the optimizer.
+        rename: New names, as for `save`; or a layout, such as `"transformers5"` or `"vllm"`. A table of strategies uses
+            the names before a mapping, and those of a layout.
         dtype: As for `save`.
         max_shard_size: As for `save`.
         sync: As for `save`.
@@ -199,12 +199,12 @@ def reshard(
         What was written, or would be.
 
     Raises:
-        ArgumentError: an invalid number of ranks, some shards of a set without the others, a table that is not known or
-            that needs a configuration, or weights that cannot be divided, which the message names (a ValueError).
-            Nothing has been written then.
-        UnsupportedError: a GGUF file of which no Hugging Face checkpoint can be made.
+        ArgumentError: an invalid number of ranks, an incomplete set of shards, an unknown table or one that needs a
+            configuration, or weights that cannot be divided, which the message names (a ValueError). Then nothing has
+            been written.
+        UnsupportedError: a GGUF file that cannot become a Hugging Face checkpoint.
         ImportError: gguf-py or transformers is missing, for a GGUF file.
-        OSError: the system refuses. The ranks that have been written are complete.
+        OSError: a system error. The ranks that have been written are complete.
 
     Example:
         >>> plan = max_weights.reshard(weights, "ranks", 2, strategies={"model.embed_tokens": None})
@@ -243,7 +243,7 @@ def reshard(
 
 
 def _made_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
-    """Make the files that come from the metadata of a GGUF file, for the first rank, before anything is written."""
+    """Generate the files that come from the metadata of a GGUF file, for the first rank, before anything is written."""
     first = next(info.file for info in infos(node))
     kind = dtype if isinstance(dtype, str | DType) else None
     return [folder / name for name in write_hub_files(first, folder, kind, sync=sync)["files"]]
@@ -257,7 +257,7 @@ def _plan(
     strategies: Strategies,
     asked: LoadRequest,
 ) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
-    """Return the tree that is split, which of its weights are, the plan, and files to copy, if they are not made."""
+    """Return the tree to split, the request, the plan, and files to copy, or `None` if they have to be generated."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise ArgumentError(
             f"world_size must be the number of ranks, at least 1, not {world_size!r}", rule="argument.number"
@@ -280,7 +280,7 @@ def _plan(
         raise ArgumentError(f"the ranks would get an incomplete model: {alone}", rule="argument.path")
     beside = None
     if isinstance(node, GGUFWeights):
-        names_of(node)  # refuses a file that is not a checkpoint under new names
+        names_of(node)  # refuses a file that renaming does not make a checkpoint
         node = renamed(node, "hf")
     else:
         beside = _beside(node, checkpoint)
@@ -308,14 +308,14 @@ def _in_layout(node: WeightsNode, layout: str, asked: LoadRequest) -> tuple[Weig
 
 
 def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError) -> ArgumentError:
-    """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
+    """Return one error for all kinds of weights that cannot be divided, if the error is about a weight."""
     kinds = {_kind(info.name): info for info in reversed(chosen)}
     names_by_reason: dict[str, list[str]] = {}
     for info in reversed(kinds.values()):
         try:
             parts_of_rank(node, [info], shard)
         except ArgumentError as one:
-            if one.tensor is None:  # the fault is not that of a weight
+            if one.tensor is None:  # the error is not about a weight
                 return error
             names_by_reason.setdefault(_reason(one), []).append(f"'{shown(info.name)}'")
     number = sum(map(len, names_by_reason.values()))
@@ -334,7 +334,7 @@ def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error
 
 
 def _reason(error: ArgumentError) -> str:
-    """Return why a weight cannot be divided, without its name, so that those with one reason are named together."""
+    """Return why a weight cannot be divided, without its name, so that weights with one reason are grouped."""
     text = re.sub(r".* cannot be sharded as .*\): ", "", str(error))
     text = re.sub(r"^weight '.*?' of shape \[.*?\] (?=is|belongs)", "", text).partition(". Your own rows come first")[0]
     if text.startswith("is "):
@@ -364,11 +364,11 @@ def _splits(ranks: list[ResolvedRequest]) -> Iterable[tuple[str, Split]]:
 
 
 def _beside(node: WeightsNode, checkpoint: Checkpoint) -> list[Path]:
-    """Return the files that belong to the model, in the folder of its weights; none if that is on another machine."""
+    """Return the model's files in the folder of its weights; none if that is on another machine."""
     files = [Path(file) for file in dict.fromkeys(info.file for info in infos(node)) if os.path.isfile(file)]
     if not files:
         return []
-    folders = dict.fromkeys(file.parent for file in files)  # a delta may be in another one than its base
+    folders = dict.fromkeys(file.parent for file in files)  # a delta may be in another folder than its base
     there = sorted(next((one for one in folders if (one / "config.json").is_file()), files[0].parent).iterdir())
     if isinstance(checkpoint, str | os.PathLike):
         alone = os.path.isfile(checkpoint) and not os.fspath(checkpoint).endswith(".index.json")
@@ -389,12 +389,12 @@ def _beside(node: WeightsNode, checkpoint: Checkpoint) -> list[Path]:
     ]
 
 
-# What says how weights are quantized, and nothing else.
+# Files that only describe the quantization.
 _QUANTIZATION = ("quantize_config.json", "hf_quant_config.json")
 
 
 def _of_dtype(content: bytes, dtype: object) -> bytes:
-    """Return a configuration with the new dtype of converted weights; anything but a JSON object stays as it is."""
+    """Return a configuration with the new dtype of converted weights; anything but a JSON object stays unchanged."""
     if not isinstance(dtype, str | DType):
         return content
     try:
@@ -404,7 +404,7 @@ def _of_dtype(content: bytes, dtype: object) -> bytes:
     if not isinstance(config, dict):
         return content
     for settings in (config, config.get("text_config"), config.get("llm_config")):
-        if isinstance(settings, dict):  # a dtype has decoded what is quantized
+        if isinstance(settings, dict):  # with a dtype, quantized weights have been decoded
             settings.pop("quantization_config", None)
             settings.pop("compression_config", None)
         for key in ("dtype", "torch_dtype"):
@@ -414,12 +414,12 @@ def _of_dtype(content: bytes, dtype: object) -> bytes:
 
 
 def _rename(given: list[str]) -> dict[str, str] | str | None:
-    """Return what the options of the shell say: one layout, or pairs of names."""
+    """Parse the `--rename` options: one layout, or pairs of names."""
     pairs = dict(one.partition("=")[::2] for one in given if "=" in one)
     layouts = [one for one in given if "=" not in one]
     if len(layouts) + bool(pairs) > 1:
         raise ArgumentError(
-            f"--rename: {shown(layouts[0])} is a layout, which stands alone; convert takes more",
+            f"--rename: {shown(layouts[0])} is a layout, and allows no other; convert takes more",
             rule="argument.conflict",
         )
     return layouts[0] if layouts else pairs or None
@@ -434,7 +434,7 @@ def _end(number: int, _frame: object) -> None:
 
 
 def main() -> int:
-    """Do what the arguments ask for, or print what it would do, and return the exit status."""
+    """Run the command, or print its plan, and return the exit status."""
     parser = argparse.ArgumentParser("max-weights reshard", allow_abbrev=False)
     parser.add_argument("checkpoint")
     parser.add_argument("path")
@@ -461,7 +461,7 @@ def main() -> int:
         return report_error(error, as_json=as_json)
     except KeyboardInterrupt:
         return 130
-    except _Ended as ended:  # what was temporary is gone now
+    except _Ended as ended:  # temporary files have been removed
         (number,) = ended.args
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)

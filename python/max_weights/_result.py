@@ -1,4 +1,4 @@
-"""What a verb found: `Result`, and how it is written as text, as JSON and in notebooks."""
+"""The result of a verb: `Result`, written as text, as JSON and in notebooks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMMARIZED = 3
 
 
 class Result:
-    """What a verb found; true if it is `ok`, so that `assert` fails where it should.
+    """The result of a verb; true if it is `ok`, so that `assert` fails otherwise.
 
     `str(result)` is a summary and a line for each finding; a notebook shows a table.
     """
@@ -39,11 +39,11 @@ class Result:
 
         @property
         def findings(self) -> tuple[Finding, ...]:
-            """What is wrong; the worst or the first comes first."""
+            """The problems; the worst or the first comes first."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.findings
 
     def __bool__(self) -> bool:
@@ -97,8 +97,7 @@ class Result:
         """Write everything as JSON.
 
         Returns:
-            An object with `ok`, `summary`, `findings` (of which each has what is known of it), and what else the result
-            has.
+            An object with `ok`, `summary`, `findings` (each with its known fields), and further fields of the result.
 
         Example:
             >>> max_weights.diff("model.safetensors", "model.safetensors").to_json()
@@ -144,13 +143,13 @@ class Result:
         return ()
 
     def _facts(self) -> Mapping[str, object]:
-        """What else JSON has."""
+        """Further fields of the JSON."""
         if not is_dataclass(self):
             return {}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "findings"}
 
     def _parts(self) -> Iterator[str]:
-        """What else a notebook shows."""
+        """Further content in a notebook."""
         yield from ()
 
 
@@ -162,7 +161,7 @@ def error_lines(summary: str, findings: Iterable[Finding]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return as JSON what is none of its types."""
+    """Convert a value that JSON has no type for."""
     if isinstance(value, Finding):
         known = ((field.name, getattr(value, field.name)) for field in fields(value))
         return {name: part for name, part in known if part is not None and part != ()}

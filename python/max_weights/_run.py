@@ -17,7 +17,7 @@ _USAGE = "usage: python -m max_weights run (script.py | -m module) [arguments of
 
 
 def main(arguments: list[str]) -> int:
-    """Patch, and run the program that these arguments name, as `__main__`; the status is for one that is not named."""
+    """Patch, and run the named program as `__main__`. Return 0, or 2 if no program is named."""
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         asked = arguments[:1] in (["-h"], ["--help"])
         print(_USAGE, file=sys.stdout if asked else sys.stderr)

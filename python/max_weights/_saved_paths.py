@@ -1,4 +1,4 @@
-"""Paths of files that are saved: what a name promises, and those of a store as URLs."""
+"""Paths of files that are saved: the format that a name implies, and the URLs of files in a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from max_weights.errors import ArgumentError
 __all__ = ["Form", "folder_path", "form_of", "paths_of", "place_text", "safetensors_path"]
 
 Form: TypeAlias = Literal["file", "folder", "gguf"]
-# What single files end with.
+# The suffixes of single files.
 _SUFFIXES = {"safetensors", "gguf", "pt", "pth", "bin", "ckpt"}
 
 
@@ -37,7 +37,7 @@ def paths_of(files: list[Path]) -> list[Path]:
 
 
 def form_of(path: str | os.PathLike[str], max_shard_size: object) -> Form:
-    """Return what a path says that is saved; of a folder that is there, its name says nothing."""
+    """Return the form that a path implies; an existing folder is a folder, whatever its name."""
     text = os.fsdecode(path)
     suffix = text.lower().rpartition(".")[2]
     if os.path.isdir(text) or suffix not in _SUFFIXES:
@@ -55,9 +55,9 @@ def safetensors_path(path: str | os.PathLike[str]) -> str:
 
 
 def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Write a text that takes its place when it is complete; one that is there may be no file that was read, nor data.
+    """Write a text atomically; an existing file is not replaced if it was read, or is not text.
 
-    As with all that is saved, a symbolic link is replaced. A pipe or a device is written to.
+    As with everything that is saved, a symbolic link is replaced. A pipe or a device is written to.
     """
     target = Path(path)
     if target.exists() and not target.is_file():
@@ -68,7 +68,7 @@ def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.
         with target.open("rb") as there:
             if b"\0" in there.read(4096):
                 raise ArgumentError(
-                    f"'{shown(os.fsdecode(path))}': the file that is there is no text, and would be lost: write to "
+                    f"'{shown(os.fsdecode(path))}': the existing file is not text, and would be lost: write to "
                     "another path",
                     rule="argument.path",
                 )
@@ -76,11 +76,11 @@ def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.
 
 
 def folder_path(path: str | os.PathLike[str], name: str) -> str:
-    """Return the folder of several files that begin with a name; an error if one of both is that of a file."""
+    """Return the folder of several files that begin with a name; an error if either is the name of a single file."""
     text = os.fsdecode(path)
     for given, whose in ((text, "the folder of several files"), (name, "what the names of the files begin with")):
         suffix = given.lower().rpartition(".")[2] if "." in given else ""
-        is_folder = given is text and (suffix == "gguf" or os.path.isdir(text))  # a model's folder may be called so
+        is_folder = given is text and (suffix == "gguf" or os.path.isdir(text))  # a model's folder may have such a name
         if suffix in _SUFFIXES and not is_folder:
             raise ArgumentError(f"'{shown(given)}': this is {whose}: give it without .{suffix}", rule="argument.path")
     return text

@@ -1,4 +1,4 @@
-"""What can be saved: tensors by name, in the memory where they are, and what is refused."""
+"""The tensors that can be saved: by name, in their memory; others are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNPACK = (
 
 
 def computed_names(node: WeightsNode) -> set[str]:
-    """Return the names in a tree with Hugging Face's names that llama.cpp alone has: it computes these tensors."""
+    """Return the names, in a tree with Hugging Face's names, that only llama.cpp has: it computes these tensors."""
     return set() if node._scheme is None else set(left_out(info.name for info in infos(node)))
 
 
@@ -67,7 +67,7 @@ def prepared(
     packed = [name for name, tensor in by_name.items() if encoding_of(tensor) is not None]
     require(
         not packed,
-        f"{quoted(packed)} packed in blocks{UNPACK}; `to_buffer()` of a weight's data gives the bytes as they are",
+        f"{quoted(packed)} packed in blocks{UNPACK}; `to_buffer()` of a weight's data gives the bytes unchanged",
     )
     named = {name: buffer_of(name, tensor) for name, tensor in by_name.items()}
     check_names(named)
@@ -95,7 +95,7 @@ def prepared(
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Check that tensors can be found again by these names."""
+    """Check that tensors can be loaded again by these names."""
     odd = [name for name in names if isinstance(name, str) and (not name or "\0" in name)]
     require(not odd, f"{quoted(odd)} not a name that can be loaded again: a name must not be empty or contain NUL")
 
@@ -125,7 +125,7 @@ def encoding_of(tensor: object) -> QuantizationEncoding | None:
 
 
 def buffer_of(name: str, tensor: object) -> Buffer:
-    """Return the memory of a tensor, whatever its layout and device; what cannot be saved is an error that names it."""
+    """Return the memory of a tensor, in any layout and on any device; the error for an unsupported one names it."""
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors must be strings, not {name!r}")
     if isinstance(tensor, WeightData) and tensor.refusal is not None:
@@ -162,7 +162,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the metadata of a file, including the framework it is for."""
+    """Return the metadata of a file, including its framework."""
     noted = {"format": "pt", **(metadata or {})}
     for key, value in noted.items():
         if not isinstance(key, str) or not isinstance(value, str):

@@ -61,7 +61,7 @@ Strided = Literal["copy", "refuse"]
 
 
 class SaveOptions(TypedDict, total=False):
-    """The options of `save`, which says what they are, as its other names take them."""
+    """The options of `save`, which documents them, as `save_file` and the others take them."""
 
     dtype: DTypeOption | None
     rename: Rename | str | None
@@ -108,14 +108,14 @@ class _Options:
 
     @classmethod
     def of(cls, verb: str, given: SaveOptions) -> _Options:
-        """Return those that were given by name."""
+        """Return the options that were given."""
         for name in given:
             if name not in SaveOptions.__optional_keys__:
                 raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
         return cls(**given)
 
     def given(self, names: Iterable[str]) -> list[str]:
-        """Return which of these are set."""
+        """Return the names of these options that are set."""
         return [
             name
             for name in names
@@ -129,7 +129,7 @@ class _Options:
             raise ArgumentError(f"{verb}: {name}= {why}", rule="argument.no-effect")
 
     def native(self) -> dict[str, Any]:
-        """Return those that compiled code takes of every format."""
+        """Return the options that compiled code takes for every format."""
         store = store_of(self.remote)
         return {"sync": self.sync, "verify": self.read_back, "store": store, "if_exists": self.if_exists}
 
@@ -164,70 +164,70 @@ def save(
 ) -> list[Path]:
     """Save tensors, a module or a checkpoint: as a safetensors file, a folder of them, or a GGUF file.
 
-    The path says which: `model.safetensors` is one file, `model.gguf` a GGUF file, and any other name is a folder as on
+    The path decides: `model.safetensors` is one file, `model.gguf` a GGUF file, and any other name is a folder as on
     the Hugging Face hub, with an index if there are several files. An option that the format does not have is an error.
 
     Files are complete before the first takes its place, and a failure before that leaves the old ones: you can save
     over a file that is loaded. A file that is replaced keeps its permissions; a symbolic link is replaced, not
     followed. Files of an older save under the same name are removed. The same tensors and metadata give the same bytes,
-    in whatever order they are given. A checkpoint is read, converted and written in parts, in constant memory.
+    in any order. A checkpoint is read, converted and written in parts, in constant memory.
 
     Args:
-        tensors: {name: tensor}, with arrays of NumPy, tensors of torch, JAX or MAX, weights, or anything that supports
-            DLPack, on any device; a module of torch or of this package; or a checkpoint: a tree or a branch, which
-            keeps its full names, or a path.
-        path: The file or folder, which is created; or its URL: `s3://bucket/key`, `gs://`, `az://`. An object gets its
-            name when all of its bytes are there, an index last.
+        tensors: What to save, on any device: {name: tensor}, with arrays of NumPy, tensors of torch, JAX or MAX,
+            weights, or anything that supports DLPack. Or a module of torch or of this package. Or a checkpoint: a path,
+            a tree, or a branch, which keeps its full names.
+        path: The file or folder, which is created; or its URL: `s3://bucket/key`, `gs://`, `az://`. An object appears
+            only when it is complete, an index last.
         metadata: Of safetensors, strings by name, for each file; "format" is "pt" unless you set it, because other
-            libraries ask for it. Of GGUF, also bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32),
-            lists of one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
+            libraries require it. Of GGUF, also bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), and
+            lists of one of these. NumPy scalars and arrays have the type of their dtype. Programs of llama.cpp need
             `general.architecture`.
         dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only, and packed weights are
             decoded. Packed weights of GGUF files need one. This and the next three are for safetensors.
         rename: As for `load`: a function of the name, a mapping, or a layout such as "hf". With the names of Hugging
-            Face, tensors that llama.cpp computes from the configuration are left out, unless `select` says otherwise.
+            Face, tensors that llama.cpp computes from the configuration are omitted, unless `select` includes them.
         select: As for `load`.
         shard: As for `load`: that rank's part of each weight is saved.
         max_shard_size: The most bytes of tensors in a file of a folder, or of a set of GGUF files: a number, or a text
-            such as "500MiB". A larger tensor gets a file of its own. Default: "5GB" in a folder.
-        name: What names of files in a folder begin with.
-        tied: Tensors that are the same memory, with one dtype, shape and strides: "copy" writes each; "alias" writes
-            the first by name and notes the others in the metadata, as `save_model` of safetensors does; "refuse" is an
-            error.
+            such as "500MiB". A larger tensor gets a separate file. Default: "5GB" in a folder.
+        name: The prefix of the names of files in a folder.
+        tied: Tensors that are the same memory, with one dtype, shape and strides. With "copy" each is written; "alias"
+            writes the first by name and records the others in the metadata, as `save_model` of safetensors does;
+            "refuse" is an error.
         strided: Tensors that are not contiguous: "copy" writes their elements in C order, "refuse" is an error.
-        alignment: The data, and tensors whose size is a multiple of it, begin at a multiple of so many bytes.
+        alignment: The data, and tensors whose size is a multiple of `alignment`, begin at a multiple of it, in bytes.
         quantize: An encoding of GGUF that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the matrices that
-            llama.cpp quantizes; norms and vectors become float32. Or {pattern: encoding}, of which the first that fits
-            a name counts.
+            llama.cpp quantizes; norms and vectors become float32. Or {pattern: encoding}: the first that matches a name
+            applies.
         group: A process group of torch.distributed, all of whose ranks call this with one folder, each with its parts
-            of the same tensors (DTensor) and all others. What several ranks have is written once, with the bytes that
-            one process would write. With distributed tensors the default is all ranks.
+            of the same tensors (DTensor) and all others. Replicated tensors are written once; the files equal those of
+            one process. With distributed tensors the default is all ranks.
         rank_timeout: For how many seconds ranks wait for one that does not answer.
         sync: Wait until the bytes are on the disk.
-        read_back: Read back what was written, past the page cache where the system can, and compare it before files
-            take their places; of an object, what the store sends. Of several ranks, each compares what it wrote.
+        read_back: Read back what was written, past the page cache if the system can, and compare it before files take
+            their places; of an object, read it from the store. Of several ranks, each compares what it wrote.
         progress: True for a bar, or a function of the bytes done and the total.
-        remote: What the environment does not say of the store that is written to.
-        if_exists: "replace" a file that is there; "fail"; or "same", with which it stays if it has the bytes that would
-            be written, and is an error otherwise. Of an object, the tag is compared if it can be.
+        remote: How a URL is opened: a `max_weights.Remote`.
+        if_exists: "replace" an existing file; "fail"; or "same": keep it if it has the bytes that would be written, and
+            fail otherwise. Of an object, the tag is compared if possible.
         threads: How many threads this uses.
 
     Returns:
         The paths of the files, an index last.
 
     Raises:
-        ArgumentError: an option that the format or the tensors do not have, a name that a file cannot have, packed
-            weights in safetensors, a path of another format or of one of several files of the checkpoint, tied or
-            strided tensors that are refused, two weights with one name, floats that would become integers; for GGUF, a
-            name of 64 bytes or more, more than four dimensions, or rows that do not fill blocks (a ValueError).
-        WeightNotFoundError: a name or pattern that fits nothing.
+        ArgumentError: an option that the format or the tensors do not have, an invalid tensor name, or packed weights
+            in safetensors. A path of another format, or of one of several files of the checkpoint. Tied or strided
+            tensors that are refused, two weights with one name, or floats that would become integers. For GGUF, a name
+            of 64 bytes or more, more than four dimensions, or rows that do not fill blocks (a ValueError).
+        WeightNotFoundError: a name or pattern that matches nothing.
         UnsupportedError: elements of a type that the format does not have, or an encoding that cannot be written.
         TypeError: something that is not a tensor, or metadata of another type.
-        FormatError: `read_back`, and something else is read than was written. Files are not put in their place; an
+        FormatError: with `read_back`, the bytes read differ from those written. Files are not put in their places; an
             object has its name by then.
-        FileExistsError: there is such a file, and `if_exists` is "fail"; or "same", and it is another one.
-        OSError: the system refuses. Nothing has changed then, unless the error says so.
-        RankError: on all ranks of `group`, what went wrong on one of them.
+        FileExistsError: the file exists, and `if_exists` is "fail"; or "same", and its bytes differ.
+        OSError: a system error, such as a full disk. Nothing has changed then, unless the error says so.
+        RankError: on all ranks of `group`, the error of one of them.
 
     Example:
         >>> max_weights.save(model, "saved.safetensors")
@@ -246,19 +246,19 @@ def save_file(
     metadata: Mapping[str, str] | None = None,
     **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as one safetensors file, whatever it is called; otherwise as `save`.
+    """Save tensors as one safetensors file, whatever its name; otherwise as `save`.
 
     Args:
         tensors: {name: tensor}, a module or a checkpoint.
         path: The file.
         metadata: Strings by name.
-        **options: Those of `save`; one that is not for a file is an error.
+        **options: Those of `save`; an option that does not apply to a file is an error.
 
     Returns:
         The path of the file, in a list.
 
     Raises:
-        ArgumentError: as for `save` (a ValueError), and as the other errors.
+        ArgumentError: as for `save` (a ValueError), like its other errors.
 
     Example:
         >>> max_weights.save_file({"a": np.ones(4, np.float32)}, "one.safetensors", {"step": "100"})
@@ -273,19 +273,19 @@ def save_sharded(
     metadata: Mapping[str, str] | None = None,
     **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as a folder of safetensors files with an index, whatever it is called; otherwise as `save`.
+    """Save tensors as a folder of safetensors files with an index, whatever its name; otherwise as `save`.
 
     Args:
         tensors: {name: tensor}, a module or a checkpoint.
         path: The folder.
         metadata: Strings by name.
-        **options: Those of `save`; one that is not for a folder is an error.
+        **options: Those of `save`; an option that does not apply to a folder is an error.
 
     Returns:
         The paths of the files, an index last.
 
     Raises:
-        ArgumentError: as for `save` (a ValueError), and as the other errors.
+        ArgumentError: as for `save` (a ValueError), like its other errors.
 
     Example:
         >>> [path.name for path in max_weights.save_sharded({"a": np.ones(4)}, "folder")]
@@ -300,7 +300,7 @@ def save_gguf(
     metadata: Mapping[str, Any] | None = None,
     **options: Unpack[SaveOptions],
 ) -> list[Path]:
-    """Save tensors as a GGUF file (version 3, little-endian) or a set of them, whatever it is called.
+    """Save tensors as a GGUF file (version 3, little-endian) or a set of them, whatever its name.
 
     A tree of a GGUF file keeps its metadata, and packed weights stay packed.
 
@@ -308,13 +308,13 @@ def save_gguf(
         tensors: {name: tensor}, where `WeightData` may be packed, a module or a checkpoint.
         path: The file, such as `model.gguf`; with `max_shard_size` a set: `model-00001-of-00003.gguf` ….
         metadata: Values by key, as for `save`.
-        **options: Those of `save`; one that is not for GGUF is an error.
+        **options: Those of `save`; an option that does not apply to GGUF is an error.
 
     Returns:
         The paths of the files.
 
     Raises:
-        ArgumentError: as for `save` (a ValueError), and as the other errors.
+        ArgumentError: as for `save` (a ValueError), like its other errors.
 
     Example:
         >>> max_weights.save_gguf(weights, "out.gguf", {"general.architecture": "llama"})
@@ -326,7 +326,7 @@ def save_gguf(
 def _save(
     verb: str, form: Form, tensors: Any, path: StrPath, metadata: Mapping[str, Any] | None, options: _Options
 ) -> list[Path]:
-    """Save in one form whatever can be saved; `verb` is what the caller called."""
+    """Save anything in one format; `verb` is the function that the caller called."""
     if isinstance(tensors, str | os.PathLike | RangeSource) or _are_paths(tensors):
         with opened(tensors, verb) as tree:
             return _save(verb, form, tree, path, metadata, options)
@@ -373,9 +373,9 @@ def _save(
 def _save_tree(
     node: WeightsNode, target: str, metadata: dict[str, str], options: _Options, native: dict[str, Any]
 ) -> list[Path]:
-    """Save the weights of a tree as safetensors: in parts, never in memory as a whole."""
+    """Save the weights of a tree as safetensors, in parts: the whole is never in memory."""
     rename, select = options.rename, options.select
-    if isinstance(rename, str):  # before it is said what is left out of the new names
+    if isinstance(rename, str):  # before the new names select which weights are omitted
         node, rename = renamed(node, rename), None
     computed = computed_names(node)
     if select is None and computed:
@@ -404,7 +404,7 @@ def _save_tree(
 def _save_by_ranks(
     verb: str, tensors: Any, folder: str, metadata: Mapping[str, str] | None, options: _Options
 ) -> list[Path]:
-    """Save what several ranks have."""
+    """Save the tensors of several ranks."""
     from max_weights._ranks.saving import Files, save_in_group
 
     options.refuse(verb, (*_OF_TREES, "tied", "strided", "if_exists"), "is for one process, not for several ranks")
@@ -458,24 +458,24 @@ class SafetensorsWriter:
     """Write a safetensors file tensor by tensor, in any order, in parts, and from several threads.
 
     The file is put in its place at the end of the `with` block, if every byte was written. An exception in the block,
-    or `discard()`, leaves what was there before. Only the header is kept in memory; to an object store, also parts of
-    8 MiB of which bytes are missing, which are few if tensors come in the order of `names`. An upload that failed is
-    given up: its writer is closed.
+    or `discard()`, leaves the old file. Only the header is kept in memory; for an object store, also incomplete parts
+    of 8 MiB, which are few if tensors come in the order of `names`. A failed upload is aborted, and its writer is
+    closed.
 
     Args:
         path: The file, or the URL of an object.
         tensors: {name: (dtype, shape)}.
-        metadata: Strings by name; this and all others are what they are for `save`.
-        alignment: Where tensors begin.
+        metadata: Strings by name; the other options are those of `save`.
+        alignment: The multiple of bytes at which tensors begin.
         sync: Wait until the bytes are on the disk.
         read_back: Compare what was written.
-        remote: The store that is written to.
-        if_exists: What becomes of a file that is there.
+        remote: How a URL is opened: a `max_weights.Remote`.
+        if_exists: "replace" an existing file, "fail", or "same".
 
     Raises:
-        ArgumentError: a name that a file cannot have, or a shape that does not fill whole bytes (a ValueError).
+        ArgumentError: an invalid tensor name, or a shape that does not fill whole bytes (a ValueError).
         FileExistsError: as for `save`, here or when it is finished.
-        OSError: the system refuses, for lack of space or of permission.
+        OSError: a system error, such as a full disk or missing permission.
 
     Example:
         >>> with max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (2, 3))}) as writer:
@@ -503,7 +503,7 @@ class SafetensorsWriter:
 
     @property
     def names(self) -> list[str]:
-        """The names of the tensors, in the order in which they are in the file."""
+        """The names of the tensors, in the order of the file."""
         return self._file.names()
 
     def write(self, name: str, tensor: object) -> None:
@@ -516,7 +516,7 @@ class SafetensorsWriter:
         Raises:
             ArgumentError: the name was not declared, the dtype or shape differs, or it was written before (a
                 ValueError).
-            OSError: the system refuses.
+            OSError: a system error, such as a full disk.
 
         Example:
             >>> writer = max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))})
@@ -535,7 +535,7 @@ class SafetensorsWriter:
         Raises:
             ArgumentError: the name was not declared, or the bytes lie beyond its end or were written before (a
                 ValueError).
-            OSError: the system refuses.
+            OSError: a system error, such as a full disk.
 
         Example:
             >>> writer = max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))})
@@ -548,7 +548,7 @@ class SafetensorsWriter:
 
         Raises:
             ArgumentError: not every byte of a tensor was written (a ValueError). Nothing has changed then.
-            OSError: the system refuses.
+            OSError: a system error, such as a full disk.
 
         Example:
             >>> writer = max_weights.SafetensorsWriter("new.safetensors", {})
@@ -557,7 +557,7 @@ class SafetensorsWriter:
         self._file.finish()
 
     def discard(self) -> None:
-        """Give up on the file; whatever is at its path stays.
+        """Discard the file; an existing one at its path stays.
 
         Example:
             >>> max_weights.SafetensorsWriter("new.safetensors", {"a": ("float32", (3,))}).discard()

@@ -42,7 +42,7 @@ _KINDS = {
     "float64": "f64",
     "bool": "bool",
 }
-# What other suffixes say of a file.
+# The formats of other suffixes.
 _OTHERS = {"safetensors": "safetensors"} | dict.fromkeys(("pt", "pth", "bin", "ckpt"), "PyTorch")
 
 
@@ -54,7 +54,7 @@ def write_gguf(
     max_shard_size: int | str | None,
     options: Mapping[str, Any],
 ) -> list[Path]:
-    """Save tensors or a tree as GGUF; `options` are those that compiled code takes."""
+    """Save tensors or a tree as GGUF; `options` are those of the compiled code."""
     file = os.fsdecode(path)
     suffix = file.lower().rpartition(".")[2]
     if suffix in _OTHERS:
@@ -85,7 +85,7 @@ def write_gguf(
 
 
 def _decoded(tensors: Any) -> Any:
-    """Return tensors with quantized weights decoded: what is packed are numbers, and not codes without their scales."""
+    """Return tensors with quantized weights decoded, because codes without their scales are no values."""
     tree = tensors
     if not isinstance(tensors, _core.WeightsNode):
         named = dict(items_of(tensors))
@@ -101,7 +101,8 @@ def _decoded(tensors: Any) -> Any:
         raise stored.not_known(min(stored.unknown))
     if tree is not tensors and len(infos(tree)) < len(named):
         raise ArgumentError(
-            "quantized weights of several tensors and packed blocks together: save them apart", rule="argument.packed"
+            "quantized weights of several tensors and packed blocks together: save them separately",
+            rule="argument.packed",
         )
     return stored.decode(dict.fromkeys(stored.packed, DType.float32))
 

@@ -15,7 +15,7 @@ __all__ = ["Chooser", "Pattern", "Select", "fits", "not_found", "require_effect"
 
 @runtime_checkable
 class Chooser(Protocol):
-    """A selection among all names at once, for cases where one name alone does not say enough."""
+    """A selection among all names at once, for cases where a single name is not enough to decide."""
 
     def among(self, names: list[str]) -> list[str]:
         """Return the selected names, in their order."""
@@ -57,7 +57,7 @@ def selected(names: list[str], select: Select) -> list[str]:
 
 
 def fits(pattern: Pattern) -> Callable[[str], bool]:
-    """Return a function that says whether a name matches the pattern."""
+    """Return a function that tells whether a name matches the pattern."""
     if not isinstance(pattern, str | re.Pattern):
         raise TypeError(f"a weight is selected by a string or a regular expression, not {pattern!r}")
     if isinstance(pattern, re.Pattern):
@@ -85,7 +85,7 @@ def require_effect(
     *,
     fits: Callable[[Pattern], Callable[[str], bool]] = fits,
 ) -> None:
-    """Refuse an option that changes nothing: one without a pattern, or with a pattern that fits no weight."""
+    """Refuse an option without effect: one without a pattern, or with a pattern that matches no weight."""
     if not patterns:
         raise ArgumentError(f"{option} is empty, so that it changes nothing: leave it out", rule="argument.no-effect")
     among = list(names)
@@ -101,7 +101,7 @@ def require_effect(
 def _fitting_none(
     patterns: Iterable[Pattern], names: list[str], fits: Callable[[Pattern], Callable[[str], bool]]
 ) -> list[Pattern]:
-    """Return the patterns that fit none of the names."""
+    """Return the patterns that match none of the names."""
     known_names = set(names)  # a table has a row for each of thousands of names, and is not compared with all of them
 
     def is_name(pattern: Pattern) -> bool:

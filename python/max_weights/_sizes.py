@@ -1,4 +1,4 @@
-"""Sizes as people write them: a number of bytes, or a string such as "5GB" or "500MiB"."""
+"""Sizes in readable form: a number of bytes, or a string such as "5GB" or "500MiB"."""
 
 from __future__ import annotations
 

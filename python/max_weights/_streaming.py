@@ -1,4 +1,4 @@
-"""Weights one after the other, in bounded memory, for programs that take (name, tensor) pairs."""
+"""Stream weights sequentially, in bounded memory, for programs that take (name, tensor) pairs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _Tensor_co = TypeVar("_Tensor_co", covariant=True)
 
 
 class Tensors(Protocol):
-    """What a stream takes tensors from: their positions, and them."""
+    """The source of a stream: an iterator of (position, tensor)."""
 
     @property
     def max_memory(self) -> int:
-        """The most bytes of host memory that they take."""
+        """The most bytes of host memory that its tensors take."""
         ...
 
     def __next__(self) -> tuple[int, Buffer]:
@@ -39,7 +39,7 @@ class Tensors(Protocol):
         ...
 
     def close(self) -> None:
-        """Give no more."""
+        """End the iterator."""
         ...
 
 
@@ -49,10 +49,10 @@ class WeightStream(Generic[_Tensor_co]):
     A thread reads ahead of it, within `max_memory`.
 
     The stream ends after the last weight, on an error, on `close()`, at the end of a `with` block, and when the last
-    reference goes: after a `break` nothing of it is left running.
+    reference goes, as after a `break`.
     """
 
-    # There is no `__del__`, in which Python loses a Ctrl-C: `_tensors` end when they go, and a bar is left as it is.
+    # There is no `__del__`, in which Python loses a Ctrl-C: `_tensors` is closed when it is freed, and a bar stays.
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class WeightStream(Generic[_Tensor_co]):
 
     @property
     def max_memory(self) -> int:
-        """The most bytes of host memory that the tensors of this stream take; with a `group`, about so many.
+        """The most bytes of host memory that the tensors of this stream take; with a `group`, approximately.
 
-        Tensors count while they are being read, wait to be taken, were returned last, or are on their way to a device.
+        Tensors count while they are being read, are waiting, were returned last, or are in flight to a device.
         """
         return self._tensors.max_memory
 
@@ -98,7 +98,7 @@ class WeightStream(Generic[_Tensor_co]):
             raise
 
     def close(self) -> None:
-        """End the stream; nothing more is read. Tensors that it has returned stay valid, unless `reuse` is set.
+        """End the stream; nothing more is read. Returned tensors stay valid, unless `reuse` is set.
 
         Example:
             >>> stream = weights.stream()
@@ -126,7 +126,7 @@ def stream(
     reuse: bool,
     progress: Progress | bool | None,
 ) -> WeightStream[Any]:
-    """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
+    """Stream the weights below a node sequentially; see `WeightsNode.stream`."""
     check_device(device, None, framework)
     convert = converter(framework)
     resolved = request.resolve(node)

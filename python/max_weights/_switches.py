@@ -1,4 +1,4 @@
-"""Environment variables that turn something on or off; any other value is an error that names those that do."""
+"""Environment variables that are switches; any other value is an error that lists the valid ones."""
 
 from __future__ import annotations
 

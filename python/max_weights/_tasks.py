@@ -1,8 +1,8 @@
-"""A command of `max-weights` as tasks, on a cluster that is there already.
+"""Run a command of `max-weights` as tasks, on an existing cluster.
 
-`validate`, `scan`, `manifest create` and `convert` take `--task I/N`: each task knows by itself what it has to do, so
-that array jobs of Slurm and indexed jobs of Kubernetes need nothing of this module. It is for engines that are called
-from Python: Ray, and whatever has a `map`, such as a client of Dask or an executor of `concurrent.futures`.
+With `--task I/N`, each task of `validate`, `scan`, `manifest create` and `convert` computes its share alone. Array jobs
+of Slurm and indexed jobs of Kubernetes do not need this module. It is for engines that are called from Python: Ray, and
+any object with `map`, such as a client of Dask or an executor of `concurrent.futures`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from max_weights.errors import ArgumentError, WeightsError
 
 __all__ = ["TasksResult", "run_tasks"]
 
-# What validations and scans end with, whatever they find; all other commands end with 0.
+# The exit statuses of validations and scans, whatever they find; all other commands end with 0.
 _FINDINGS = {0, 1, 3, 4, 5}
 _CHECKS = ("validate", "scan")
 _NAMED = {"validate", "scan", "manifest", "convert"}
 
 
 class HasMap(Protocol):
-    """What runs a function on each of several things: an executor, a pool, a client of Dask."""
+    """Runs a function on several values: an executor, a pool, a client of Dask."""
 
     def map(self, function: Callable[[int], Any], numbers: Iterable[int], /) -> Any:
-        """Run it; the results, or futures of a client that has `gather`, in the order of the numbers."""
+        """Run it; return the results, or futures of a client that has `gather`, in the order of the numbers."""
 
 
 Engine: TypeAlias = HasMap | Literal["ray"]
@@ -41,14 +41,14 @@ Engine: TypeAlias = HasMap | Literal["ray"]
 
 @dataclass(frozen=True)
 class TasksResult:
-    """What all tasks came to; true if it is `ok`."""
+    """The combined result of all tasks; true if it is `ok`."""
 
     status: int
     """The exit status that a single run would have had."""
     report: dict[str, Any] | None
-    """The report of a validation, or the manifest, as a single run would have written it; `None` of `convert`."""
+    """The report of a validation, or the manifest, as a single run would have written it; `None` for `convert`."""
     outputs: list[str]
-    """What each task printed."""
+    """The output of each task."""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +60,7 @@ class TasksResult:
 
 
 def _run(command: list[str], tasks: int, number: int) -> tuple[int, str, str]:
-    """Run one task, on whatever machine this is."""
+    """Run one task, on the machine of this worker."""
     one = [sys.executable, "-m", "max_weights", *command, "--task", f"{number}/{tasks}"]
     done = subprocess.run(one, capture_output=True, text=True, errors="replace", check=False)
     return done.returncode, done.stdout, done.stderr
@@ -83,22 +83,22 @@ def _on_ray(command: list[str], tasks: int) -> list[tuple[int, str, str]]:
 
 
 def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult:
-    """Run a command as so many tasks on an engine, and join their reports.
+    """Run a command as tasks on an engine, and join their reports.
 
     Args:
         engine: Any object with `map`, whose workers have max_weights and see the same files; or "ray", for the cluster
             that this process is in.
-        command: What follows `max-weights` in a shell: `validate`, `scan`, `manifest create` or `convert` with their
+        command: The arguments of `max-weights`: `validate`, `scan`, `manifest create` or `convert` with their
             arguments, without `--task` and `--output`.
-        tasks: How many.
+        tasks: The number of tasks.
 
     Returns:
         The status and the report that a single run would have had.
 
     Raises:
         ArgumentError: a command that is not divided into tasks; no number of tasks (a ValueError).
-        WeightsError: a task failed; its message is that of the task. All can be run again, which changes nothing of
-            what is done already.
+        WeightsError: a task failed; its message is that of the task. Running the command again does not change finished
+            work.
 
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor

@@ -12,7 +12,7 @@ __all__ = ["threads_of_call"]
 
 @contextmanager
 def threads_of_call(threads: int | None) -> Iterator[None]:
-    """Limit the threads that calls on this thread use within the block; `None` leaves the number as it is.
+    """Limit the threads that calls on this thread use within the block; `None` keeps the number.
 
     Raises:
         ArgumentError: It is below 1 (a ValueError).

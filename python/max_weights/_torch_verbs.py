@@ -35,14 +35,14 @@ else:
 
         Args:
             module: The module; it may be on the meta device or distributed.
-            checkpoint: What `load_weights` takes, or what it gave.
+            checkpoint: Anything that `load_weights` takes, or an open tree.
             **options: Those of `max_weights.torch.load_into`.
 
         Returns:
             The `max_weights.types.LoadReport` of what was loaded.
 
         Raises:
-            ArgumentError: Something does not fit; the message lists everything that does not.
+            ArgumentError: The checkpoint does not fit the module; the message lists every mismatch.
             ModuleNotFoundError: torch is not installed.
 
         Example:
@@ -56,7 +56,7 @@ else:
 
         Args:
             module: The module, after loading.
-            checkpoint: What `load_weights` takes, or what it gave, or a fingerprint of it.
+            checkpoint: Anything that `load_weights` takes, an open tree, or a fingerprint.
             **options: Those of `max_weights.torch.verify_loaded`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Everything that changes memory is one transaction: check all, write with an undo log, commit.
+"""Every change of memory is one transaction: check all, write with an undo log, commit.
 
 `Transaction` is the log, `Destination` the memory of a tensor that is written to, `Box` a region of a tensor.
 """
@@ -40,14 +40,14 @@ __all__ = [
 # fmt: on
 
 _IN_MEMORY = 1 << 30
-"""So many bytes of what is replaced stay in the memory of the host; the rest is in a temporary file."""
+"""How many bytes of replaced values stay in host memory; the rest goes to a temporary file."""
 _AT_A_TIME = 64 << 20
 
 
 class Transaction:
-    """What changes together: an error or an interrupt within its `with` block leaves everything as it was before.
+    """A group of changes: an error or an interrupt within its `with` block restores everything.
 
-    With `undo=False` values are not kept, which takes no memory and no time: an error says that some are new.
+    With `undo=False` no values are kept, which takes no memory and no time: an error reports that some are new.
     """
 
     def __init__(self, *, undo: bool = True) -> None:
@@ -65,7 +65,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         while error is not None and self._undo:
-            # One more interrupt does not leave half of it: whatever was begun is done again.
+            # After another interrupt, the undo is started again, so that it is never half done.
             with contextlib.suppress(KeyboardInterrupt):
                 self._roll_back(error)
         self._undo = []
@@ -79,15 +79,15 @@ class Transaction:
             try:
                 self._undo[-1]()
             except Exception as failed:
-                error.add_note(f"not everything could be made what it was: {failed}; load the weights again")
+                error.add_note(f"not everything could be restored: {failed}; load the weights again")
             self._undo.pop()
 
     def on_undo(self, undo: Callable[[], object]) -> None:
-        """Note what makes something what it was: before it is changed. It may be called twice."""
+        """Record how to undo a change, before it is made. The undo may be called twice."""
         self._undo.append(undo)
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Note what a tensor of torch holds, or this process's part of a distributed one: before it is written to."""
+        """Record the values of a torch tensor, or of this process's part of a distributed one, before a write."""
         own = local(tensor).detach()
         if own.is_meta or not own.numel():
             return
@@ -111,7 +111,7 @@ class Transaction:
                 file.write(part.cpu().numpy().data)
         except OSError as error:
             error.add_note(
-                f"what is replaced is kept in {tempfile.gettempdir()} until all is written: set TMPDIR to a folder "
+                f"replaced values are kept in {tempfile.gettempdir()} until all is written: set TMPDIR to a folder "
                 "with room for it, or give undo=False, which keeps nothing"
             )
             raise
@@ -157,42 +157,42 @@ def _free_on(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class Box:
-    """A region of a tensor: of each axis, the ranges of it that are there."""
+    """A region of a tensor: for each axis, ranges of it."""
 
     axes: tuple[tuple[tuple[int, int], ...], ...]
 
     @classmethod
     def of(cls, axes: Iterable[Iterable[Iterable[int]]]) -> Box:
-        """Return one of ranges in any form, such as that in which ranks send them."""
+        """Return the box of ranges in any form, such as the one that ranks send."""
         return cls(tuple(tuple((start, stop) for start, stop in axis) for axis in axes))
 
     @classmethod
     def at(cls, offsets: Sequence[int], lengths: Sequence[int]) -> Box:
-        """Return the one that begins at these offsets."""
+        """Return the box that begins at these offsets."""
         return cls(tuple(((start, start + length),) for start, length in zip(offsets, lengths, strict=True)))
 
     @classmethod
     def nothing(cls, axes: int) -> Box:
-        """Return one without elements."""
+        """Return a box without elements."""
         return cls((((0, 0),),) * max(1, axes))
 
     @property
     def shape(self) -> list[int]:
-        """That of what is in it."""
+        """The shape of the region."""
         return [sum(stop - start for start, stop in axis) for axis in self.axes]
 
     @property
     def elements(self) -> int:
-        """How many are in it."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def cut(self, whole: Sequence[int]) -> Cut | None:
-        """Return it as plans take it: the axes of which it has not all; `None` for all of a tensor of this shape."""
+        """Return it in the form of plans: the axes that it does not cover; `None` for a whole tensor of this shape."""
         rows = enumerate(zip(self.axes, whole, strict=True))
         return [(axis, list(own) or [(0, 0)]) for axis, (own, size) in rows if own != ((0, size),)] or None
 
     def moves(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-        """Yield where each of its blocks lies in the tensor, and where in what is in the box."""
+        """Yield, for each block, its slices in the tensor and its slices in the region."""
         axes = []
         for ranges in self.axes:
             ends = list(itertools.accumulate((stop - start for start, stop in ranges), initial=0))
@@ -219,13 +219,13 @@ class Destination:
         return own.view(tuple(shape))
 
     def raw(self, info: WeightInfo, device: torch.device) -> torch.Tensor | None:
-        """Return it as bytes, if those of the file go there as they are; `None` if `store` has to change them."""
+        """Return it as bytes, if those of the file go there unchanged; `None` if `store` has to convert them."""
         own = self.local
         is_same = info.encoding is None and own.dtype == torch_dtype(info) and own.device == device
         return _bytes_of(own) if is_same and own.is_contiguous() and not (own.is_conj() or own.is_neg()) else None
 
     def store(self, raw: torch.Tensor, info: WeightInfo, dtype: DType | None = None) -> None:
-        """Convert bytes of a file, and put them there; `dtype` is what packed blocks are decoded to on the way."""
+        """Convert bytes of a file, and write them; packed blocks are decoded to `dtype` first."""
         own, known = self.local, known_dtype(self.local)
         is_straight = own.device.type == "cpu" and own.is_contiguous() and not (own.is_conj() or own.is_neg())
         if info.encoding is not None:
@@ -251,13 +251,13 @@ def copy_into(own: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def is_distributed(tensor: torch.Tensor) -> TypeGuard[DTensor]:
-    """Whether each of several processes has a part of a tensor."""
+    """Whether a tensor is distributed, so that each of several processes has a part."""
     library = sys.modules.get("torch.distributed.tensor")
     return library is not None and isinstance(tensor, library.DTensor)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this process has of a tensor: its part of a distributed one, else the tensor."""
+    """Return this process's part of a distributed tensor, or the tensor."""
     if not is_distributed(tensor):
         return tensor
     own: Any = tensor.to_local()
@@ -266,7 +266,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Memory:
-    """Where the elements of a tensor are, for NumPy, which does not touch them."""
+    """Exposes the address of a tensor's elements to NumPy, which does not access them."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         size = tensor.element_size()
@@ -290,7 +290,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def shared_memory(tensors: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
-    """Yield the names of tensors that have some memory in common, or may have: each with one other."""
+    """Yield pairs of names of tensors that overlap in memory, or may: each with one other."""
     import numpy as np
 
     spans = []
@@ -308,7 +308,7 @@ def shared_memory(tensors: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple
         for other in open_spans:
             first, second = (np.asarray(_Memory(one[4])) for one in (other, span))
             try:
-                # NumPy's stubs know two bounds of work alone, and it takes each.
+                # NumPy's stubs allow only two values of max_work, but any number works.
                 is_shared = np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
             except np.exceptions.TooHardError:
                 is_shared = True
@@ -327,7 +327,7 @@ def known_dtype(tensor: torch.Tensor) -> DType | None:
 
 
 def torch_dtype(info: WeightInfo) -> torch.dtype:
-    """Return the dtype of torch that the elements of a weight have in its file."""
+    """Return the torch dtype of the elements of a weight in its file."""
     import torch
 
     own: torch.dtype = info.dtype.to_torch() if isinstance(info.dtype, DType) else getattr(torch, info.dtype)

@@ -1,4 +1,4 @@
-"""Names of MAX that this package does not have; importing one says what to do instead."""
+"""Names of MAX that this package does not have; importing one raises an error with the alternative."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def unsupported_names(module: str, **advice: str) -> Callable[[str], object]:
 
     Args:
         module: The module's `__name__`.
-        advice: What to do instead, as a sentence, by name.
+        advice: The alternative, as a sentence, by name.
 
     Returns:
         A function that imports a module below, and else raises AttributeError, so that `hasattr` is False; with that
-        sentence for these names. Where `from module import name` asks, it is an ImportError, because Python would
-        replace an AttributeError by one without the sentence, and no class can be both.
+        sentence for these names. For `from module import name` it is an ImportError, because Python would replace an
+        AttributeError by one without the sentence, and no class can be both.
     """
 
     def __getattr__(name: str) -> object:
@@ -41,8 +41,8 @@ def unsupported_names(module: str, **advice: str) -> Callable[[str], object]:
 
 
 def _importing() -> bool:
-    """Whether the attribute that a module is being asked for was asked for by `from module import name`."""
+    """Whether the attribute of a module is requested by `from module import name`."""
     frame = sys._getframe(2)
     if frame.f_code.co_name == "__getattr__" and frame.f_back:
-        frame = frame.f_back  # a package with lazy names, too, asks in its own __getattr__
+        frame = frame.f_back  # a package with lazy names requests it from its own __getattr__
     return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM

@@ -34,7 +34,7 @@ _DECODED = (DType.float32, DType.float16, DType.bfloat16)
 class WeightData:
     """The data of one weight, with its name, dtype and shape; equal only to itself.
 
-    It supports DLPack and NumPy's array protocol, so `torch.from_dlpack(w)` and `numpy.asarray(w)` accept it as it is.
+    It supports DLPack and NumPy's array protocol, so `torch.from_dlpack(w)` and `numpy.asarray(w)` accept it.
     It is a dataclass: `dataclasses.replace(w, name="other")` is the same data under another name.
 
     Args:

@@ -28,13 +28,13 @@ _COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES)
 class WeightStatistics(dict[str, list[Any]]):
     """Columns of equal length with a row for each weight, as pandas.DataFrame and polars.DataFrame accept them.
 
-    `count` is the number of values, of which `zeros`, `subnormals`, `nans` and `infinities` are what the names say;
-    `minimum`, `maximum`, `mean` and `std` (divided by the number of values, not by one less) are those of the finite
-    values. Bools count as bytes, complex numbers as their magnitudes, packed blocks as their decoded values; all of
-    these are floats (`max-weights show` has integers beyond 2**53 exactly). Where the values of a type are not known,
-    all are `None`, and `note` says why.
+    The number of values is `count`, of which `zeros`, `subnormals`, `nans` and `infinities` count the kinds. Of the
+    finite values there are `minimum`, `maximum`, `mean` and `std` (divided by the number of values, not by one less).
+    Bools count as bytes, complex numbers as their magnitudes, packed blocks as their decoded values; all of these are
+    floats (`max-weights show` has integers beyond 2**53 exactly). If the values of a type are not known, all are
+    `None`, and `note` says why.
 
-    `histogram`, if bins were asked for, is a list of the counts of finite values in bins of equal width from `minimum`
+    If bins were requested, `histogram` is a list of the counts of finite values in bins of equal width from `minimum`
     to `maximum`, which a notebook draws. A few neighbouring integers have a bin each, and a constant has a single bin.
     The counts are exact for types of at most 16 bits, and may be approximate for wider types, which saves a second
     pass.
@@ -81,14 +81,14 @@ def stats(
         select: Which weights, as for `load`.
         bins: Number of bins of the histogram of each weight: a column `histogram`, which a notebook draws.
         threads: How many threads read and compute.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
+        progress: A function of (bytes done, total bytes), or True for a bar.
 
     Returns:
         A dict of columns with a row for each weight, in file order, which pandas and polars take.
 
     Raises:
         WeightNotFoundError: `select` names a weight that does not exist.
-        ArgumentError: `checkpoint` is none, or a number is not valid (a ValueError).
+        ArgumentError: `checkpoint` is not a checkpoint, or a number is not valid (a ValueError).
 
     Example:
         >>> max_weights.stats("model.safetensors", "model.norm.weight")["count"]

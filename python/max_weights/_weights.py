@@ -47,7 +47,7 @@ RESERVED = (
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
 """Turns the weights of a checkpoint into a state dict.
 
-It is called with a mapping of names to weights, and with keyword arguments of its own.
+It is called with a mapping of names to weights, and with the caller's keyword arguments.
 """
 
 
@@ -63,16 +63,16 @@ def load_weights(
 
     Args:
         paths: A file, a directory (its index, else its set of shards, else its single file), an index (`*.index.json`),
-            a list of files that belong to one checkpoint, or the name of a model in the local Hugging Face cache
-            (`ORG/MODEL` or `ORG/MODEL@REVISION`). The format is recognised by the first bytes of a file, not by its
-            name. Or a URL of a file or a folder: `s3://`, `gs://`, `az://`, `https://`, `hf://ORG/MODEL@REVISION`; the
-            network is used for these alone. Or a `max_weights.remote.source`.
-        backend: `mmap` maps the files; `read` reads each tensor into memory of its own when it is used; `auto` maps,
-            and reads if the system refuses to map.
-        strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
-            unindexed one, one in two shards, another total size), and faults that other readers accept, such as empty
-            names. Otherwise everything that can be opened is opened, the log reports the faults, and `warnings` lists
-            them.
+            or a list of files that belong to one checkpoint. Or the name of a model in the local Hugging Face cache
+            (`ORG/MODEL` or `ORG/MODEL@REVISION`). Or a URL of a file or a folder: `s3://`, `gs://`, `az://`,
+            `https://`, `hf://ORG/MODEL@REVISION`; the network is used for these alone. Or a
+            `max_weights.remote.source`. The first bytes of a file decide its format, not its name.
+        backend: How files are read: `mmap` maps them; `read` reads each tensor into a copy when it is used; `auto`
+            maps, and reads if the system refuses to map.
+        strict: Refuse an index that disagrees with its shards: a missing shard or tensor, one in another shard or in
+            two, an unindexed one, another total size. Refuse faults that other readers accept, such as empty names,
+            too. Otherwise everything that can be opened is opened, the log reports the faults, and
+            `infos(weights).warnings` lists them.
         max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
         remote: How URLs are opened: a `max_weights.remote.Remote`.
 
@@ -81,7 +81,7 @@ def load_weights(
 
     Raises:
         MissingFileError: a path does not exist (a FileNotFoundError and a ValueError); the message lists similar paths.
-        ArgumentError: it is no path, there is none, or it is open already (a ValueError).
+        ArgumentError: no path, an empty list, or weights that are open already (a ValueError).
         FormatError: a file breaks the rules of its format (a ValueError); the message says where, and what to do.
         UnsupportedError: a format that this version cannot read.
 

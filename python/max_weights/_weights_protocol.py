@@ -1,4 +1,4 @@
-"""`Weights`: what a node of a tree of weights can do, for annotations and `isinstance`, as in MAX."""
+"""`Weights`: the methods of a node of a tree of weights, for annotations and `isinstance`, as in MAX."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Deltas: what changed between two versions of a checkpoint, as a small safetensors file.
 
-A trainer writes one after each step, engines apply them; `load_weights([base, delta, ...])` opens a base and a chain of
-deltas as one checkpoint. docs/delta.md specifies the files.
+A trainer writes one after each step, and engines apply them. A base and a chain of deltas are opened as one checkpoint:
+`load_weights([base, delta, ...])`. The format of the files is specified in docs/delta.md.
 """
 
 from max_weights._delta import Delta, DeltaSummary, Version, apply, apply_into, create, fold, follow, read

@@ -29,7 +29,7 @@ __all__ = [
 class WeightsError(Exception):
     """The base of every error that this package raises itself.
 
-    The attributes hold as data what the message says in words; each but `rule` is `None` if it is not known.
+    The attributes repeat facts of the message as data; each but `rule` is `None` if it is not known.
     """
 
     rule: str = "error.other"
@@ -43,7 +43,7 @@ class WeightsError(Exception):
     offset: int | None = None
     """The byte offset in the file."""
     help: str | None = None
-    """What to do about it."""
+    """The remedy."""
 
     def __init__(self, *args: object, rule: str | None = None) -> None:
         super().__init__(*args)
@@ -62,7 +62,7 @@ class WeightNotFoundError(WeightsError, KeyError):
 
 
 class WeightAttributeError(WeightNotFoundError, AttributeError):
-    """An attribute of weights, such as a shape, was asked of a name that is not a weight."""
+    """An attribute of weights, such as a shape, was requested of a name that is not a weight."""
 
     rule = "weight.attribute"
 
@@ -80,7 +80,7 @@ class UnsupportedError(WeightsError, NotImplementedError):
 
 
 class FileChangedError(WeightsError, OSError):
-    """The file is no longer the one that was opened."""
+    """The file changed after it was opened."""
 
     rule = "file.changed"
 
@@ -110,28 +110,28 @@ class ArgumentError(WeightsError, ValueError):
 
 
 class InternalError(WeightsError, RuntimeError):
-    """A defect of this package: its compiled part panicked, and did not finish what it was asked for."""
+    """A bug of this package: its compiled part panicked, and did not finish."""
 
     rule = "internal.panic"
 
 
 class RankError(WeightsError, RuntimeError):
-    """One of several ranks that load or save together has failed, is gone, or does not answer: the same on all of them.
+    """One of several ranks that load or save together has failed, is gone, or does not answer: raised on all of them.
 
-    The attributes of the error that the rank had are those of this one.
+    The attributes are those of the error on that rank.
     """
 
     rule = "rank.failed"
     rank: int | None = None
-    """Which rank of the group."""
+    """The failed rank of the group."""
     host: str | None = None
     """The name of its machine."""
     _failure: object = None
 
 
 class VerificationError(WeightsError, ValueError):
-    """A model that was loaded is not what its files hold."""
+    """A loaded model differs from its files."""
 
     rule = "model.differs"
     findings: tuple["Finding", ...] = ()
-    """What is wrong: each a `max_weights.types.Finding`."""
+    """The differences: each a `max_weights.types.Finding`."""

@@ -1,4 +1,4 @@
-"""Many files, many machines: a command of `max-weights` as tasks, on a cluster that is there already.
+"""Many files, many machines: a command of `max-weights` as tasks, on an existing cluster.
 
 python -m max_weights.tasks --engine ray --tasks 16 -o report.json validate s3://bucket/models
 """

@@ -1,4 +1,4 @@
-"""What functions of the package take and return, for annotations."""
+"""The types of arguments and results of the package, for annotations."""
 
 from max_weights._buffer import DLPackArray
 from max_weights._checkpoints import Checkpoint

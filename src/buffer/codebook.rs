@@ -1,4 +1,4 @@
-//! Dequantization of codes that are looked up in a table, with a scale for each block of elements: whole tensors on all cores.
+//! Dequantization by codebook, with a scale for each block of elements: whole tensors on all cores.
 
 use super::convert::STREAM_FROM;
 use super::elements::{PART, check_out};
@@ -10,19 +10,19 @@ use crate::memory::{self, Exclusive};
 use crate::quant::{After, Codebook, dequantize_codes};
 use crate::workers::{Interrupt, WORKERS};
 
-/// Elements of a part are a multiple of this, whole bytes of codes and whole lines of the cache.
+/// Parts are a multiple of this many elements: whole bytes of codes and whole cache lines.
 const ELEMENTS: usize = 4096;
-/// The most values that a table has.
+/// The most values of a table.
 const VALUES: i64 = 256;
 
-/// The tensors that a tensor was quantized to; what they are is said at [`Codebook`].
+/// The tensors of a quantized tensor; [`Codebook`] describes them.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedCodes<'a> {
     /// Bits of a code.
     pub bits: u32,
     /// Of the result.
     pub shape: &'a [i64],
-    /// The codes. Their bytes count, whatever the dtype is that they are stored as.
+    /// The codes, as bytes, whatever dtype they are stored as.
     pub packed: &'a Buffer,
     /// float32: the value of each code.
     pub values: &'a Buffer,
@@ -30,7 +30,7 @@ pub struct PackedCodes<'a> {
     pub scales: &'a Buffer,
     /// Elements of a block.
     pub block: usize,
-    /// What follows the product.
+    /// What follows the multiplication.
     pub after: After,
 }
 
@@ -52,7 +52,7 @@ pub fn dequantize_codebook(
         let found = &parts.values.shape;
         return Err(Error::Argument(format!("the values of codes of {} bits have shape {found:?}", parts.bits)));
     }
-    // A copy answers a truncated file with an error, and has no strides.
+    // A copy reports a truncated file as an error, and has no strides.
     let own = |tensor: &Buffer| {
         if tensor.storage.is_mapped() { tensor.copy(interrupt) } else { tensor.contiguous(interrupt) }
     };
@@ -68,7 +68,7 @@ pub fn dequantize_codebook(
         block: parts.block,
         after: parts.after,
     };
-    // The sizes of all parts, before there is memory for the result.
+    // Checks the sizes of all parts before the result is allocated.
     dequantize_codes(&codes, 0..0, &mut [], dtype, false)?;
     let fill = |out: &mut [u8]| {
         let width = dtype.bits() / 8;

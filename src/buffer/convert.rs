@@ -12,11 +12,11 @@ use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
 
-/// Output of this size is written past the caches: it would not fit in there, and memory then need not be read before it is written.
+/// Output from this size on is written past the caches: it would not fit there, and then the memory need not be read first.
 pub(super) const STREAM_FROM: usize = 8 << 20;
 
 impl Buffer {
-    /// The elements as another dtype, in new memory; itself if it has the dtype already. The rules stand in docs/dtypes.md.
+    /// Converts the elements to another dtype, in new memory; returns itself if it already has the dtype. The rules are in docs/dtypes.md.
     pub fn astype(&self, dtype: DType, saturate: bool, interrupt: Interrupt<'_>) -> Result<Self> {
         if dtype == self.dtype {
             return Ok(self.clone());
@@ -27,7 +27,7 @@ impl Buffer {
         Self::filled(dtype, &self.shape, |out| self.cast_into(dtype, out, saturate, interrupt))
     }
 
-    /// The elements as the dtype of `out`, written there; it must be contiguous, of the same shape, and other memory.
+    /// Writes the elements as the dtype of `out`, which must be contiguous, of the same shape, and not overlap.
     pub fn astype_into(&self, out: &mut Exclusive<Self>, saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let dtype = out.get().dtype;
         let bytes = check_out(out, dtype, &self.shape, &[self])?;
@@ -56,7 +56,7 @@ impl Buffer {
     }
 }
 
-/// The elements of packed blocks, whose bytes are `blocks` (of any shape), as a float dtype in this shape, in new memory or written to `out`.
+/// Decodes packed blocks, whose bytes are `blocks` (of any shape), to a float dtype in this shape, in new memory or in `out`.
 pub fn dequantize(
     blocks: &Buffer,
     encoding: Encoding,
@@ -100,7 +100,7 @@ pub fn dequantize(
     Buffer::filled(dtype, shape, fill)
 }
 
-/// Float32 values as packed blocks, row by row: the last dimension becomes that of the bytes.
+/// Packs float32 values into blocks, row by row: the last dimension becomes that of the bytes.
 pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -> Result<Buffer> {
     let (elements, bytes_per_block) = (encoding.elements_per_block(), encoding.bytes_per_block());
     let whole = values.shape.last().is_some_and(|&row| (row as usize).is_multiple_of(elements));
@@ -127,8 +127,8 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
     })
 }
 
-/// `data × scale of its block`, computed in f32 and rounded once to `dtype`, in new memory or written to `out`: matrices (the last two axes; more
-/// in front are a batch of matrices, each with scales of its own) with `ceil(rows / block.0) × ceil(cols / block.1)` scales each.
+/// Multiplies `data` by the scale of each block, in f32, and rounds once to `dtype`; the result is new memory, or `out`. The last two axes are
+/// matrices, and leading axes a batch of them. Each matrix has `ceil(rows / block.0) × ceil(cols / block.1)` scales.
 pub fn scale_blocks(
     data: &Buffer,
     scales: &Buffer,
@@ -167,11 +167,11 @@ pub fn scale_blocks(
             return Err(Error::Argument(message));
         }
     }
-    // The scales are few. A copy answers a truncated file with an error, and has no strides.
+    // The scales are few. A copy reports a truncated file as an error, and has no strides.
     let scales = if scales.storage.is_mapped() { scales.copy(interrupt)? } else { scales.contiguous(interrupt)? };
     let scale_values = scales.storage.slice(scales.offset, scales.size())?;
     let size = checked_size(dtype, &data.shape)?;
-    // Where there is nothing, one side may be longer than bytes of it can be counted.
+    // For an empty result, one side may be so long that its bytes overflow.
     let bytes_of = |count: usize, dtype: DType| if size == 0 { 0 } else { count * dtype.bits() / 8 };
     let (row_bytes, out_row_bytes) = (bytes_of(cols, data.dtype), bytes_of(cols, dtype));
     let block_rows = block.0.min(rows.max(1));
@@ -216,7 +216,7 @@ pub fn scale_blocks(
 fn as_matrices(data: &Buffer) -> Result<(usize, usize, usize)> {
     match &*data.shape {
         [front @ .., rows, cols] => {
-            // More than can be counted only where the matrices are empty.
+            // This saturates only if the matrices are empty.
             let matrices = front.iter().fold(1, |matrices: i64, dim| matrices.saturating_mul(*dim));
             Ok((matrices as usize, *rows as usize, *cols as usize))
         }

@@ -1,4 +1,4 @@
-//! The elements of a tensor, whatever its layout, as ranges of numbers in C order: what work in parts reads.
+//! The elements of a tensor, whatever its layout, as ranges of indices in C order: the unit of work in parts.
 
 use std::ops::Range;
 
@@ -9,23 +9,23 @@ use crate::error::{Error, Result};
 use crate::memory::{self, Exclusive};
 use crate::workers::{Interrupt, WORKERS};
 
-/// Bytes of the larger of input and output that one part has: little, so that all threads end at about the same time, and far more than it costs to
-/// begin another part.
+/// The bytes of a part, counted for the larger of input and output: few, so that all threads end at about the same time, but far more than starting
+/// a part costs.
 pub(super) const PART: usize = 1 << 20;
-/// Bytes of strided elements that are gathered at once: they cost least when they are many.
+/// Bytes of strided elements that are gathered at once: larger gathers cost less per element.
 const GATHERED: usize = 4 << 20;
-/// Bytes between two questions whether to go on: the slowest conversions take some milliseconds for them.
+/// Bytes between two checks for cancellation: the slowest conversions take some milliseconds for them.
 const AT_A_TIME: usize = 1 << 20;
-/// Out of a mapping, bytes that are copied under guard at a time; they stay in the cache of the core.
+/// Bytes that are copied from a mapping under guard at a time; they stay in the cache of the core.
 const GUARDED: usize = 256 << 10;
 
-/// The numbers from zero to `count` in parts of `per_part`, each with its share of `out`, in which a number takes `bits`.
+/// Splits the numbers from zero to `count` into parts of `per_part`, each with its part of `out`, in which a number takes `bits`.
 pub(super) fn parts(count: usize, per_part: usize, bits: usize, out: &mut [u8]) -> Vec<(Range<usize>, &mut [u8])> {
     let ranges = (0..count).step_by(per_part.max(1)).map(|start| start..(start + per_part).min(count));
     ranges.clone().zip(memory::parts(out, ranges.map(|range| range.len() * bits / 8))).collect()
 }
 
-/// How many elements a part has; whole bytes of both dtypes.
+/// The elements of a part; whole bytes of both dtypes.
 pub(super) fn per_part(from: DType, to: DType) -> usize {
     (PART * 8 / from.bits().max(to.bits())).next_multiple_of(whole_bytes(from, to))
 }
@@ -36,7 +36,7 @@ pub(super) fn whole_bytes(from: DType, to: DType) -> usize {
 }
 
 impl Buffer {
-    /// Writes some elements to `out`, which has exactly their size. A view of a file that was truncated meanwhile gives an error.
+    /// Writes some elements to `out`, which has exactly their size. A view of a truncated file returns an error.
     pub(super) fn read_elements(&self, range: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         if self.is_contiguous() {
             let start = self.offset + range.start * self.dtype.bits() / 8;
@@ -45,8 +45,8 @@ impl Buffer {
         strided::gather(self, range, out, interrupt)
     }
 
-    /// Writes the bytes from byte `start` on, of the elements in C order, to `out`: whole elements where they have gaps. Memory of a device is read
-    /// if it has none. A view of a file that was truncated meanwhile gives an error.
+    /// Writes the bytes of the elements in C order, from byte `start` on, to `out`: whole elements if there are gaps. Device memory can be read only
+    /// without gaps. A view of a truncated file returns an error.
     pub(crate) fn read_bytes(&self, start: usize, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         if !self.is_contiguous() {
             let item = self.dtype.bytes().unwrap_or(1);
@@ -58,8 +58,8 @@ impl Buffer {
         }
     }
 
-    /// Lets `convert` have some elements, each time with their share of `out`: one after the other, a bounded number at a time that is a
-    /// multiple of `multiple`. They are where they are, or copied where that is a mapping, which may vanish, or has gaps.
+    /// Calls `convert` sequentially with batches of elements and their part of `out`. Batches are bounded, and multiples of `multiple` elements.
+    /// Elements are converted in place. They are copied first if there are gaps, or in a mapping, which may vanish.
     pub(super) fn convert_elements(
         &self,
         range: Range<usize>,
@@ -101,7 +101,7 @@ impl Buffer {
         if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy(interrupt) }
     }
 
-    /// A contiguous copy in its own memory. A view of a file that was truncated meanwhile gives an error.
+    /// A contiguous copy. A view of a truncated file returns an error.
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
         Self::filled(self.dtype, &self.shape, |out| {
             let parts = parts(self.elements(), per_part(self.dtype, self.dtype), self.dtype.bits(), out);
@@ -110,7 +110,7 @@ impl Buffer {
     }
 }
 
-/// The bytes of `out`. One check for every `out=`: of this dtype and shape, contiguous, writable, and apart from what is read meanwhile.
+/// The bytes of `out`. Every `out=` is checked here: it must have this dtype and shape, be contiguous and writable, and not overlap the inputs.
 pub(crate) fn check_out<'a>(
     out: &'a mut Exclusive<Buffer>,
     dtype: DType,
@@ -131,7 +131,7 @@ pub(crate) fn check_out<'a>(
     out.bytes_mut(|out| (&out.storage, out.offset, out.size()))
 }
 
-/// That a result of this dtype and shape can be written to a tensor.
+/// Checks that a result of this dtype and shape can be written to a tensor.
 pub(crate) fn check_fits(found: &Buffer, dtype: DType, shape: &[i64]) -> Result<()> {
     if found.dtype != dtype || *found.shape != *shape || !found.is_contiguous() {
         let gaps = if found.is_contiguous() { "" } else { ", not contiguous" };

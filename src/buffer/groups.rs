@@ -9,10 +9,10 @@ use crate::memory::{self, Exclusive};
 use crate::quant::{Groups, Layout, dequantize_group_rows};
 use crate::workers::{Interrupt, WORKERS};
 
-/// Rows of a part are a multiple of this: the columns of packed matrices are read by whole lines of the cache, and more.
+/// Parts are a multiple of this many rows: the columns of packed matrices are read in whole cache lines, and more.
 const ROWS: usize = 256;
 
-/// The tensors that a matrix was quantized to; what they are is said at [`Groups`].
+/// The tensors of a quantized matrix; [`Groups`] describes them.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedGroups<'a> {
     /// How the codes are packed.
@@ -31,7 +31,7 @@ pub struct PackedGroups<'a> {
     pub zero_point_offset: u32,
     /// int32: the group of each column.
     pub group_index: Option<&'a Buffer>,
-    /// Columns of a group; by itself found where all groups have as many.
+    /// Columns of a group; derived from the shapes if all groups are equal.
     pub group_size: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ pub fn dequantize_groups(
     let groups = parts.groups()?;
     let group_size = parts.group_size(cols, groups)?;
     parts.check_words()?;
-    // A copy answers a truncated file with an error, and has no strides.
+    // A copy reports a truncated file as an error, and has no strides.
     let own = |tensor: &Buffer| {
         if tensor.storage.is_mapped() { tensor.copy(interrupt) } else { tensor.contiguous(interrupt) }
     };
@@ -68,10 +68,10 @@ pub fn dequantize_groups(
         group_size,
         group_index: group_index.as_ref().map(bytes).transpose()?,
     };
-    // The sizes of all parts, even if there is no row to decode.
+    // Checks the sizes of all parts, even if there is no row to decode.
     dequantize_group_rows(&matrix, 0..0, &mut [], dtype, false)?;
     let fill = |out: &mut [u8]| {
-        // The other side of an empty matrix may be longer than anything can be counted.
+        // For an empty matrix, the other side may be so long that it overflows.
         if out.is_empty() {
             return Ok(());
         }
@@ -101,7 +101,7 @@ pub(super) fn bytes(tensor: &Buffer) -> Result<&[u8]> {
 }
 
 impl PackedGroups<'_> {
-    /// How many groups a row has.
+    /// The number of groups in a row.
     fn groups(&self) -> Result<usize> {
         let [rows, _] = self.shape;
         let groups = match (self.layout, &*self.scales.shape) {
@@ -130,7 +130,7 @@ impl PackedGroups<'_> {
         }
     }
 
-    /// That the words are words, and are as many across as they should be; how many there are in all is checked where they are read.
+    /// Checks the dtype and width of the words; their total number is checked when they are read.
     fn check_words(&self) -> Result<()> {
         let [rows, cols] = self.shape;
         let groups = self.groups()? as i64;

@@ -17,7 +17,7 @@ pub enum Index {
         /// Distance, positive or negative; never zero.
         step: i64,
     },
-    /// As many whole axes as are missing.
+    /// All axes that the expression does not mention.
     Ellipsis,
     /// A new axis of length one.
     NewAxis,
@@ -34,20 +34,20 @@ impl Buffer {
     }
 }
 
-/// What an index expression selects of an array, whose elements need not be at hand. All in elements.
+/// The selection of an index expression from an array, in elements. The array need not be in memory.
 pub(crate) struct Selection {
-    /// The distance from the first element of the array; 0 where nothing is selected.
+    /// The distance from the first element of the array; 0 for an empty selection.
     pub(crate) first: i64,
     pub(crate) shape: Vec<i64>,
     pub(crate) strides: Vec<i64>,
 }
 
-/// What an index expression does to one axis of an array, or that it makes a new one.
+/// How an index expression treats one axis of an array, or a new axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// One element is taken, and the axis disappears.
     At(i64),
-    /// So many elements from one on, in steps that may be negative.
+    /// `len` elements from `begin` on, in steps that may be negative.
     Range { begin: i64, len: i64, step: i64 },
     /// A new axis of length one.
     New,
@@ -64,7 +64,7 @@ impl Axis {
     }
 }
 
-/// What an expression does to each axis of an array of this shape, in their order.
+/// How an expression treats each axis of an array of this shape, in order.
 pub(crate) fn axes(dims: &[i64], expression: &[Index]) -> Result<Vec<Axis>> {
     let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
     let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
@@ -122,14 +122,14 @@ impl Selection {
         for axis in axes {
             shape.extend(axis.len());
             match *axis {
-                // It wraps only where another axis is empty.
+                // It wraps only if another axis is empty.
                 Axis::At(element) => {
                     first = first.wrapping_add(element.wrapping_mul(steps.next().unwrap_or_default()));
                 }
                 Axis::Range { begin, len, step } => {
                     let stride = steps.next().unwrap_or_default();
                     first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(stride) });
-                    // Of a single element no stride is ever taken, and a huge one would not fit where bytes are counted.
+                    // The stride of a single element is never used, and a huge one would overflow in bytes.
                     strides.push(stride.saturating_mul(if len > 1 { step } else { 1 }));
                 }
                 Axis::New => strides.push(0),

@@ -31,7 +31,7 @@ use crate::workers::Interrupt;
 #[derive(Debug, Clone)]
 pub struct Buffer {
     storage: Arc<Storage>,
-    /// Of the first element in the storage, in bytes.
+    /// The offset of the first element in the storage, in bytes.
     offset: usize,
     dtype: DType,
     shape: Box<[i64]>,
@@ -49,7 +49,7 @@ impl Buffer {
         Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), storage })
     }
 
-    /// A tensor of any strides (in elements), every element of which must be in the storage.
+    /// A tensor of any strides (in elements); all elements must be in the storage.
     pub fn strided_at(
         storage: Arc<Storage>,
         offset: usize,
@@ -75,12 +75,12 @@ impl Buffer {
         Self::contiguous_at(Block::zeros(bytes)?.freeze(), 0, dtype, shape)
     }
 
-    /// A new tensor of any content, for somebody who fills all of it.
+    /// A new tensor of unspecified content, for a caller that fills all of it.
     pub fn any(dtype: DType, shape: &[i64]) -> Result<Self> {
         Self::filled(dtype, shape, |_| Ok(()))
     }
 
-    /// A new tensor whose bytes are what `fill` makes of them.
+    /// A new tensor whose bytes `fill` writes.
     fn filled(dtype: DType, shape: &[i64], fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
         let mut block = Block::any(checked_size(dtype, shape)?)?;
         fill(block.as_mut_slice())?;
@@ -158,10 +158,10 @@ impl Buffer {
         self.storage.slice(self.offset, self.size()).ok()
     }
 
-    /// The bytes of the storage between which all elements lie.
+    /// The range of the storage that contains all elements.
     pub fn reach(&self) -> Range<usize> {
         match self.dtype.bytes() {
-            // It was checked when the tensor was made.
+            // Checked when the tensor was made.
             Some(item) => reach(self.offset, item, &self.shape, &self.strides).unwrap_or_default(),
             None => self.offset..self.offset + self.size(),
         }
@@ -224,7 +224,7 @@ pub fn row_major(shape: &[i64]) -> Box<[i64]> {
     strides
 }
 
-/// The bytes between which all elements lie, if the first of them is at `offset`.
+/// The range of bytes that contains all elements, if the first of them is at `offset`.
 fn reach(offset: usize, item: usize, shape: &[i64], strides: &[i64]) -> Option<Range<usize>> {
     let extent = extent(shape, strides)?.bytes(item as u64)?;
     let start = offset.checked_sub(extent.before as usize)?;

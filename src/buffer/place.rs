@@ -7,11 +7,11 @@ use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, WORKERS};
 
-/// Bytes that one thread makes ready for a device at a time.
+/// Bytes that one thread prepares for a device at a time.
 const SHARE: usize = 1 << 20;
 
 impl Buffer {
-    /// This tensor on a device: itself if it is there, otherwise a contiguous copy. A view of a file that was truncated meanwhile gives an error.
+    /// This tensor on a device: itself if it is there, otherwise a contiguous copy. A view of a truncated file returns an error.
     pub fn to(&self, device: Device, interrupt: Interrupt<'_>) -> Result<Self> {
         match (self.device(), device) {
             (here, there) if here == there => Ok(self.clone()),
@@ -24,7 +24,7 @@ impl Buffer {
         }
     }
 
-    /// A contiguous tensor, copied from one device to another; `None` where the driver refuses that.
+    /// A contiguous copy on another device, made without host memory; `None` if the driver refuses.
     fn across(&self, there: Device) -> Result<Option<Self>> {
         let Some(memory) = self.storage.device_memory().filter(|_| self.is_contiguous()) else { return Ok(None) };
         let made = DeviceMemory::new(there.id(), self.size())?;
@@ -40,7 +40,7 @@ impl Buffer {
         Self::contiguous_at(Storage::on_device(memory), 0, self.dtype, &self.shape)
     }
 
-    /// Writes this tensor of host memory to a contiguous one of a device, which has its dtype and shape.
+    /// Uploads this tensor from host memory to a contiguous one on a device, with its dtype and shape.
     pub(crate) fn upload_into(&self, out: &Exclusive<Self>, interrupt: Interrupt<'_>) -> Result<()> {
         let out = out.get();
         check_fits(out, self.dtype, &self.shape)?;
@@ -50,9 +50,9 @@ impl Buffer {
         }
     }
 
-    /// Writes the elements one after the other to memory of a device, from byte `at` on.
+    /// Writes the elements in C order to memory of a device, from byte `at` on.
     fn write_to(&self, memory: &DeviceMemory, at: usize, interrupt: Interrupt<'_>) -> Result<()> {
-        // Strided elements take whole bytes each. Packed ones have no strides: their bytes are copied as they are.
+        // Strided elements take whole bytes each. Packed ones have no strides: their bytes are copied unchanged.
         let item = if self.is_contiguous() { 1 } else { self.dtype.bytes().unwrap_or(1) };
         memory.fill(at, self.size(), interrupt, |start, piece| {
             let count = piece.len() / item;

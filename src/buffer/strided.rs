@@ -1,8 +1,8 @@
 //! Elements out of a strided tensor, in C order.
 //!
-//! The bytes are read in their own order, whatever the order of the dimensions: what lies close together is read at once, a bounded piece at
-//! a time, and elements go from there to their places in the output. Of a mapping, pieces are copied under guard, and of a file they are read
-//! ([`Runs`]); of neither much is read that is not wanted.
+//! Bytes are read in storage order, whatever the order of the dimensions. Adjacent elements are read together, in bounded pieces, and are scattered
+//! from there to their places in the output. Pieces of a mapping are copied under guard, and those of a file are read ([`Runs`]). Few unneeded bytes
+//! are read.
 
 use std::ops::Range;
 
@@ -13,23 +13,23 @@ use crate::source::ReadCost;
 use crate::tensor::{StridedAxis, StridedSteps};
 use crate::workers::Interrupt;
 
-/// Where less than this lies between elements, it is read with them: a guarded copy takes longer for another range than for a few more bytes.
+/// Gaps smaller than this are copied with their neighbours: another range of a guarded copy takes longer than a few more bytes.
 const COPY_ACROSS: usize = 1 << 10;
-/// The same for reading ahead.
+/// The same for readahead.
 const READ_ACROSS: usize = ReadCost::DISK.max_gap() as usize;
-/// Bytes that are copied under guard at a time, and the most ranges that they come from.
+/// Bytes that are copied under guard at a time, and the most ranges in one copy.
 const COPIED_AT_A_TIME: usize = 256 << 10;
 const RANGES_AT_A_TIME: usize = 256;
 
 /// Bytes that elements are gathered from, a run at a time.
 pub(crate) trait Runs {
-    /// Where less than this lies between elements, it is taken with them.
+    /// Gaps smaller than this are read with their neighbours.
     fn across(&self) -> usize;
-    /// About how many bytes are taken at a time.
+    /// About how many bytes to read at a time.
     fn at_a_time(&self) -> usize;
-    /// The bytes of a run, if they are in memory and nothing can take them away.
+    /// The bytes of a run, if they are in memory and cannot vanish.
     fn in_place(&self, start: usize, len: usize) -> Option<Result<&[u8]>>;
-    /// Copies runs, each a place and a length, one after the other to `out`, which has the length of all.
+    /// Copies runs, each an offset and a length, back to back to `out`, which has their total length.
     fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()>;
 }
 
@@ -51,18 +51,18 @@ impl Runs for Storage {
     }
 }
 
-/// The dimensions of a tensor of which none is zero, slowest first, and the bytes of an element.
+/// The dimensions of a tensor without empty ones, slowest first, and the bytes of an element.
 fn axes(buffer: &Buffer) -> (Vec<StridedAxis>, usize) {
     let item = buffer.dtype().bytes().unwrap_or(1);
     (axes_of(buffer.shape(), buffer.strides(), item), item)
 }
 
-/// The same of a shape and strides, in elements of `item` bytes.
+/// Like [`axes`], for a shape and strides, in elements of `item` bytes.
 fn axes_of(shape: &[i64], strides: &[i64], item: usize) -> Vec<StridedAxis> {
     let mut to = item;
     let mut axes: Vec<StridedAxis> = Vec::with_capacity(shape.len());
     for (&dim, &stride) in shape.iter().zip(strides).rev() {
-        // In bounds: the reach of all strides was checked. That of a dimension of one element may be any number.
+        // In bounds: the reach of all strides was checked. A dimension of one element may have any stride.
         let from = if dim == 1 { 0 } else { stride as isize * item as isize };
         axes.push(StridedAxis { count: dim as usize, from, to });
         to *= dim as usize;
@@ -81,8 +81,8 @@ pub(super) fn gather(buffer: &Buffer, range: Range<usize>, out: &mut [u8], inter
     gather.range(&axes, buffer.offset(), range, 0)
 }
 
-/// Writes all elements of a tensor to `out`, which has exactly their size. Shape and strides count elements of `item` bytes, of which the first
-/// is at byte `first`; the reach of the strides has been checked.
+/// Writes all elements of a tensor to `out`, which has exactly their size. Shape and strides count elements of `item` bytes. The first one is at
+/// byte `first`; the reach of the strides has been checked.
 pub(crate) fn gather_all(
     from: &dyn Runs,
     first: usize,
@@ -98,7 +98,7 @@ pub(crate) fn gather_all(
     gather.block(axes_of(shape, strides, item), first, 0)
 }
 
-/// The same of the elements with these numbers, in C order.
+/// Like [`gather_all`], for the elements with these numbers, in C order.
 pub(crate) fn gather_some(
     from: &dyn Runs,
     first: usize,
@@ -121,8 +121,8 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// A range of elements as boxes: the rest of a row, whole rows, the begin of a row. `from` and `to` are where the first element of all lies
-    /// in the storage, and where the first of the range goes.
+    /// A range of elements as boxes: the rest of a row, whole rows, the begin of a row. The first element of `axes` lies at `from` in the storage.
+    /// The first one of the range goes to `to`.
     fn range(&mut self, axes: &[StridedAxis], from: usize, range: Range<usize>, to: usize) -> Result<()> {
         let Some((first, inner)) = axes.split_first().filter(|_| !range.is_empty()) else {
             return if range.is_empty() { Ok(()) } else { self.block(Vec::new(), from, to) };
@@ -150,7 +150,7 @@ impl Gather<'_> {
 
     /// All elements along `axes`.
     fn block(&mut self, mut axes: Vec<StridedAxis>, from: usize, to: usize) -> Result<()> {
-        // In the order of the storage; dimensions without a gap between them are one.
+        // In storage order; dimensions without a gap between them are merged.
         axes.retain(|axis| axis.count > 1);
         axes.sort_by_key(|axis| std::cmp::Reverse(axis.from.unsigned_abs()));
         let mut merged: Vec<StridedAxis> = Vec::with_capacity(axes.len());
@@ -165,7 +165,7 @@ impl Gather<'_> {
         self.pieces(&merged, from, to)
     }
 
-    /// What lies close together is one piece: along the last axes, and some steps of the one before them.
+    /// Adjacent elements form one piece: those along the last axes, and some steps of the axis before them.
     fn pieces(&mut self, axes: &[StridedAxis], from: usize, to: usize) -> Result<()> {
         let mut piece = Piece { len: self.item, before: 0 };
         let mut outer = axes.len();
@@ -176,7 +176,7 @@ impl Gather<'_> {
             let left = self.from.at_a_time().saturating_sub(piece.len);
             let most = left.checked_div(step).map_or(axis.count, |steps| steps + 1);
             if axis.count > most {
-                // So many steps at a time, and then what is left of them.
+                // `most` steps at a time, and then the rest.
                 let (times, rest) = (axis.count / most, axis.count % most);
                 let done = most * times;
                 let far = StridedAxis { count: times, from: axis.from * most as isize, to: axis.to * most };
@@ -237,7 +237,7 @@ impl Gather<'_> {
     }
 }
 
-/// Bytes of the storage around an element: so many, of which some lie before it.
+/// A run of bytes of the storage around an element, `before` of which precede it.
 #[derive(Clone, Copy)]
 struct Piece {
     len: usize,
@@ -281,14 +281,14 @@ fn scatter_row<const ITEM: usize>(row: &StridedAxis, bytes: &[u8], from: usize, 
     }
 }
 
-/// Makes room for `len` bytes, or says that there is no memory.
+/// Grows `scratch` to at least `len` bytes; fails if memory is not available.
 pub(super) fn grow(scratch: &mut Vec<u8>, len: usize) -> Result<()> {
     scratch.try_reserve_exact(len.saturating_sub(scratch.len())).map_err(|_| no_memory(len))?;
     scratch.resize(len.max(scratch.len()), 0);
     Ok(())
 }
 
-/// Asks for the pages of a mapped tensor to be read.
+/// Prefetches the pages of a mapped tensor.
 pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
     let storage = buffer.storage();
     if !storage.is_mapped() || buffer.elements() == 0 {
@@ -301,7 +301,7 @@ pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> 
     while let Some(axis) = axes.pop_if(|axis| axis.from.unsigned_abs() <= piece.len + READ_ACROSS) {
         piece = piece.along(&axis);
     }
-    // Strides of a file may lead to the same bytes again and again: then all between the first and the last is asked for once.
+    // Strides of a file may reach the same bytes repeatedly: then the whole range from the first to the last is requested once.
     let pieces = axes.iter().fold(1usize, |pieces, axis| pieces.saturating_mul(axis.count));
     if pieces > storage.len() / READ_ACROSS + 1 {
         axes.drain(..).for_each(|axis| piece = piece.along(&axis));

@@ -1,4 +1,4 @@
-//! Conversion of tensors where they are, on a device, by its kernels. The results are those of the CPU, bit for bit, and are there, too.
+//! Conversion of device tensors by kernels of the device. The results equal those of the CPU, bit for bit, and stay on the device.
 
 use std::fmt::Display;
 
@@ -20,7 +20,7 @@ impl Buffer {
         Self::contiguous_at(Storage::on_device(made), 0, dtype, &self.shape)
     }
 
-    /// The elements of `count` blocks, which are the bytes of this tensor.
+    /// The elements of `count` blocks; this tensor has their bytes.
     pub(super) fn dequantize_there(
         &self,
         memory: &DeviceMemory,
@@ -35,7 +35,7 @@ impl Buffer {
         Self::contiguous_at(Storage::on_device(made), 0, dtype, shape)
     }
 
-    /// This tensor, matrices of this size, times the scales of their blocks; `None` if both are in host memory.
+    /// Multiplies this tensor, matrices of this size, by the scales of their blocks; `None` if both are in host memory.
     pub(super) fn scale_blocks_there(
         &self,
         scales: &Self,
@@ -70,7 +70,7 @@ impl Buffer {
         Error::Device(format!("{there} has no kernel from {from} to {to}: move the tensor with .to(\"cpu\") first"))
     }
 
-    /// Kernels take the elements one after the other.
+    /// Kernels need contiguous elements.
     fn require_contiguous_there(&self, what: &str) -> Result<()> {
         if self.is_contiguous() {
             return Ok(());

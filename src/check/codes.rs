@@ -1,4 +1,4 @@
-//! Elements of at most 16 bits: how often each of their codes occurs says everything about them, exactly and in one pass.
+//! Elements of at most 16 bits: counting how often each code occurs gives all statistics, exactly and in one pass.
 
 use super::histogram::Bins;
 use super::summary::{Number, Statistics, is_integer};
@@ -8,18 +8,18 @@ use crate::error::Result;
 
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: usize = 256 << 10;
-/// Of fewer bytes the codes are sorted, which takes less time than to look through a table.
+/// Below this many bytes the codes are sorted, which is faster than scanning a table.
 const FEW: u64 = 8 << 10;
 /// Codes of 16 bits.
 const WORDS: usize = 1 << 16;
-/// Tables that are counted in side by side: the same code again and again would wait for its own count.
+/// Tables that are counted in turn: incrementing one code repeatedly would wait for the previous increment.
 const WORD_TABLES: usize = 2;
 const BYTE_TABLES: usize = 4;
 
-/// What the codes of a tensor say.
+/// What the codes of a tensor reveal.
 pub(super) struct Summary {
     pub(super) statistics: Statistics,
-    /// Floats of at most eight bits that are the largest or the smallest finite one of their dtype.
+    /// Floats of at most eight bits that equal the largest or the smallest finite value of their dtype.
     pub(super) saturated: u64,
     /// Bytes of bools other than 0 and 1.
     pub(super) odd_bools: u64,
@@ -27,18 +27,18 @@ pub(super) struct Summary {
 
 /// How often each code of a tensor occurs, as one thread counts it.
 pub(super) struct Codes {
-    /// Of few elements of 16 bits, the codes themselves.
+    /// The codes themselves, if there are few elements of 16 bits.
     few: Option<Vec<u16>>,
     bits: usize,
     words: Vec<u32>,
     bytes: [[u32; 1 << 8]; BYTE_TABLES],
-    /// So much more can be counted before a table overflows.
+    /// How many more can be counted before a table overflows.
     left: u32,
     total: Vec<u64>,
 }
 
 impl Codes {
-    /// For so many bytes of this dtype.
+    /// Tables for `bytes` bytes of this dtype.
     pub(super) fn new(dtype: DType, bytes: u64) -> Self {
         let few = is_few(dtype, bytes).then(Vec::new);
         let bits = if few.is_some() { 0 } else { dtype.bits() };
@@ -46,7 +46,7 @@ impl Codes {
         Self { few, bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX, total: vec![0; 1 << bits] }
     }
 
-    /// Whether these tables serve for so many bytes of this dtype, once they are empty.
+    /// Whether these tables, once emptied, serve for `bytes` bytes of this dtype.
     pub(super) fn serves(&self, dtype: DType, bytes: u64) -> bool {
         self.few.is_some() == is_few(dtype, bytes) && (self.few.is_some() || self.bits == dtype.bits())
     }
@@ -62,7 +62,7 @@ impl Codes {
             few.extend(bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word)));
             return;
         }
-        // Of six bits four codes lie in three bytes, and otherwise at most one is counted for each byte.
+        // Four codes of six bits fill three bytes; otherwise at most one count is made for each byte.
         let most = 2 * bytes.len() as u32;
         if self.left < most {
             self.flush();
@@ -75,7 +75,7 @@ impl Codes {
         }
     }
 
-    /// Adds what another thread counted of the same tensor.
+    /// Adds the counts of another thread for the same tensor.
     pub(super) fn join(&mut self, mut other: Self) {
         other.flush();
         self.total.iter_mut().zip(other.total).for_each(|(total, count)| *total += count);
@@ -84,7 +84,7 @@ impl Codes {
         }
     }
 
-    /// What was counted, after which nothing is; with so many bins.
+    /// A summary of the counts, with `bins` bins; the counts are reset.
     pub(super) fn summary(&mut self, dtype: DType, bins: usize) -> Result<Summary> {
         if let Some(few) = &mut self.few {
             few.sort_unstable();
@@ -173,7 +173,7 @@ fn count_six_bits(table: &mut [u32; 1 << 8], bytes: &[u8]) {
     }
 }
 
-/// The statistics of elements whose codes occur so often.
+/// The statistics of elements from the counts of their codes.
 fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -> Result<Summary> {
     let (codes, counts): (Vec<u16>, Vec<u64>) = codes.unzip();
     let smallest = smallest_normal(dtype);
@@ -203,7 +203,7 @@ fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -
         values.iter().map(|(value, count)| of(*value) * *count as f64).sum::<f64>() / number as f64
     };
     let about = average(&|value| value);
-    // What the first sum lost, which is more than the result where large values cancel.
+    // Corrects the rounding of the first sum, which can exceed the result if large values cancel.
     let mean = (about + average(&|value| value - about)).clamp(low, high);
     found.minimum = Some(exact(low));
     found.maximum = Some(exact(high));
@@ -222,7 +222,7 @@ fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -
 
 /// The values of codes.
 fn decode(dtype: DType, codes: &[u16]) -> Result<Vec<f64>> {
-    // Bools count as the bytes that they are.
+    // Bools count as their bytes.
     let dtype = if dtype == DType::Bool { DType::UInt8 } else { dtype };
     let bits = dtype.bits();
     let padded = codes.len().next_multiple_of(elements_per_group(dtype));

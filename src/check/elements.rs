@@ -1,13 +1,13 @@
-//! Elements of more than 16 bits as numbers of 64 bits, a block at a time.
+//! Elements of more than 16 bits as 64-bit numbers, a block at a time.
 
 use super::moments::Moments;
 use super::summary::Number;
 use crate::dtype::DType;
 
-/// Elements that are looked at together: as numbers of 64 bits they stay in the first cache of the core.
+/// Elements of a block: as 64-bit numbers they stay in the L1 cache.
 pub(super) const BLOCK: usize = 2048;
 
-/// What was seen of some elements.
+/// What is known of the elements so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) count: u64,
@@ -21,7 +21,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Adds what comes behind.
+    /// Adds the result for the following elements.
     pub(super) fn join(&mut self, other: Self) {
         self.count += other.count;
         self.zeros += other.zeros;
@@ -91,7 +91,7 @@ pub(super) enum Elements {
 }
 
 impl Elements {
-    /// Those of a dtype.
+    /// The elements of a dtype.
     pub(super) fn of(dtype: DType) -> Self {
         match dtype {
             DType::Float64 => Self::F64,
@@ -115,7 +115,7 @@ impl Elements {
         matches!(self, Self::I32 | Self::I64 | Self::U32 | Self::U64)
     }
 
-    /// The finite values of at most a block of elements, which are counted; of integers the extremes, too.
+    /// The finite values of at most a block of elements, which are counted; for integers the extremes, too.
     pub(super) fn read<'a>(self, bytes: &[u8], values: &'a mut [f64; BLOCK], seen: &mut Seen) -> &'a mut [f64] {
         match self {
             Self::F32 => floats(bytes, values, seen, u32::from_le_bytes, |bits| Float {
@@ -138,7 +138,7 @@ impl Elements {
         }
     }
 
-    /// Counts integers by their distance from `low`, none of which is more than there are counts.
+    /// Counts integers by their distance from `low`, which must be less than the number of counts.
     pub(super) fn count_from(self, low: i128, bytes: &[u8], counts: &mut [u64]) {
         // Modulo 2^32 or 2^64: the distances are small.
         match self.bytes() {
@@ -156,7 +156,7 @@ impl Elements {
     }
 }
 
-/// What is to be known of a float.
+/// The properties of a float that are counted.
 struct Float {
     value: f64,
     zero: bool,

@@ -1,5 +1,5 @@
-//! Whether memory holds what weights are: because it is the file's own pages, or because its bytes are those of the file, converted where the
-//! memory has another dtype. Nothing is hashed, and what differs is not said.
+//! Whether memory holds the weights of a checkpoint. It does if it is the file's own pages, or if its bytes equal those of the file, converted to
+//! its dtype. Nothing is hashed, and differences are not described.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,15 +15,16 @@ use crate::workers::{Interrupt, in_order};
 
 /// Bytes that are read at a time: they are converted and compared while they are in the caches.
 const PART: usize = 128 << 10;
-/// Tensors of so many bytes are read on all cores, one after the other; of smaller ones each core reads one.
+/// Tensors of at least this many bytes are read sequentially, each on all cores; of smaller ones each core reads one.
 const LARGE: u64 = 64 << 20;
 
-/// For each weight and the tensor that should hold it, whether it is known to: the same number of elements, each with the bits that the weight has or
-/// that its conversion gives, with one rounding. `false` also says that this cannot tell, as of packed blocks. `done` counts bytes of weights.
+/// For each pair of a weight and a tensor, whether the tensor provably holds the weight. It then has as many elements, and their bits are those of
+/// the weight or of its conversion, which rounds once. A result of `false` may also mean that this cannot be decided, as for packed blocks. The
+/// counter `done` counts bytes of weights.
 ///
 /// # Errors
-/// A file that cannot be read, or that was changed since it was opened; a weight of which a view was written to: the checkpoint has these bytes then,
-/// and so would be equal to them.
+/// A file cannot be read, or changed since it was opened. A view of a weight was written to: the checkpoint then has the written bytes, and would
+/// compare equal to them.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.
@@ -70,7 +71,7 @@ fn require_unwritten(checkpoint: &Checkpoint, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether the tensor is the weight's own place in its file, mapped, and nothing was written there.
+/// Whether the tensor is a mapping of the weight's own bytes in its file, without writes.
 fn is_view(checkpoint: &Checkpoint, number: usize, tensor: &Buffer, mappings: &FileMappings) -> Result<bool> {
     let Ok(recipe) = checkpoint.catalog().recipe(number, None) else { return Ok(false) };
     let Some(placement) = recipe.as_stored() else { return Ok(false) };
@@ -144,7 +145,7 @@ fn has_the_bytes(
     }
 }
 
-/// Bytes of so many elements.
+/// The bytes of `elements` elements.
 fn bytes_of(dtype: DType, elements: usize) -> usize {
     (elements * dtype.bits()).div_ceil(8)
 }

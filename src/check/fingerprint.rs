@@ -1,5 +1,5 @@
-//! Fingerprints of tensors, as docs/fingerprint.md specifies them: sums over blocks of rows, which say what is equal whatever file, layout or wider
-//! dtype it is in, and where something else is not.
+//! Fingerprints of tensors, as docs/fingerprint.md specifies them. They are sums over blocks of rows that do not depend on file, layout or wider
+//! dtype, and locate differences.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,25 +15,25 @@ use crate::workers::{Interrupt, in_order};
 
 /// Bytes that are read at a time.
 const PART: usize = 256 << 10;
-/// Tensors of so many bytes are read on all cores, one after the other; of smaller ones each core reads one.
+/// Tensors of at least this many bytes are read sequentially, each on all cores; of smaller ones each core reads one.
 const LARGE: u64 = 64 << 20;
-/// The rows of a tensor are in about so many blocks.
+/// The rows of a tensor are divided into about this many blocks.
 const ROW_BLOCKS: u64 = 64;
-/// A tensor of more matrices than this is one of all their rows.
+/// A tensor of more matrices than this is hashed as one matrix of all their rows.
 const MOST_MATRICES: u64 = 4096;
-/// The most parts that the columns are in.
+/// The most blocks of columns.
 pub const MOST_COLUMN_BLOCKS: u64 = 64;
 
-/// What a tensor is, by sums of its elements.
+/// The fingerprint of a tensor: sums of its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// What the elements are: "float", "integer", or the name of a dtype whose bytes are compared.
+    /// The kind of the elements: "float", "integer", or the name of a dtype whose bytes are compared.
     pub kind: &'static str,
     /// The tensor's shape.
     pub shape: Vec<u64>,
     /// Rows of a block, a power of two; a block ends with a matrix, too.
     pub rows_per_block: u64,
-    /// Parts that the columns of each block are in.
+    /// Blocks of columns in each block of rows.
     pub column_blocks: u64,
     /// The sums of each block, row after row of blocks.
     pub blocks: Vec<Sums>,
@@ -42,12 +42,12 @@ pub struct Fingerprint {
 /// The rows and columns of a tensor, and how they are cut.
 #[derive(Debug, Clone, Copy)]
 struct Grid {
-    /// What the sums are taken of.
+    /// The dtype of the summed elements.
     dtype: DType,
     /// Bytes of an element.
     size: usize,
     columns: u64,
-    /// Rows of a matrix, and how many of those there are.
+    /// Rows of a matrix, and the number of matrices.
     rows: u64,
     matrices: u64,
     rows_per_block: u64,
@@ -55,7 +55,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// Of a tensor of these elements, in a shape that counts them.
+    /// For a tensor of these elements, in a shape that counts them.
     fn new(dtype: DType, shape: &[u64], column_blocks: u64) -> Result<Self> {
         if !(1..=MOST_COLUMN_BLOCKS).contains(&column_blocks) {
             let cause = format!("the columns are in 1 to {MOST_COLUMN_BLOCKS} blocks, not in {column_blocks}");
@@ -122,7 +122,7 @@ impl Grid {
         })
     }
 
-    /// The sums of the blocks of what a scan reads.
+    /// The sums of the blocks that a scan reads.
     fn scan(
         &self,
         scan: &Scan<'_>,
@@ -161,7 +161,7 @@ impl Grid {
     }
 }
 
-/// What the elements of a dtype are called in a fingerprint.
+/// The kind of a dtype in a fingerprint.
 fn kind(dtype: DType) -> &'static str {
     match Kind::of(dtype) {
         Kind::Float => "float",
@@ -170,7 +170,7 @@ fn kind(dtype: DType) -> &'static str {
     }
 }
 
-/// The shape that counts what is hashed: elements, or bytes where those are; of elements that do not end on a byte with their row, one row.
+/// The shape in hashed units: elements, or bytes if those are hashed. If rows of elements do not end on a byte, it is one row.
 fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
     if Kind::of(dtype) != Kind::Bytes {
         return shape.to_vec();
@@ -183,10 +183,10 @@ fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
     vec![(shape.iter().product::<u64>() * dtype.bits() as u64).div_ceil(8)]
 }
 
-/// The fingerprint of a tensor in memory; its columns are in so many blocks, which is 1 where nothing else is asked for.
+/// The fingerprint of a tensor in memory, with its columns in `column_blocks` blocks, 1 by default.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`], and a file that its memory is mapped from and that was changed meanwhile.
+/// More than [`MOST_COLUMN_BLOCKS`], and memory that is mapped from a file that changed meanwhile.
 pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<Fingerprint> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), column_blocks)?;
@@ -195,10 +195,10 @@ pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<
     Ok(grid.fingerprint(kind(tensor.dtype()), &shape, blocks))
 }
 
-/// The sums of each row of a tensor in memory, which say nothing of where the row is: two for each row of the last dimension.
+/// The sums of each row of a tensor in memory, independent of the row's position: two for each row of the last dimension.
 ///
 /// # Errors
-/// A file that its memory is mapped from and that was changed meanwhile.
+/// The memory is mapped from a file that changed meanwhile.
 pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), 1)?;
@@ -219,10 +219,10 @@ pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> 
     Ok(sums)
 }
 
-/// The fingerprints of weights by their numbers, in that order. All bytes are read, in the order of the file; `done` counts them.
+/// The fingerprints of weights by their numbers, in that order. All bytes are read, in file order; `done` counts them.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`]; what no array of the file stands for; a file that cannot be read, or that was changed meanwhile.
+/// More than [`MOST_COLUMN_BLOCKS`]; a weight without an array in the file; a file that cannot be read, or that changed meanwhile.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.

@@ -1,13 +1,13 @@
-//! The bins of a histogram: where they begin and end, and which of them a value is in.
+//! The bins of a histogram: their edges, and the bin of a value.
 
 use super::elements::BLOCK;
 use super::summary::{Bin, Number};
 
-/// The most bins that are made.
+/// The most bins.
 pub const MAX_BINS: usize = 1 << 16;
 /// Integers of at most this many neighbouring values have one bin each.
 const NARROW_INTEGERS: i128 = 24;
-/// Up to here and down to its negative, sums of squares of numbers times two to this power fit in a float64.
+/// Up to this exponent, positive or negative, sums of squares of numbers scaled by that power of two fit in a float64.
 const UNSCALED_EXPONENT: i32 = 400;
 
 /// The bins between two extremes.
@@ -26,29 +26,29 @@ pub(super) enum Bins {
 pub(super) struct Edges {
     /// One more than there are bins.
     all: Vec<f64>,
-    /// What the values of each bin lie between: those of the first and the last reach as far as numbers do.
+    /// The values of each bin lie between these; the first and the last bin are unbounded.
     bounds: Vec<[f64; 2]>,
-    /// The smallest float32 that is not below each edge but the first and the last; empty where there are many.
+    /// The smallest float32 that is not below each inner edge; empty if there are many.
     float32: Vec<f32>,
     scale: Scale,
     low: f64,
     per_unit: f64,
-    /// Whether bins are so wide that what is computed for a value is its bin, or one beside it.
+    /// Whether bins are so wide that the bin computed for a value is off by at most one.
     wide: bool,
 }
 
-/// Tables that are counted in side by side: the same bin again and again would wait for its own count.
+/// Tables that are counted in turn: incrementing one bin repeatedly would wait for the previous increment.
 const TABLES: usize = 4;
-/// Up to so many bins, float32 are compared with all edges, so many of them at a time.
+/// With at most this many bins, float32 are compared with all edges, [`AT_A_TIME`] at a time.
 const MOST_COMPARED: usize = 32;
 const AT_A_TIME: usize = 4;
 /// Added to a small number, it leaves the nearest integer in the lowest bits.
 const TO_INTEGER: f64 = 1.5 * (1u64 << 52) as f64;
-/// Widths of bins, as a part of the largest value, from which on rounding moves no value by a bin.
+/// Widths of bins, relative to the largest value, from which on rounding moves no value by a bin.
 const WIDE: f64 = 1.0 / (1u64 << 40) as f64;
 
 impl Bins {
-    /// So many bins, or one for each of narrow integers.
+    /// `bins` bins, or one for each integer of a narrow range.
     pub(super) fn new(low: Number, high: Number, bins: usize) -> Self {
         if bins == 0 {
             return Self::None;
@@ -79,7 +79,7 @@ impl Bins {
         }
     }
 
-    /// The number of the bin of a value, which is exact.
+    /// The exact number of the bin of a value.
     pub(super) fn find(&self, value: f64) -> usize {
         match self {
             Self::None | Self::One(_) => 0,
@@ -112,7 +112,7 @@ impl Edges {
         let mut last = low;
         for i in 0..=bins {
             let share = i as f64 / bins as f64;
-            // Halves first: the distance between the extremes of float64 is itself no float64.
+            // Halves first: the distance between the extremes of float64 overflows.
             let edge = if i == bins { high } else { low * (1.0 - share) + high * share };
             // Rounded, an edge might lie outside, or before the one before it.
             last = edge.clamp(last, high);
@@ -130,8 +130,8 @@ impl Edges {
         Self { all, bounds, float32, scale, low: start, per_unit, wide }
     }
 
-    /// Counts the finite ones of at most [`BLOCK`] float32 as [`Self::count`] does, by comparing each with all edges, which vectors do sooner than it
-    /// takes to find a bin. False where there are too many edges, and nothing is counted.
+    /// Counts the finite values among at most [`BLOCK`] float32 like [`Self::count`], by comparing each with all edges, which is faster with vectors
+    /// than finding a bin. False if there are too many edges; then nothing is counted.
     pub(super) fn count_float32(&self, bytes: &[u8], tables: &mut [u64]) -> bool {
         if self.float32.is_empty() {
             return false;
@@ -143,7 +143,7 @@ impl Edges {
         }
         let finite: u32 = values.iter().map(|value| u32::from(value.abs() < f32::INFINITY)).sum();
         let infinite: u32 = values.iter().map(|value| u32::from(*value == f32::INFINITY)).sum();
-        // How many are above the edge before a bin, of those that are finite.
+        // Finite values above the edge before a bin.
         let (mut above, mut bin) = (finite, 0);
         for edges in self.float32.chunks(AT_A_TIME) {
             let mut counts = [0u32; AT_A_TIME];
@@ -164,7 +164,7 @@ impl Edges {
         true
     }
 
-    /// Counts values that lie between the first edge and the last, each in its bin: in so many tables, one after the other, that are a count.
+    /// Counts values between the first edge and the last, each in its bin. `tables` has [`TABLES`] tables back to back, whose sum is the count.
     pub(super) fn count(&self, values: &[f64], tables: &mut [u64]) {
         let last = self.bounds.len() - 1;
         let (groups, rest) = values.as_chunks::<TABLES>();
@@ -201,7 +201,7 @@ impl Edges {
     }
 }
 
-/// A power of two that numbers are multiplied by so that neither their squares nor the sums of these leave the range of a float64.
+/// A power of two that scales numbers so that neither their squares nor sums of squares overflow or underflow a float64.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     shift: i32,
@@ -211,7 +211,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// For numbers between these two; one where that serves.
+    /// For numbers between these two; one if no scaling is needed.
     pub(super) fn of(low: f64, high: f64) -> Self {
         let exponent = exponent(low.abs().max(high.abs()));
         let shift = if exponent.abs() > UNSCALED_EXPONENT { -exponent } else { 0 };
@@ -219,7 +219,7 @@ impl Scale {
         Self { shift, factors: factors(shift), inverse: factors(-shift) }
     }
 
-    /// Whether it changes nothing.
+    /// Whether it is one.
     pub(super) fn is_one(&self) -> bool {
         self.shift == 0
     }

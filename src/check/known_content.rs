@@ -1,4 +1,4 @@
-//! What a weight is read of, as a key for what was computed of it: by what identifies its file, and by its place there.
+//! A key for the content of a weight, for caching computed values: from the identity of its file, and its place there.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,12 +9,12 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::Identity;
 
-/// A file that was written to within this time may be again without another time of modification.
+/// A file that was written to within this time may be written again without a new modification time.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// A text that is the same for two weights only if their bytes are: device, inode, length and time of modification of the file, or the entity tag of an
-/// object, and where the elements are in it. None of what is converted on its way, of a file that changed since it was opened or was written to just
-/// now, and of a place that was written to through a view.
+/// A key that two weights share only if their bytes are equal. It names the file (device, inode, length and modification time) or the object (entity
+/// tag), and where the elements are in it. There is none for a weight that is converted on load, or for a range that was written to through a view.
+/// There is none either if the file changed since it was opened, or was written to just now.
 ///
 /// # Errors
 /// A closed checkpoint.
@@ -40,7 +40,7 @@ pub fn key_of_content(checkpoint: &Checkpoint, number: usize) -> Result<Option<S
         let _ = write!(key, " {:?} {start:?} {placement:?}", origin.fingerprint);
     }
     if pieces.len() != 1 {
-        // A tensor of many pieces has no longer key than others.
+        // Keys of tensors of many pieces are hashed, so that they are not longer than others.
         key = format!("{:?} {}", recipe.shape(), hex(&Sha256::digest(&key)));
     }
     Ok(Some(key))

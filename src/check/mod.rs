@@ -1,4 +1,4 @@
-//! What is found out about a checkpoint by reading its tensors: a part at a time, in memory that does not grow with them.
+//! Checks of a checkpoint that read its tensors: a part at a time, in bounded memory.
 
 mod codes;
 mod elements;

@@ -1,6 +1,6 @@
-//! Mean and deviation of numbers that come in blocks.
+//! Mean and deviation of numbers, a block at a time.
 
-/// How many numbers there were, their mean, and the sum of the squares of their distances from it.
+/// The count of numbers, their mean, and the sum of the squares of their distances from it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Moments {
     number: u64,
@@ -8,7 +8,7 @@ pub(super) struct Moments {
     squares: f64,
 }
 
-/// Sums that run side by side, so that the compiler can use vectors: floats are not added in another order than the one that is written.
+/// Independent sums, so that the compiler can use vectors: it does not reorder additions of floats itself.
 const LANES: usize = 8;
 
 impl Moments {
@@ -22,7 +22,7 @@ impl Moments {
         Self { number: values.len() as u64, mean, squares }
     }
 
-    /// Chan's update: joins the sums of a block to those so far without losing the small to the large.
+    /// Chan's update: merges the sums of a block without losing the small ones to the large ones.
     pub(super) fn join(&mut self, other: Self) {
         if other.number == 0 {
             return;

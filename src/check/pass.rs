@@ -1,5 +1,5 @@
-//! One pass over a tensor, a part at a time, for everything that its bytes say: each part is hashed and counted while it is in the cache of a core.
-//! A second pass over elements that are wider than 16 bits, or packed, counts what lies in the bins between the extremes.
+//! One pass over a tensor, a part at a time, for all of its statistics: each part is hashed and counted while it is in the cache of a core. For
+//! elements that are wider than 16 bits, or packed, a second pass counts the bins between the extremes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,54 +21,54 @@ use crate::tensor::{Element, Span, TensorInfo, checked_bytes};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Fills memory with the bytes of elements from a place on.
+/// Fills memory with the bytes of elements from an offset on.
 type ReadElements<'a> = &'a (dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync);
 
-/// Bytes that are read at a time where they are hashed alone.
+/// Bytes that are read at a time if they are only hashed.
 const PART: usize = 256 << 10;
 
-/// What a pass is for.
+/// What a pass computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
     /// SHA-256 of the elements.
     pub hash: bool,
-    /// What the values are like.
+    /// Statistics of the values.
     pub values: bool,
-    /// What the rows are like.
+    /// Statistics of the rows.
     pub rows: bool,
 }
 
 /// What a pass over a tensor found.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
-    /// SHA-256 of the elements in C order and in little-endian byte order, of packed blocks as they are: the same in every file and format. None
-    /// where it was not asked for, and for a tensor whose elements lie over the same bytes of the file again and again, so that they are too many.
+    /// SHA-256 of the elements in C order and little-endian, with packed blocks unchanged: the same in every file and format. It is missing if it
+    /// was not requested, or if the elements of the tensor overlap in the file so often that they are too many.
     pub sha256: Option<[u8; 32]>,
-    /// What the values are like, with the bins that the pass makes; `None` where that was not asked for, or where the values of the type are not known here.
+    /// Statistics of the values, with the bins of the pass; `None` if not requested, or if the type of the values is not known.
     pub statistics: Option<Statistics>,
-    /// Of elements of eight bits and fewer that are floats: how many are the largest or the smallest finite one, where conversions saturate.
+    /// For floats of at most eight bits: how many equal the largest or the smallest finite value, where conversions saturate.
     pub saturated: u64,
     /// Of bools: how many bytes are neither 0 nor 1.
     pub odd_bools: u64,
-    /// What the rows are like, where there are rows.
+    /// Statistics of the rows, if there are rows.
     pub rows: Rows,
 }
 
-/// Makes passes over one tensor after the other, with memory that it keeps. What they find does not depend on how many threads there are.
+/// Makes passes over tensors sequentially, with memory that it keeps. The results do not depend on the number of threads.
 #[derive(Default)]
 pub struct Pass {
     /// Bins of the histograms, which are exact; 0 for none.
     pub bins: usize,
-    /// Whether all cores look at one tensor, where neither its hash nor its rows are wanted, which need its bytes in their order.
+    /// Whether all cores read one tensor. Hashes and rows need the bytes in order, so they are computed on one core.
     pub all_cores: bool,
     codes: Mutex<Option<Box<Codes>>>,
 }
 
-/// The statistics of weight number `number`, with a histogram of so many bins; 0 for none. `done` counts bytes of the tensor, each once however
-/// often it is read.
+/// The statistics of weight number `number`, with a histogram of `bins` bins; 0 for none. `done` counts bytes of the tensor, each once however often
+/// it is read.
 ///
-/// Elements of at most 16 bits are read once; wider ones twice where there is a histogram. All cores work on a large tensor, and the result is the
-/// same however many they are.
+/// Elements of at most 16 bits are read once; wider ones twice if there is a histogram. All cores work on a large tensor, and the result does not
+/// depend on their number.
 ///
 /// # Errors
 /// A type whose values are not known here; too many bins; a file that cannot be read, or that was changed meanwhile.
@@ -116,7 +116,7 @@ impl Pass {
             let in_order = if wanted.hash || wanted.rows { Scan::of_weight(checkpoint, number)? } else { None };
             let scan = match in_order {
                 Some(scan) => return self.read(&scan, &info, wanted, progress, interrupt),
-                // Of elements that are far more than the file has, what each byte says once can be had.
+                // The elements overlap and are far more than the file has: each byte is read once.
                 None => Scan::once_of_weight(checkpoint, number)?,
             };
             let wanted = Wanted { values: wanted.values, ..Wanted::default() };
@@ -129,11 +129,11 @@ impl Pass {
         found().map_err(|error| about(error, checkpoint, &info))
     }
 
-    /// What the values and rows of elements are like that are no weight of a checkpoint: `read` fills a part with the bytes from an offset on, in
+    /// Statistics of the values and rows of elements that are not a weight of a checkpoint. `read` fills a part with the bytes from an offset on, in
     /// little-endian byte order.
     ///
     /// # Errors
-    /// Those of `read`, a shape of more bytes than there are numbers, and elements of which several share a byte.
+    /// Those of `read`, a shape whose bytes overflow, and elements of which several share a byte.
     pub fn over_elements(
         &mut self,
         dtype: DType,
@@ -212,7 +212,7 @@ impl Pass {
             }
             _ => {}
         }
-        // What a second pass would have counted, if there was none, and what was lost in halves.
+        // Reports the bytes of a second pass that was not needed, and those lost to halving.
         progress(scan.bytes().saturating_sub(counted.load(Ordering::Relaxed)));
         let (hash, rows) = in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sha256 = hash.map(|hash| hash.finalize().into());
@@ -220,7 +220,7 @@ impl Pass {
         Ok(found)
     }
 
-    /// The codes of a tensor, counted in the tables that the tensor before left, if they serve.
+    /// The codes of a tensor, counted in the tables of the previous tensor, if they fit.
     fn codes(&self, reading: &Reading<'_>, dtype: DType, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Box<Codes>> {
         let bytes = reading.scan.bytes();
         let start = || {

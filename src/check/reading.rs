@@ -1,4 +1,4 @@
-//! How a tensor is read for what is counted of it.
+//! How a tensor is read for its statistics.
 
 use crate::error::Result;
 use crate::load::Scan;
@@ -7,7 +7,7 @@ use crate::workers::Interrupt;
 /// A tensor that is read.
 pub(super) struct Reading<'a> {
     pub(super) scan: &'a Scan<'a>,
-    /// Whether its parts are read on all cores, in any order; otherwise one after the other.
+    /// Whether its parts are read on all cores, in any order; otherwise sequentially.
     pub(super) all_cores: bool,
     pub(super) interrupt: Interrupt<'a>,
 }

@@ -4,37 +4,37 @@ use crate::cast::{CastOptions, cast};
 use crate::dtype::DType;
 use crate::tensor::Element;
 
-/// From so many elements on the last dimension is a row; otherwise all but the first dimension are, as the kernel of a convolution is.
+/// If the last dimension has at least this many elements, it is a row. Otherwise all but the first dimension are, as in the kernel of a convolution.
 const LAST_DIMENSION: u64 = 16;
 /// Bytes of the largest element.
 const MAX_ITEM: usize = 16;
 
-/// How many rows of a tensor are alike in all their elements.
+/// How many rows of a tensor have equal elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rows {
     /// All rows: the slices of the last dimension if that has at least 16 elements, and otherwise of the first. None of a tensor of less than
     /// two dimensions, or of packed blocks.
     pub count: u64,
-    /// Those whose bytes are all zero.
+    /// Rows whose bytes are all zero.
     pub zero: u64,
-    /// Those whose elements are all the same number, and not zero.
+    /// Rows whose elements are all the same number, and not zero.
     pub constant: u64,
-    /// The first one of zeros.
+    /// The first row of zeros.
     pub first_zero: Option<u64>,
 }
 
-/// Counts rows, whose bytes come in parts.
+/// Counts rows, from consecutive parts of their bytes.
 pub(super) struct RowCounter {
     found: Rows,
     dtype: DType,
     /// Bytes of a row and of an element.
     row: usize,
     item: usize,
-    /// Bytes of the row under way that have come.
+    /// Bytes of the current row that were added.
     at: usize,
     /// Rows that are complete.
     seen: u64,
-    /// The first element of the one under way, and whether all have been like it so far.
+    /// The first element of the current row, and whether all were equal to it so far.
     first: [u8; MAX_ITEM],
     same: bool,
 }
@@ -69,7 +69,7 @@ impl RowCounter {
                 self.same = true;
                 self.first[..self.item].copy_from_slice(&part[..self.item]);
             }
-            // The first difference ends it, which is the second element of nearly all rows.
+            // The comparison ends at the first difference, which is the second element of nearly all rows.
             self.same = self.same && part.chunks_exact(self.item).all(|item| *item == self.first[..self.item]);
             self.at += part.len();
             if self.at == self.row {

@@ -1,8 +1,8 @@
-//! What is said of the values of a tensor.
+//! Statistics of the values of a tensor.
 
 use crate::dtype::DType;
 
-/// A value, as exact as its dtype has it.
+/// A value, as exact as its dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// Of an integer dtype, or a byte of a bool.
@@ -12,7 +12,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The nearest number of 64 bits.
+    /// The nearest float64.
     pub fn to_f64(self) -> f64 {
         match self {
             Self::Integer(value) => value as f64,
@@ -21,24 +21,24 @@ impl Number {
     }
 }
 
-/// How many values lie where.
+/// A bin of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
-    /// Where it begins.
+    /// The lower edge.
     pub low: Number,
-    /// Where it ends: at the beginning of the next one, which has the values that equal it; for narrow integers and constants where it begins.
+    /// The upper edge, which belongs to the next bin; for narrow integers and constants the lower edge.
     pub high: Number,
     /// Values in it.
     pub count: u64,
 }
 
-/// What the values of a tensor are like. Extremes, mean, deviation and bins are those of the finite values.
+/// Statistics of the values of a tensor. Extremes, mean, deviation and bins are those of the finite values.
 ///
-/// Bools count as the bytes that they are, so that a maximum above 1 says that there are bytes which readers take differently; of complex numbers
-/// the magnitudes count, and of packed blocks what they decode to.
+/// Bools count as their bytes, so that a maximum above 1 reveals bytes that readers interpret differently. Complex numbers count by magnitude, and
+/// packed blocks by their decoded values.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Statistics {
-    /// Values that were looked at: all, but of a tensor whose elements overlap so that they are more than the file has, the first million or so.
+    /// Values that were counted: all, but only about the first million if the elements overlap and are more than the file has.
     pub count: u64,
     /// Zeros of either sign.
     pub zeros: u64,
@@ -66,7 +66,7 @@ impl Statistics {
         self.count - self.nans - self.infinities
     }
 
-    /// Counts each value so many times; what is not a count stays.
+    /// Multiplies all counts by `times`; other fields stay.
     pub(super) fn repeat(&mut self, times: u64) {
         let counts = [&mut self.count, &mut self.zeros, &mut self.subnormals, &mut self.nans, &mut self.infinities];
         let bins = self.bins.iter_mut().map(|bin| &mut bin.count);

@@ -1,5 +1,5 @@
-//! Elements of more than 16 bits, and what packed blocks decode to: a pass for counts, extremes, mean and deviation, and one for the histogram,
-//! whose bins depend on the extremes.
+//! Elements of more than 16 bits, and decoded packed blocks: one pass for counts, extremes, mean and deviation, and one for the histogram, whose
+//! bins depend on the extremes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,11 +13,11 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::quant::{self, Encoding};
 
-/// Elements that are read at a time: their bytes stay in the cache of the core. Sums are joined in the order of these parts, so that they are the
-/// same however many threads there are.
+/// Elements that are read at a time: their bytes stay in the cache of the core. Sums are merged in the order of these parts, so that they do not
+/// depend on the number of threads.
 const PART: usize = 32 * BLOCK;
 
-/// What the bytes are.
+/// The kind of the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     /// Elements of a dtype of more than 16 bits.
@@ -50,7 +50,7 @@ fn decode<'a>(encoding: Encoding, bytes: &[u8], decoded: &'a mut Vec<u8>) -> Res
     Ok(decoded)
 }
 
-/// One pass over a tensor after the other.
+/// Sequential passes over one tensor.
 struct Passes<'a> {
     reading: &'a Reading<'a>,
     kind: Kind,
@@ -87,7 +87,7 @@ pub(super) fn statistics(
 }
 
 impl Passes<'_> {
-    /// What can be said without knowing the extremes.
+    /// The statistics that do not depend on the extremes.
     fn first(&self, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Seen> {
         let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
         let look = |(): &mut (), number, bytes: &[u8]| {
@@ -181,7 +181,7 @@ impl Passes<'_> {
     }
 }
 
-/// What comes from several threads, joined in the order of the parts.
+/// Results of several threads, merged in the order of the parts.
 struct InOrder<T> {
     join: fn(&mut T, T),
     state: Mutex<(u64, T, BTreeMap<u64, T>)>,

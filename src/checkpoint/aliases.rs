@@ -3,9 +3,8 @@
 use super::Catalog;
 
 impl Catalog {
-    /// Groups of tensors of these numbers that share bytes of a storage, directly or through others of the group; each group, and all groups,
-    /// in file order. What counts is the range from a tensor's first byte to its last, so that a view of every second element shares
-    /// bytes with what lies between.
+    /// Groups of these tensors that share bytes of a storage, directly or through others of the group. Each group, and all groups, are in file order.
+    /// A tensor spans the range from its first byte to its last, so a view of every second element shares bytes with what lies between.
     pub fn aliases(&self, numbers: &[u32]) -> Vec<Vec<u32>> {
         let mut ranges: Vec<(u32, u64, u64, u64, u32)> = Vec::new();
         for &number in numbers {

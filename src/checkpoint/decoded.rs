@@ -1,5 +1,5 @@
-//! Weights that several tensors make up, as the one that each is decoded to: it takes the place of the packed numbers, and the tensors that belong to
-//! them are gone. It is decoded as it is read, some rows at a time. How, is said from outside: nothing here knows a scheme.
+//! Decoded weights: each replaces its packed tensor and the tensors that belong to it. Rows are decoded in batches while they are read. The caller
+//! supplies the decoder, so no quantization scheme is known here.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,37 +18,37 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Tensors begin at multiples of this in the source that they are together.
+/// The alignment of tensors in the combined source.
 const ALIGN: u64 = 64;
-/// So many bytes of a weight are decoded at a time, or the rows that have to be decoded together.
+/// The bytes of a weight that are decoded at a time; at least the rows that must be decoded together.
 const AT_A_TIME: u64 = 4 << 20;
-/// The metadata of torchao's files name the tensors that have an entry by their own names.
+/// A metadata key of torchao's files, which lists the quantized tensors.
 const LISTED: &str = "tensor_names";
 
-/// How a weight is cut for decoding: into matrices of as many rows each.
+/// How a weight is divided for decoding: matrices of equally many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grain {
-    /// How many elements a row has; the last one of all may be shorter.
+    /// The elements of a row; the very last row may be shorter.
     pub row: u64,
-    /// How many rows a matrix has.
+    /// The rows of a matrix.
     pub rows: u64,
-    /// A range of rows begins at a multiple of this, and ends at one or with its matrix.
+    /// Ranges of rows begin at multiples of this, and end at one or at the end of the matrix.
     pub align: u64,
 }
 
-/// What knows the elements of one decoded weight.
+/// The decoder of one weight.
 pub trait Decode: Send + Sync + fmt::Debug {
-    /// How it is cut.
+    /// How the weight is divided.
     fn grain(&self) -> Grain;
 
-    /// Rows of one of its matrices: elements in C order without gaps, in the dtype of the weight.
+    /// Decodes rows of one of its matrices: elements in C order without gaps, in the dtype of the weight.
     ///
     /// # Errors
-    /// What reading the tensors says; elements that cannot be.
+    /// The tensors cannot be read; invalid elements.
     fn rows(&self, checkpoint: &Checkpoint, matrix: u64, rows: Range<u64>, interrupt: Interrupt<'_>) -> Result<Buffer>;
 }
 
-/// A weight that is decoded.
+/// A weight that is decoded when it is read.
 #[derive(Debug)]
 pub struct DecodedWeight {
     /// Its name.
@@ -57,15 +57,15 @@ pub struct DecodedWeight {
     pub dtype: DType,
     /// Its shape.
     pub shape: Vec<u64>,
-    /// The number of the tensor whose place it takes.
+    /// The number of the tensor that it replaces.
     pub packed: usize,
-    /// The numbers of all tensors that it is made of.
+    /// The numbers of all tensors that it is decoded from.
     pub parts: Vec<usize>,
-    /// What decodes it.
+    /// The decoder.
     pub decode: Box<dyn Decode>,
 }
 
-/// One of them, in the source that they are together.
+/// A decoded weight in the combined source.
 #[derive(Debug)]
 struct Placed {
     start: u64,
@@ -103,10 +103,10 @@ impl Placed {
     }
 }
 
-/// All of them, one after the other.
+/// The decoded weights, sequentially.
 #[derive(Debug)]
 struct DecodedSource {
-    /// With the tensors that they are made of.
+    /// The checkpoint with the packed tensors.
     of: Checkpoint,
     weights: Vec<Placed>,
     origin: Arc<Origin>,
@@ -143,15 +143,15 @@ impl Source for DecodedSource {
     }
 
     fn mapping(&self) -> Result<&Arc<memory::Storage>, &str> {
-        Err("weights that are decoded are in no file")
+        Err("no file has the decoded weights")
     }
 }
 
 impl Checkpoint {
-    /// The same checkpoint with these weights decoded, each in the place of its packed numbers. Nothing is read.
+    /// The same checkpoint with these weights decoded, each in place of its packed tensor. Nothing is read.
     ///
     /// # Errors
-    /// Two weights get one name; a size that overflows.
+    /// Two weights with one name; a size that overflows.
     pub fn with_decoded(&self, weights: Vec<DecodedWeight>) -> Result<Self> {
         let Some(first) = weights.first() else { return Ok(self.with_catalog(self.catalog.clone())) };
         let of = &self.catalog;
@@ -191,7 +191,7 @@ impl Checkpoint {
         NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|twice| {
             let (_, b) = twice.first().copied().unwrap_or_default();
-            let cause = "a quantized weight has this name when it is decoded, and another tensor has it already";
+            let cause = "a decoded weight would have this name, but another tensor already has it";
             let path = &of.files[file_of_first].path;
             Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b)).path(path).unsupported()
         })?;
@@ -202,7 +202,7 @@ impl Checkpoint {
             let before = metadata.len();
             metadata.retain(|(key, _)| !decoded.contains(key));
             if metadata.len() < before {
-                metadata.retain(|(key, _)| key != LISTED); // it lists those that were packed
+                metadata.retain(|(key, _)| key != LISTED); // the list of packed tensors
             }
         }
         let catalog = Catalog {
@@ -217,7 +217,7 @@ impl Checkpoint {
         let origin = Origin {
             path: path.clone(),
             absolute: path.clone(),
-            // No key is made of it for what is computed of its weights: the same bytes are decoded otherwise by another configuration.
+            // In memory, so that no cache key is derived from it: another configuration decodes the same bytes differently.
             fingerprint: Fingerprint { len: end, identity: Identity::Memory },
         };
         let of = self.with_catalog(of.clone());

@@ -1,4 +1,4 @@
-//! The files of a checkpoint: opened by path or by URL, and recognised by their first bytes; their headers.
+//! The files of a checkpoint: opens them by path or URL, recognises their formats by the first bytes, and reads their headers.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,17 +14,18 @@ use crate::rules;
 use crate::source::store::{self, Store};
 use crate::source::{LocalFile, Part, Source};
 
-/// The first read of a file: the whole header of a small checkpoint, and enough to recognise what is none.
+/// The first read of a file: the whole header of a small checkpoint, and enough to recognise the format.
 const FIRST_READ: usize = 16 << 10;
-/// What is read ahead of every shard: the headers of nearly all checkpoints. So cold shards are fetched at the same time.
+/// The readahead per shard, which covers the headers of nearly all checkpoints. So cold shards are fetched concurrently.
 const READ_AHEAD: u64 = 64 << 10;
-/// The most files of a set that stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
+/// The maximum number of files of a set that stay open; the others are reopened for each read. Systems limit a process to 1,024 open files, or to
+/// 256.
 const HELD_OPEN: usize = 128;
-/// The share of the files that this process may have open of which those of one set may be all.
+/// One set may use this share of the process's limit of open files.
 #[cfg(unix)]
 const SHARE: usize = 4;
 
-/// Suffixes that promise a format.
+/// Suffixes that imply a format.
 const SUFFIXES: [(&str, &[Kind]); 5] = [
     ("safetensors", &[Kind::Safetensors]),
     ("gguf", &[Kind::Gguf]),
@@ -33,11 +34,11 @@ const SUFFIXES: [(&str, &[Kind]); 5] = [
     ("bin", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
 ];
 
-/// How the files of a checkpoint are opened: by path, or by URL.
+/// Opens the files of a checkpoint by path or by URL.
 pub(super) struct Files<'a> {
     store: Option<&'a dyn Store>,
     pub(super) options: &'a OpenOptions,
-    /// Those that were opened ahead, and that nobody asked for yet.
+    /// Files that were opened ahead, and not yet taken.
     ahead: RefCell<HashMap<PathBuf, Arc<dyn Source>>>,
 }
 
@@ -63,10 +64,10 @@ impl<'a> Files<'a> {
         self.open_each(std::slice::from_ref(&path.to_path_buf())).swap_remove(0)
     }
 
-    /// Opens URLs of files at the same time that will be asked for one by one. What is wrong with one is said when it is asked for.
+    /// Opens URLs of files concurrently, before they are taken one by one. Each error is reported when its file is taken.
     ///
     /// # Errors
-    /// Ctrl-C, which is not said again.
+    /// Cancellation, which is not reported again later.
     pub(super) fn open_ahead(&self, paths: &[PathBuf]) -> Result<()> {
         let urls: Vec<PathBuf> =
             paths.iter().filter(|path| store::is_url(path) && is_file_url(path)).cloned().collect();
@@ -83,7 +84,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Opens the files of a set, and has the first bytes of all fetched at the same time.
+    /// Opens the files of a set, and fetches the first bytes of all of them concurrently.
     pub(super) fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
         let ahead: Vec<_> = paths.iter().map(|path| self.ahead.borrow_mut().remove(path)).collect();
         if ahead.iter().any(Option::is_some) {
@@ -101,7 +102,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
+/// Opens the files of a set, and fetches their first bytes concurrently. A set may have more files than a process can open.
 fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
     let mut most = held_open();
     let mut files: Vec<Result<LocalFile>> = Vec::with_capacity(paths.len());
@@ -124,7 +125,7 @@ fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
     files.into_iter().map(|file| file.map(|file| Arc::new(file) as Arc<dyn Source>)).collect()
 }
 
-/// How many files of a set stay open.
+/// The number of files of a set that stay open.
 fn held_open() -> usize {
     #[cfg(unix)]
     {
@@ -135,7 +136,7 @@ fn held_open() -> usize {
     HELD_OPEN
 }
 
-/// Whether a file cannot be opened because this process, or the system, has too many open.
+/// Whether a file cannot be opened because the process, or the system, has too many open files.
 fn has_too_many_open(error: &Error) -> bool {
     #[cfg(unix)]
     {
@@ -150,14 +151,14 @@ fn has_too_many_open(error: &Error) -> bool {
     }
 }
 
-/// The first bytes of a file: enough to recognise what it is.
+/// The first bytes of a file, enough to recognise its format.
 pub(super) fn first_bytes(file: &dyn Source, options: &OpenOptions) -> Result<Vec<u8>> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
     Ok(first)
 }
 
-/// The header, and what is kept beside it.
+/// The header, and the data of the format that is kept with it.
 pub(super) fn read_header(
     file: &dyn Source,
     first: Option<Vec<u8>>,
@@ -197,8 +198,8 @@ fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOption
         Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
         Kind::TorchTar => return Err(torch::tar()),
         Kind::TorchDistributed => {
-            let cause = "this is the metadata of a distributed checkpoint, under a name that torch does not give it";
-            let help = "name it .metadata, in the folder of the files that it is about, and open that";
+            let cause = "this is the metadata of a distributed checkpoint, but not under torch's name for it";
+            let help = "name it .metadata, in the folder of the files that it describes, and open that";
             return Err(Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).help(help).format());
         }
     })
@@ -208,7 +209,7 @@ fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
     (header, More::Torch(Arc::new(torch)))
 }
 
-/// Says so if the file's suffix promises another format than its first bytes show.
+/// A note if the file's suffix implies another format than its first bytes.
 fn misnamed(path: &Path, kind: Kind) -> Option<String> {
     let suffix = path.extension()?.to_string_lossy().to_lowercase();
     let (suffix, promised) = SUFFIXES.iter().find(|(known, _)| *known == suffix)?;

@@ -1,7 +1,7 @@
-//! Models in the local Hugging Face cache, by name, and opening what a user names. The network is used only for URLs, by the store that opens them.
+//! Finds models in the local Hugging Face cache by name, and opens what a user names. Only the store for URLs uses the network.
 //!
-//! The layout is that of `huggingface_hub`: `models--ORG--MODEL/refs/REVISION` holds the commit that a branch or tag stands for, and
-//! `snapshots/COMMIT` the files (as links).
+//! The layout is that of `huggingface_hub`: `models--ORG--MODEL/refs/REVISION` holds the commit of a branch or tag, and `snapshots/COMMIT` holds the
+//! files (as links).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -13,15 +13,15 @@ use super::{Checkpoint, OpenOptions};
 use crate::error::{Error, Result};
 use crate::text;
 
-/// What a name ends in that is rather a file's than a model's.
+/// Suffixes of file names, which a model name does not have.
 const OF_FILES: [&str; 7] = [".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".json"];
 const DEFAULT_REVISION: &str = "main";
 /// The longest commit that is read from a file of `refs`.
 const COMMIT: u64 = 64;
-/// Characters of the revisions that a message lists.
+/// The maximum length of a list of revisions in a message, in characters.
 const MAX_LIST: usize = 5_000;
 
-/// The folder where models are kept that were downloaded.
+/// The folder of downloaded models.
 ///
 /// ```no_run
 /// use max_weights::checkpoint::ModelCache;
@@ -42,7 +42,7 @@ struct ModelName<'a> {
 }
 
 impl<'a> ModelName<'a> {
-    /// The parts of the text, unless it cannot be a model's name.
+    /// Parses the text; `None` if it cannot be a model name.
     fn of(name: &'a str) -> Option<Self> {
         let word = |text: &str, also: &[u8]| {
             let (first, rest) = text.as_bytes().split_first()?;
@@ -60,7 +60,7 @@ impl<'a> ModelName<'a> {
         (!name.contains("..")).then_some(Self { repo, revision })
     }
 
-    /// That the model, or its revision, is not in the cache, with the command that brings it.
+    /// The error for a missing model or revision, with the command that downloads it.
     fn miss(&self, name: &str, cause: String) -> Error {
         let revision = self.revision.map_or_else(String::new, |revision| format!(" --revision {revision}"));
         let command = format!("hf download {}{revision}", self.repo);
@@ -69,7 +69,7 @@ impl<'a> ModelName<'a> {
 }
 
 impl ModelCache {
-    /// The cache that the environment says: `HF_HUB_CACHE`, else `HF_HOME`/hub, else the default below the user's cache folder.
+    /// The cache set by the environment: `HF_HUB_CACHE`, else `HF_HOME`/hub, else the default below the user's cache folder.
     pub fn from_environment() -> Self {
         Self::of(|name| std::env::var_os(name), std::env::home_dir())
     }
@@ -98,9 +98,8 @@ impl ModelCache {
         &self.folder
     }
 
-    /// The folder of a model's snapshot, by `ORG/MODEL` or `ORG/MODEL@REVISION` (a branch, a tag, a commit; `main` if it is left out). None if
-    /// the text cannot be a model's name, or rather names a file; an error, which names the command that downloads it, if the model or the
-    /// revision is not in the cache.
+    /// The folder of a model's snapshot, by `ORG/MODEL` or `ORG/MODEL@REVISION` (a branch, a tag, a commit; `main` by default). `None` if the text is
+    /// not a model name, or looks like a file. If the model or the revision is not in the cache, the error names the command that downloads it.
     pub fn find(&self, name: &str) -> Result<Option<PathBuf>> {
         let Some(asked) = ModelName::of(name) else { return Ok(None) };
         let model = self.model(asked.repo);
@@ -122,28 +121,28 @@ impl ModelCache {
         Err(asked.miss(name, format!("the cache has no revision '{revision}' of the model (it has: {found})")))
     }
 
-    /// The folder of a model, `ORG/MODEL`, whether it is there or not.
+    /// The folder of a model, `ORG/MODEL`, which need not exist.
     fn model(&self, repo: &str) -> PathBuf {
         self.folder.join(format!("models--{}", repo.replace('/', "--")))
     }
 
-    /// The folder with the files of `ORG/MODEL` in a revision (a branch, a tag, a commit), if there is one.
+    /// The folder with the files of `ORG/MODEL` at a revision (a branch, a tag, a commit), if it exists.
     pub fn snapshot(&self, repo: &str, revision: &str) -> Result<Option<PathBuf>> {
         let model = self.model(repo);
-        // A commit stands for itself.
+        // A commit is its own revision.
         let commit = commit_of(&model, revision)?.unwrap_or_else(|| revision.to_owned());
         let snapshot = model.join("snapshots").join(&commit);
         Ok((is_name(&commit) && snapshot.is_dir()).then_some(snapshot))
     }
 
-    /// The folders of all revisions of `ORG/MODEL`. What cannot be listed is none.
+    /// The folders of all revisions of `ORG/MODEL`; none if they cannot be listed.
     pub fn snapshots(&self, repo: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.model(repo).join("snapshots")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
     }
 
-    /// What a user's argument stands for: the path, if something is there; else the snapshot of the model of this name, if it can be one;
-    /// else the path as it is, for opening to say what is wrong with it.
+    /// Resolves a user's argument: an existing path, else the snapshot of the model of this name, else the path itself, so that opening it reports
+    /// the error.
     pub fn resolve(&self, argument: &Path) -> Result<PathBuf> {
         if fs::symlink_metadata(argument).is_ok() {
             return Ok(argument.to_path_buf());
@@ -153,14 +152,14 @@ impl ModelCache {
     }
 }
 
-/// [`ModelCache::find`] in the cache that the environment says.
+/// [`ModelCache::find`] in the cache set by the environment.
 pub fn find_in_cache(name: &str) -> Result<Option<PathBuf>> {
     ModelCache::from_environment().find(name)
 }
 
 impl Checkpoint {
-    /// As [`Checkpoint::open`], for what a user has typed: one argument that is not a path may be the name of a model in the cache, and the
-    /// error about a file that is not there names what is near it.
+    /// As [`Checkpoint::open`], for user input: a single argument that is not a path may be a model name in the cache. The error for a missing file
+    /// names similar paths.
     pub fn open_named(arguments: &[impl AsRef<Path>], cache: &ModelCache, options: &OpenOptions) -> Result<Self> {
         let opened = match arguments {
             [one] => Self::open(&[cache.resolve(one.as_ref())?], options),
@@ -170,7 +169,7 @@ impl Checkpoint {
     }
 }
 
-/// The commit that a branch or tag stands for; `None` if there is no such.
+/// The commit of a branch or tag; `None` if it does not exist.
 fn commit_of(model: &Path, revision: &str) -> Result<Option<String>> {
     let path = model.join("refs").join(revision);
     let mut bytes = Vec::new();
@@ -184,20 +183,20 @@ fn commit_of(model: &Path, revision: &str) -> Result<Option<String>> {
     }
 }
 
-/// Whether the commit is the name of a folder, and leads nowhere else.
+/// Whether the commit is a plain folder name, and not a path elsewhere.
 fn is_name(commit: &str) -> bool {
     let mut parts = Path::new(commit).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == commit)
         && !commit.contains("..")
 }
 
-/// The names below `refs`, and the commits below `snapshots`, as they can be printed.
+/// The names below `refs`, and the commits below `snapshots`, escaped.
 fn revisions(model: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let refs = model.join("refs");
     let mut folders = vec![refs.clone()];
     while let Some(folder) = folders.pop() {
-        // What cannot be listed is left out: this is for a message.
+        // A folder that cannot be listed is skipped: the result is only for a message.
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             match entry.file_type() {
@@ -216,7 +215,7 @@ fn revisions(model: &Path) -> Result<Vec<String>> {
         }
         names[sorted..].sort_unstable();
     }
-    // A revision has slashes, also where folders are told apart by something else.
+    // A revision has slashes, also on systems with another path separator.
     let revision = |name: &PathBuf| name.iter().collect::<Vec<_>>().join(OsStr::new("/"));
     Ok(names.iter().map(|name| text::shown(&text::path(Path::new(&revision(name))))).collect())
 }
@@ -241,7 +240,7 @@ mod tests {
         (folder, cache)
     }
 
-    /// What is said of a name, and the command.
+    /// The error for a name, and the command in it.
     fn miss(cache: &ModelCache, name: &str) -> (String, String) {
         match cache.find(name).expect_err("not there") {
             Error::NotInCache { name: asked, cause, command } if asked == name => (cause, command),
@@ -288,7 +287,7 @@ mod tests {
     fn what_is_rather_a_file_is_advised_no_download() {
         let (_folder, cache) = cache();
         assert_eq!(cache.find("models/x.safetensors").expect("a file"), None);
-        assert_eq!(cache.find("src/modle").expect("below a folder that is there"), None);
+        assert_eq!(cache.find("src/modle").expect("below an existing folder"), None);
     }
 
     #[test]
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(windows, ignore = "there are no such names there")]
+    #[cfg_attr(windows, ignore = "invalid file names on this system")]
     fn names_in_the_cache_are_safe_to_print_and_cut() {
         let (folder, cache) = cache();
         let refs = folder.path().join("models--org--tiny/refs");
@@ -344,7 +343,7 @@ mod tests {
         assert_eq!(of(&[("HF_HOME", "~"), xdg]), Path::new("/home/me/hub"));
         assert_eq!(of(&[xdg]), Path::new("/xdg/huggingface/hub"));
         assert_eq!(of(&[]), Path::new("/home/me/.cache/huggingface/hub"));
-        assert_eq!(of(&[("HF_HUB_CACHE", "~me/h")]), Path::new("~me/h"), "another user's is not looked for");
+        assert_eq!(of(&[("HF_HUB_CACHE", "~me/h")]), Path::new("~me/h"), "another user's cache is not searched");
     }
 
     #[test]
@@ -352,10 +351,10 @@ mod tests {
         let (folder, cache) = cache();
         let file = folder.path().join("file");
         fs::write(&file, "").expect("written");
-        assert_eq!(cache.resolve(&file).expect("as it is"), file);
+        assert_eq!(cache.resolve(&file).expect("unchanged"), file);
         let snapshot = folder.path().join("models--org--tiny/snapshots").join(COMMIT);
         assert_eq!(cache.resolve(Path::new("org/tiny")).expect("found"), snapshot);
-        assert_eq!(cache.resolve(Path::new("nowhere")).expect("as it is"), Path::new("nowhere"));
+        assert_eq!(cache.resolve(Path::new("nowhere")).expect("unchanged"), Path::new("nowhere"));
         assert!(matches!(cache.resolve(Path::new("org/other")), Err(Error::NotInCache { .. })));
     }
 
@@ -371,7 +370,7 @@ mod tests {
         let shown = |path: &Path| vec![path.display().to_string()];
         assert_eq!(near(folder.path().join("modle.safetensors")), shown(&file));
         assert_eq!(near(folder.path().join("utterly-different")), Vec::<String>::new());
-        // Not beside the temporary folder itself, where those of other tests come and go.
+        // Not in the temporary folder itself, where other tests create folders.
         let there = folder.path().join("weights");
         fs::create_dir(&there).expect("a folder");
         assert_eq!(near(folder.path().join("weightsx/a/b.gguf")), shown(&there));

@@ -1,8 +1,8 @@
-//! The headers that were read last. There are programs that open one safetensors file anew for each of its tensors, hundreds of times for each
-//! step of a model: they wait for one parse.
+//! Caches the headers that were read last. Some programs reopen a safetensors file for each of its tensors, hundreds of times per step of a model,
+//! and each time wait for a parse.
 //!
-//! What a header says depends on its bytes, on the path and on the length of the file, and on nothing else. So these are what is compared, each
-//! time that a file is opened; a time of modification would miss what was written within its resolution, or through a shared mapping.
+//! A header's contents depend only on its bytes, and on the path and length of the file. So each open compares exactly these. A modification time
+//! would miss writes within its resolution, or through a shared mapping.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::memory::ForkMutex;
 use crate::rules;
 use crate::source::{LocalFile, Part, Source};
 
-/// How many headers are kept: those of the shards of which a program takes tensors in turn.
+/// The number of cached headers, for programs that take tensors from several shards in turn.
 const HEADERS: usize = 16;
-/// How many bytes they have together; what they say takes two to three times that.
+/// The maximum bytes of cached headers; parsed, they take two to three times that.
 const BYTES: usize = 8 << 20;
-/// Before the header.
+/// The length field before the header.
 const LENGTH_BYTES: usize = 8;
 
-/// A header, and what it says.
+/// A cached header.
 struct Known {
-    /// From the first byte of the file on.
+    /// The bytes from the start of the file on.
     header: Vec<u8>,
     file_len: u64,
-    /// Has the path, too.
+    /// The parsed header, which includes the path.
     catalog: Arc<Catalog>,
-    /// How it was read.
+    /// The options that it was read with.
     options: OpenOptions,
 }
 
@@ -41,10 +41,10 @@ impl Known {
     }
 }
 
-/// The one that was used last is first.
+/// The cached headers, most recently used first.
 static KNOWN: ForkMutex<Vec<Arc<Known>>> = ForkMutex::new();
 
-/// What the header of a file says, if it is the one that this path had last.
+/// The parsed header of a file, if it equals the cached one of this path.
 fn find(file: &LocalFile, header: &[u8], options: &OpenOptions) -> Option<Arc<Catalog>> {
     let known = {
         let mut all = KNOWN.lock();
@@ -72,7 +72,7 @@ fn keep(known: Known) {
     });
 }
 
-/// The file is mapped first, and read then, if tensors are to be views. Such a file is closed at the end.
+/// Maps the file before reading it if tensors are to be views. A mapped file is closed at the end.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<(Checkpoint, Arc<LocalFile>)> {
     let mut file = Arc::new(LocalFile::open(path)?);
     let is_mapped = options.backend.maps() && file.mapping().is_ok();
@@ -86,7 +86,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<(Checkpoint, Ar
     Ok((Checkpoint { catalog, files: vec![Some(file.clone())], opened, options: options.clone() }, file))
 }
 
-/// What the header says that ends at byte `end`. It is known from now on.
+/// Parses the header, which ends at byte `end`, and caches it.
 fn parse(file: &Arc<LocalFile>, first: Vec<u8>, end: usize, options: &OpenOptions) -> Result<Arc<Catalog>> {
     let header = first[..end].to_vec();
     let catalog = catalog_of(file.clone(), first, options)?;
@@ -98,7 +98,7 @@ fn parse(file: &Arc<LocalFile>, first: Vec<u8>, end: usize, options: &OpenOption
     Ok(catalog)
 }
 
-/// The first bytes of a file, and where among them the header ends.
+/// The first bytes of a file, and the end of the header in them.
 fn start_of(file: &LocalFile, options: &OpenOptions) -> Result<(Vec<u8>, usize)> {
     let mut first = first_bytes(file, options)?;
     let length = safetensors::header_length(&first, file.len(), &options.format.limits)?;
@@ -123,7 +123,7 @@ mod tests {
     use crate::error::Policy;
     use crate::sync::Mutex;
 
-    /// What is kept is one for the whole process.
+    /// The cache is global, so tests run sequentially.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
@@ -158,11 +158,11 @@ mod tests {
         write(&path, &header("a", 3, ""), 3);
         let first = catalog(&path);
         assert!(Arc::ptr_eq(&first, &catalog(&path)));
-        // Nor is one that was saved over with other values, or touched.
+        // A file that was overwritten with other values, or touched, is not parsed again.
         write(&path, &header("a", 3, ""), 3);
         let (checkpoint, file) = open(&path, &OpenOptions::default()).expect("opened");
         assert!(Arc::ptr_eq(&first, checkpoint.catalog()) && file.is_mapped());
-        // However it is read then.
+        // The backend does not matter.
         let (read, file) = open(&path, &OpenOptions::default().backend(Backend::Read)).expect("opened");
         assert!(Arc::ptr_eq(&first, read.catalog()) && !file.is_mapped());
         assert_eq!(read.get("a").expect("a").bytes().expect("in one piece"), [7; 3]);
@@ -179,7 +179,7 @@ mod tests {
         File::options().append(true).open(&path).expect("opened").set_modified(times).expect("set");
         let second = catalog(&path);
         assert!(second.find("b").is_some() && second.find("a").is_none());
-        // Back again: the last one is what is known.
+        // Back again: only the last header of a path is cached.
         write(&path, &header("a", 3, ""), 3);
         let third = catalog(&path);
         assert!(third.find("a").is_some() && !Arc::ptr_eq(&first, &third));
@@ -225,7 +225,7 @@ mod tests {
             let metadata = first.files()[0].metadata.as_ref().expect("metadata");
             assert_eq!(metadata[0].1.len(), 100_000);
         }
-        // One byte of it is another.
+        // One byte differs.
         let mut edited = long;
         edited[90_000] = b'w';
         write(&path, &edited, 3);
@@ -264,7 +264,7 @@ mod tests {
         let (_folder, path) = folder();
         for _ in 0..2 {
             fs::write(&path, b"GGUF\0\0\0\0").expect("written");
-            open(&path, &OpenOptions::default()).expect_err("no safetensors file");
+            open(&path, &OpenOptions::default()).expect_err("not a safetensors file");
         }
         assert!(KNOWN.lock().is_empty());
     }

@@ -1,4 +1,4 @@
-//! Which files a path stands for: a file, a directory, or an index.
+//! Resolves a path to files: a file, a directory, or an index.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,14 +16,14 @@ use crate::source::store::{self, Store};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What ends the name of an index.
+/// The suffix of an index's name.
 pub(super) const INDEX_SUFFIX: &str = ".index.json";
 const SUFFIX: &str = ".safetensors";
 const GGUF_SUFFIX: &str = ".gguf";
-/// What torch.save's files are called; the first is that of shards.
+/// The suffixes of torch.save's files; the first is that of shards.
 const TORCH_SUFFIXES: [&str; 4] = [".bin", ".pt", ".pth", ".ckpt"];
 const TORCH_STEM: &str = "pytorch_model";
-/// Files that trainers write beside the weights.
+/// Files that trainers write next to the weights.
 const NO_WEIGHTS: [&str; 7] = [
     "training_args.bin",
     "optimizer.pt",
@@ -33,15 +33,15 @@ const NO_WEIGHTS: [&str; 7] = [
     "scaler.pt",
     "rng_state.pth",
 ];
-/// Of several candidates in a directory, the one that other loaders take.
+/// Of several candidates in a directory, other loaders choose this one.
 const DEFAULT_STEM: &str = "model";
-/// Weights in formats that other programs read; named when a directory has nothing else.
+/// Weights in unsupported formats; named if a directory has nothing else.
 const OTHER_SUFFIXES: [&str; 4] = [".h5", ".msgpack", ".onnx", ".npz"];
-/// What hubs and browsers call a download that is not complete.
+/// The suffixes of incomplete downloads, from hubs and browsers.
 const PARTIAL_SUFFIXES: [&str; 3] = [".incomplete", ".part", ".crdownload"];
-/// The most files of a GGUF split set: its number is stored in 16 bits.
+/// The maximum number of files in a GGUF split set: its number has 16 bits.
 const MAX_SPLIT: usize = u16::MAX as usize;
-/// What is done to a directory, in messages.
+/// The operation on a directory, in messages.
 const LIST: &str = "list the directory";
 
 /// The files of a checkpoint.
@@ -49,23 +49,23 @@ const LIST: &str = "list the directory";
 pub(super) enum Located {
     /// These files, in this order.
     Files(Vec<PathBuf>),
-    /// The files that this index names.
+    /// The files listed in this index.
     Index(PathBuf),
-    /// Those that this `.metadata` of a distributed checkpoint names.
+    /// The files listed in this `.metadata` of a distributed checkpoint.
     Distributed(PathBuf),
-    /// This file, which was opened to see whether it is there.
+    /// This file, which was opened to check that it exists.
     Opened(Arc<dyn Source>),
-    /// These files, of which each rank wrote its own, with pieces of tensors.
+    /// These files, each written by one rank, with pieces of tensors.
     OfRanks(Vec<PathBuf>),
 }
 
-/// What `path` stands for.
+/// Resolves `path`.
 pub(super) fn locate(path: &Path) -> Result<Located> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
         let cause = format!("the name ends in {suffix}: this is an incomplete download");
         return Err(Diagnostic::new(rules::FILE_PARTIAL, cause).path(path).format());
     }
-    // Asked for its entries instead of what it is: a folder is answered for at once.
+    // Lists the folder without checking its type first, which saves a system call.
     match std::fs::read_dir(path) {
         Ok(entries) => return directory(path, entries),
         Err(error) if path.is_dir() => return Err(Error::io(path, LIST, error)),
@@ -74,7 +74,7 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
     locate_file(path)
 }
 
-/// What the name of a file stands for.
+/// Resolves a file by its name.
 fn locate_file(path: &Path) -> Result<Located> {
     if name_of(path).ends_with(INDEX_SUFFIX) {
         return Ok(Located::Index(path.to_path_buf()));
@@ -82,13 +82,13 @@ fn locate_file(path: &Path) -> Result<Located> {
     if is_distributed_metadata(&name_of(path)) {
         return Ok(Located::Distributed(path.to_path_buf()));
     }
-    // A file of a rank stands for the checkpoint: what is in it is said elsewhere.
+    // A file of a rank stands for the checkpoint; its format is checked elsewhere.
     if name_of(path).ends_with(distributed::SUFFIX) && path.is_file() {
         let metadata = path.with_file_name(distributed::METADATA);
         let folder = path.parent().unwrap_or(path);
         return if metadata.is_file() { Ok(Located::Distributed(metadata)) } else { Err(no_metadata(folder, &[])) };
     }
-    // A file of a GGUF split set stands for the set: the metadata is in the first file only.
+    // A file of a GGUF split set stands for the set: only the first file has the metadata.
     let name = name_of(path);
     if let Some(shard) = ShardName::of(&name).filter(|shard| name.ends_with(GGUF_SUFFIX) && shard.count <= MAX_SPLIT) {
         let (own, count, end) = (path.file_name().unwrap_or_default(), shard.count, name.len() - shard.stem.len());
@@ -112,7 +112,7 @@ fn name_without_query(url: &Path) -> String {
     name
 }
 
-/// What a URL stands for: what has the suffix of a file is one, and anything else is a folder.
+/// Resolves a URL: a file if it has the suffix of one, and a folder otherwise.
 pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<Located> {
     let is_file = is_file_url(url);
     if !is_file || name_without_query(url).ends_with(INDEX_SUFFIX) {
@@ -125,14 +125,14 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
         let entries = listing.names.into_iter().map(|name| (OsString::from(&name), name));
         return of_names(&listing.folder, entries.collect());
     }
-    // Nothing is listed: what checkpoints are known by is asked for, all at the same time.
+    // The server cannot list folders, so the usual names are requested concurrently.
     let urls = KNOWN_NAMES.map(|name| store::join(url, name));
     for (name, opened) in KNOWN_NAMES.into_iter().zip(store.open(&urls, interrupt)) {
         match opened {
             Ok(_) if name == distributed::METADATA => return Ok(Located::Distributed(store::join(url, name))),
             Ok(source) => return Ok(Located::Opened(source)),
             Err(Error::MissingFile { .. }) => {}
-            // Many web servers refuse whatever begins with a point.
+            // Many web servers refuse names that begin with a dot.
             Err(Error::Io { source, .. })
                 if name == distributed::METADATA && source.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => return Err(error),
@@ -141,21 +141,21 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
     Err(not_served(url))
 }
 
-/// What a folder of a server that does not list is looked through for, in this order.
+/// The names that are requested in a folder without a listing, in this order.
 pub const KNOWN_NAMES: [&str; 4] =
     ["model.safetensors.index.json", "model.safetensors", distributed::METADATA, dialects::MANIFEST];
 
-/// The error for a folder in which none of these is served.
+/// The error for a folder where none of these exists.
 pub fn not_served(folder: &Path) -> Error {
     Error::NotServed { folder: store::redacted(folder), tried: KNOWN_NAMES.map(str::to_owned).to_vec() }
 }
 
-/// The name of the file, as it can be printed; endings and numbers are in it as they are.
+/// The name of the file, escaped; endings and numbers are unchanged.
 pub(super) fn name_of(path: &Path) -> String {
     text::path(Path::new(path.file_name().unwrap_or_default()))
 }
 
-/// The name with its last `len` bytes, which are ASCII, replaced. What is before them need not be UTF-8.
+/// The name with its last `len` bytes, which are ASCII, replaced. The rest need not be UTF-8.
 fn with_other_end(name: &OsStr, len: usize, end: &str) -> OsString {
     let bytes = name.as_encoded_bytes();
     let mut made = bytes[..bytes.len().saturating_sub(len)].to_vec();
@@ -166,7 +166,7 @@ fn with_other_end(name: &OsStr, len: usize, end: &str) -> OsString {
     return String::from_utf8_lossy(&made).into_owned().into();
 }
 
-/// A file of a directory. Its name need not be UTF-8: it is looked at, sorted and shown as it can be printed.
+/// A file of a directory. Its name need not be UTF-8: the escaped name is compared, sorted and shown.
 #[derive(Debug)]
 struct FolderEntry {
     name: OsString,
@@ -174,7 +174,7 @@ struct FolderEntry {
 }
 
 impl FolderEntry {
-    /// The file, in its folder.
+    /// The path of the file in its folder.
     fn below(&self, folder: &Path) -> PathBuf {
         if store::is_url(folder) { store::join(folder, &self.text) } else { folder.join(&self.name) }
     }
@@ -191,16 +191,16 @@ impl std::ops::Deref for FolderEntry {
 /// `model-00002-of-00004.safetensors` is shard 2 of the 4 of `model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardName<'a> {
-    /// What is before the numbers.
+    /// The part before the numbers.
     pub stem: &'a str,
     /// The number of the shard, from 1.
     pub number: usize,
-    /// How many there are.
+    /// The number of shards.
     pub count: usize,
 }
 
 impl<'a> ShardName<'a> {
-    /// What the name of a file says, if it is that of a shard.
+    /// Parses the name of a shard; `None` for another name.
     pub fn of(name: &'a str) -> Option<Self> {
         let base = name
             .strip_suffix(SUFFIX)
@@ -217,7 +217,7 @@ impl<'a> ShardName<'a> {
     }
 }
 
-/// The index, else the complete set of shards, else the single file; safetensors before GGUF, and this before PyTorch.
+/// Chooses the index, else the complete set of shards, else the single file; safetensors before GGUF, and GGUF before PyTorch.
 fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
     let named = |entry: io::Result<DirEntry>| {
         let name = entry.map_err(|error| Error::io(path, LIST, error))?.file_name();
@@ -227,7 +227,7 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
     of_names(path, entries.map(named).collect::<Result<_>>()?)
 }
 
-/// The same of a folder with files of these names, each as it is and as it can be printed.
+/// As [`directory`], for a folder with files of these names: each raw and escaped.
 fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
     let mut names = Vec::new();
     let mut of_ranks = Vec::new();
@@ -274,7 +274,7 @@ fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
         if shards.len() == *count {
             return Ok(Located::Files(shards.values().map(|file| file.below(path)).collect()));
         }
-        // A save that was killed between shards and one file leaves some of the shards beside the file, which is whole.
+        // If a save from shards to one file was killed, some shards may remain, but the file is complete.
         let usual = format!("{stem}{suffix}");
         if *of != stem || files.iter().all(|file| file.text != usual) {
             return Err(incomplete(path, (of, suffix), *count, shards));
@@ -293,7 +293,7 @@ fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
     Err(nothing(path, &names))
 }
 
-/// The only candidate, or the one of the usual name.
+/// The only candidate, or the one with the usual name.
 fn choose(path: &Path, candidates: &[&FolderEntry], usual: &str) -> Result<PathBuf> {
     match candidates {
         [only] => Ok(only.below(path)),
@@ -313,7 +313,7 @@ fn incomplete(
 ) -> Error {
     let missing = (1..=count).filter(|number| !shards.contains_key(number));
     let names = text::listed(missing.map(|number| format!("{stem}-{number:05}-of-{count:05}{suffix}")));
-    let cause = format!("{} of {count} shards are there; missing: {names}", shards.len());
+    let cause = format!("{} of {count} shards exist; missing: {names}", shards.len());
     Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).format()
 }
 
@@ -342,18 +342,17 @@ fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
     Diagnostic::new(rules::DIRECTORY_EMPTY, cause).path(path).format()
 }
 
-/// Whether a file is one that says what is in those of a distributed checkpoint: of all ranks, or of one.
+/// Whether a file is the metadata of a distributed checkpoint, of all ranks or of one.
 fn is_distributed_metadata(name: &str) -> bool {
     let before = name.strip_suffix(distributed::METADATA);
     before.is_some_and(|before| before.is_empty() || before.starts_with(distributed::METADATA_PREFIX))
 }
 
-/// Files of ranks, and none that says what is in them, or one for each rank.
+/// The error for files of ranks without metadata, or with one metadata file per rank.
 fn no_metadata(path: &Path, of_ranks: &[String]) -> Error {
     let fault = |cause: String| Diagnostic::new(rules::DISTRIBUTED_NO_METADATA, cause).path(path);
     if of_ranks.is_empty() {
-        return fault("it has files of a distributed checkpoint, but no .metadata that says what is in them".into())
-            .format();
+        return fault("it has files of a distributed checkpoint, but no .metadata that describes them".into()).format();
     }
     let cause = format!("every rank saved for itself here: {}", text::listed(of_ranks));
     fault(cause).help("open one of these files: each is the checkpoint of one rank").format()

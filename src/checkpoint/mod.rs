@@ -1,7 +1,7 @@
-//! A checkpoint: one or more files, and one table of the tensors in them.
+//! A checkpoint: one or more files, and one table of their tensors.
 //!
-//! Opening reads headers only. The [`Catalog`] (names, dtypes, shapes, places) outlives the files, so that a listing stays readable after
-//! the checkpoint was closed; tensors taken from it keep their own memory alive.
+//! Opening reads headers only. The [`Catalog`] (names, dtypes, shapes, places) outlives the files, so a listing stays readable after the checkpoint
+//! is closed. Tensors keep their own memory alive.
 
 mod aliases;
 mod conversion;
@@ -56,32 +56,32 @@ use crate::tensor::{TensorInfo, TensorTable};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// How many near names an error gives.
+/// The maximum number of similar names in an error.
 const NEAR_NAMES: usize = 3;
 
-/// How tensors get from the file into memory.
+/// How tensors are loaded into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// A private mapping where the system allows it; what many tensors are loaded by is chosen for each load.
+    /// A private mapping where the system allows it; loads of several tensors choose a method each time.
     #[default]
     Auto,
-    /// A private mapping; read where the system refuses to map.
+    /// A private mapping; reads where the system refuses to map.
     Map,
-    /// Read into its own memory, tensor by tensor, when it is taken.
+    /// Reads each tensor into its own memory when it is taken.
     Read,
-    /// As `Read`; where many tensors are loaded, past the page cache.
+    /// As `Read`; loads of several tensors bypass the page cache.
     Direct,
 }
 
 impl Backend {
-    /// Whether tensors are views of a mapping where they can be.
+    /// Whether tensors are views of a mapping where possible.
     pub(crate) fn maps(self) -> bool {
         matches!(self, Self::Auto | Self::Map)
     }
 }
 
-/// How a checkpoint is opened.
+/// Options of an open.
 ///
 /// ```
 /// use max_weights::{Backend, OpenOptions};
@@ -91,18 +91,18 @@ impl Backend {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// How tensors get into memory.
+    /// How tensors are loaded into memory.
     pub backend: Backend,
     /// How headers are read.
     pub format: format::Options,
-    /// Leave the tensors of PyTorch files without names, for a loader that builds the values as they are nested.
+    /// Leave the tensors of PyTorch files without names, for a loader that keeps the values nested.
     pub unnamed: bool,
-    /// What opens URLs; `None` for that of the process ([`crate::source::store::set_store`]).
+    /// The store that opens URLs; `None` for that of the process ([`crate::source::store::set_store`]).
     pub store: Option<Arc<dyn Store>>,
 }
 
 impl OpenOptions {
-    /// Sets how tensors get into memory.
+    /// Sets how tensors are loaded into memory.
     #[must_use]
     pub fn backend(self, backend: Backend) -> Self {
         Self { backend, ..self }
@@ -114,7 +114,7 @@ impl OpenOptions {
         Self { format, ..self }
     }
 
-    /// Sets whether what is never written on purpose is refused, or is a finding.
+    /// Sets whether a defect that no writer makes on purpose is an error, or a finding.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.format.policy = Policy::new(strict);
@@ -128,77 +128,77 @@ impl OpenOptions {
     }
 }
 
-/// What is known of a file beside its tensors.
+/// The facts about a file, without its tensors.
 #[derive(Debug, Clone)]
 pub struct FileFacts {
     /// The path that it was opened by.
     pub path: PathBuf,
-    /// Its format; `None` for a shard that an index names and that was not there.
+    /// Its format; `None` for a missing shard of an index.
     pub kind: Option<Kind>,
-    /// Its own key and value pairs, where both are text; `None` where it has no place for them.
+    /// Its own key and value pairs, where both are text; `None` if its format has none.
     pub metadata: Option<Vec<(String, String)>>,
-    /// What only its format has.
+    /// The data that only its format has.
     pub more: More,
 }
 
-/// What only one format has.
+/// The data that only one format has.
 #[derive(Debug, Clone)]
 pub enum More {
     /// Nothing, as with safetensors.
     Nothing,
-    /// The key-value pairs of a GGUF file, and how it is written. The tensors of its header are in the catalog.
+    /// The key-value pairs of a GGUF file, and its encoding. The tensors of its header are in the catalog.
     Gguf(Arc<Gguf>),
     /// The values of the pickle of a PyTorch file.
     Torch(Arc<Torch>),
-    /// What `.metadata` of a distributed checkpoint says, and where the pieces of its tensors are.
+    /// The `.metadata` of a distributed checkpoint, and the places of its pieces.
     Distributed(Arc<FolderPieces>),
-    /// Nothing; it is a delta, and its tensors are those that it has as a whole.
+    /// Nothing: a delta, whose tensors are those that it has whole.
     Delta,
-    /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta. With it is
-    /// where those begin that are composed as a whole.
+    /// Nothing: the changed tensors of a base. This is not a real file: its path is that of the last delta. The offsets are those of tensors that are
+    /// composed whole.
     Deltas(Arc<[u64]>),
-    /// Nothing; its weights are decoded of several tensors of others. It is no file of its own: its path is that of the first of them.
+    /// Nothing: weights decoded from several tensors. This is not a real file: its path is that of the first source.
     Decoded,
 }
 
 impl FileFacts {
-    /// What only GGUF files have.
+    /// The data of a GGUF file.
     pub fn gguf(&self) -> Option<&Gguf> {
         if let More::Gguf(gguf) = &self.more { Some(gguf) } else { None }
     }
 
-    /// What `.metadata` of a distributed checkpoint says.
+    /// The contents of `.metadata` of a distributed checkpoint.
     pub fn distributed(&self) -> Option<&Distributed> {
         if let More::Distributed(pieces) = &self.more { Some(pieces.declared()) } else { None }
     }
 }
 
-/// A value that is not a tensor, which is a part of a file, as if it were a file.
+/// A value that is not a tensor: a part of a file, treated as a file.
 #[derive(Debug)]
 pub(crate) struct ValueFile {
-    /// The file that it is a part of.
+    /// The file that contains it.
     path: PathBuf,
     torch: Arc<Torch>,
 }
 
-/// What a checkpoint contains: names, dtypes, shapes and places, without the files.
+/// The contents of a checkpoint: names, dtypes, shapes and places, without the files.
 #[derive(Debug)]
 pub struct Catalog {
-    /// By number of file.
+    /// By file number.
     files: Arc<[FileFacts]>,
-    /// Behind the files, in the count of [`Catalog::torch`].
+    /// Numbered after the files in [`Catalog::torch`].
     values: Arc<[ValueFile]>,
     table: TensorTable,
     names: NameIndex,
     findings: Vec<Diagnostic>,
-    /// What a message about a missing weight should add.
+    /// A note for errors about missing weights.
     note: Option<String>,
-    /// What those weights are made of that no array of a file stands for, where there are any.
+    /// The composition of weights that no array of a file represents, if there are any.
     composition: Option<Arc<Composition>>,
 }
 
 impl Catalog {
-    /// That these are some shards of a set, opened without the others, where that is so.
+    /// A note if these are some shards of a set, opened without the others.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -208,39 +208,39 @@ impl Catalog {
         self.files.iter().find_map(|file| file.kind).unwrap_or(Kind::Safetensors)
     }
 
-    /// What is known of the files, by number.
+    /// The facts about the files, by number.
     pub fn files(&self) -> &[FileFacts] {
         &self.files
     }
 
-    /// How many files there are.
+    /// The number of files.
     pub fn file_count(&self) -> usize {
         self.files.iter().filter(|file| !matches!(file.more, More::Deltas(_) | More::Decoded)).count()
     }
 
-    /// How many of the files are deltas, and how many weights are other ones than in the base by them; `None` without deltas.
+    /// The number of deltas among the files, and of weights that they change; `None` without deltas.
     pub fn changed_by_deltas(&self) -> Option<(usize, usize)> {
         let deltas = self.files.iter().filter(|file| matches!(file.more, More::Delta)).count();
         let weights = || self.table.iter().filter(|info| self.is_of_deltas(info.file)).count();
         (deltas > 0).then(|| (deltas, weights()))
     }
 
-    /// Whether the tensors of a file are those that deltas changed.
+    /// Whether the file holds the changed tensors of deltas.
     pub(crate) fn is_of_deltas(&self, file: u32) -> bool {
         self.files.get(file as usize).is_some_and(|file| matches!(file.more, More::Delta | More::Deltas(_)))
     }
 
-    /// What says where the pieces of the weights of a file are, where it is a folder of pieces.
+    /// The places of pieces, if the file is a folder of pieces.
     pub(crate) fn pieces(&self, file: u32) -> Option<&FolderPieces> {
         if let More::Distributed(pieces) = &self.files.get(file as usize)?.more { Some(pieces) } else { None }
     }
 
-    /// The folder of pieces that the checkpoint is of, where it is one.
+    /// The folder of pieces, if the checkpoint is one.
     pub(crate) fn folder(&self) -> Option<&FolderPieces> {
         (0..self.files.len() as u32).find_map(|file| self.pieces(file))
     }
 
-    /// Whether a tensor that deltas change is composed as a whole, as other libraries have it.
+    /// Whether a changed tensor is composed whole, from deltas of another library.
     pub(crate) fn is_composed_whole(&self, info: &TensorInfo<'_>) -> bool {
         let of_file = self.files.get(info.file as usize).map(|file| &file.more);
         matches!(of_file, Some(More::Deltas(wholes)) if wholes.binary_search(&info.span.start()).is_ok())
@@ -256,18 +256,18 @@ impl Catalog {
         &self.names
     }
 
-    /// What was accepted although it is not quite right.
+    /// Defects that were tolerated.
     pub fn findings(&self) -> &[Diagnostic] {
         &self.findings
     }
 
-    /// What is known of the GGUF file that carries the metadata: the first one. None for other formats.
+    /// The GGUF file with the metadata, which is the first one; `None` for other formats.
     pub fn gguf(&self) -> Option<&Gguf> {
         self.files.first()?.gguf()
     }
 
-    /// What is known of a PyTorch file beside its tensors; `None` for other formats. Behind the files come the values of a distributed checkpoint,
-    /// each of which was saved by itself.
+    /// The PyTorch data of a file; `None` for other formats. The numbers after the files are the values of a distributed checkpoint, each saved
+    /// separately.
     pub fn torch(&self, file: u32) -> Option<&Arc<Torch>> {
         let file = file as usize;
         match self.files.get(file) {
@@ -277,12 +277,12 @@ impl Catalog {
         }
     }
 
-    /// One more than the highest number for which there may be a [`Catalog::torch`].
+    /// One more than the highest number that [`Catalog::torch`] accepts.
     pub fn pickles(&self) -> u32 {
         (self.files.len() + self.values.len()) as u32
     }
 
-    /// The path of a file, by its number, or of the one that a value is a part of.
+    /// The path of a file, by its number, or of the file that contains a value.
     ///
     /// # Panics
     /// If there is no file or value of this number.
@@ -291,7 +291,7 @@ impl Catalog {
         self.files.get(file).map_or_else(|| &*self.values[file - self.files.len()].path, |facts| &*facts.path)
     }
 
-    /// Whether the numbers in a file have their most significant bytes first.
+    /// Whether the numbers in a file are big-endian.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
             More::Nothing | More::Distributed(_) | More::Delta | More::Deltas(_) | More::Decoded => false,
@@ -300,7 +300,7 @@ impl Catalog {
         }
     }
 
-    /// The text metadata of all files; where files disagree on a key, the first has it.
+    /// The text metadata of all files; the first file with a key decides its value.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut seen = std::collections::HashSet::new();
         let pairs = self.files.iter().flat_map(|file| file.metadata.iter().flatten());
@@ -308,8 +308,7 @@ impl Catalog {
         pairs.filter(move |(key, _)| seen.insert(*key))
     }
 
-    /// The same tensors, by the same numbers, with the names that `names` gives; where it gives none, the name stays.
-    /// Two tensors of one name are an error.
+    /// The same tensors and numbers, renamed by `names`; `None` keeps the name. Two tensors of one name are an error.
     pub fn renamed(&self, names: impl Fn(usize) -> Option<String>) -> Result<Self> {
         let mut table = TensorTable::with_capacity(self.table.len(), 0)?;
         for (number, info) in self.table.iter().enumerate() {
@@ -320,7 +319,7 @@ impl Catalog {
         let names = NameIndex::new(&table).map_err(|twice| {
             let (a, b) = twice.first().copied().unwrap_or_default();
             let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
-            let cause = format!("'{first}' and '{second}' would both get this name");
+            let cause = format!("'{first}' and '{second}' would both have this name");
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.files[self.table.get(b).file as usize].path;
             fault.path(path).unsupported()
@@ -335,7 +334,7 @@ impl Catalog {
         self.names.find(&self.table, name)
     }
 
-    /// The number of the weight of this exact name, or an error with near names.
+    /// The number of the weight of this exact name, or an error with similar names.
     pub fn require(&self, name: &str) -> Result<usize> {
         self.find(name).ok_or_else(|| Error::NotFound {
             name: name.to_owned(),
@@ -345,7 +344,7 @@ impl Catalog {
         })
     }
 
-    /// Names near one that is not there: of weights, or else of prefixes with as many components.
+    /// Names similar to a missing one: of weights, or else of prefixes with as many components.
     fn near(&self, name: &str) -> Vec<String> {
         let near = nearest(&self.names, &self.table, name, NEAR_NAMES);
         if !near.is_empty() || name.contains(['*', '?', '[']) {
@@ -355,7 +354,7 @@ impl Catalog {
         nearest_to_pattern(&names, &join(name, ""), NEAR_NAMES)
     }
 
-    /// An error with near names, unless a weight or another value is at or below this name.
+    /// An error with similar names, unless a weight or another value is at or below this name.
     pub fn require_branch(&self, name: &str) -> Result<()> {
         if name.is_empty() || !self.range(name).is_empty() || self.object_note(name).is_some() {
             return Ok(());
@@ -363,7 +362,7 @@ impl Catalog {
         self.require(name).map(|_| ())
     }
 
-    /// What to say of a number below a weight, by which a row of it was meant.
+    /// A note for an index below a weight, which was meant to select a row.
     fn row_note(&self, name: &str) -> Option<String> {
         let (weight, row) = name.rsplit_once('.')?;
         let is_row = row.bytes().all(|byte| byte.is_ascii_digit()) && self.find(weight).is_some();
@@ -386,13 +385,13 @@ impl Catalog {
     }
 }
 
-/// Opens what this path stands for (a file, a directory, an index) with the options that suit most.
+/// Opens a path (a file, a directory, an index) with the default options.
 pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
     Checkpoint::open(&[path], &OpenOptions::default())
 }
 
-/// Every finding about these files, in their order, whether they can be opened or not: the opening goes on after an error where that is
-/// safe. An error is what is not a fault of the files, such as one that is not there.
+/// All findings about these files, in order, even if they cannot be opened: the check continues after an error where that is safe. An error is
+/// returned only for causes other than defects, such as a missing file.
 pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Diagnostic>> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
@@ -403,7 +402,7 @@ pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Di
     }
 }
 
-/// The same, with what is wrong with parts of files that are not looked at before they are read: the items of a distributed checkpoint.
+/// As [`check`], also for parts that are usually checked when they are read: the items of a distributed checkpoint.
 pub fn check_items(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Diagnostic>> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
@@ -420,8 +419,8 @@ pub fn check_items(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<
     }
 }
 
-/// What the header of one file says, if it can be opened, and every finding about it; what it says of other files is not looked at. An error
-/// is what is not a fault of the file.
+/// The header of one file, if it can be opened, and all findings about it; other files are not checked. An error is returned only for causes other
+/// than defects.
 pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Arc<Catalog>>, Vec<Diagnostic>)> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
@@ -433,26 +432,26 @@ pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<A
 #[derive(Debug)]
 pub struct Checkpoint {
     catalog: Arc<Catalog>,
-    /// By number; `None` for a shard that was not there.
+    /// By number; `None` for a missing shard.
     files: Vec<Option<Arc<dyn Source>>>,
-    /// The paths that were asked for, from the root on, and how.
+    /// The absolute paths passed to open, and the options.
     opened: Vec<PathBuf>,
     options: OpenOptions,
 }
 
 impl Checkpoint {
-    /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
+    /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint. Only headers are read.
     pub fn open(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Self> {
         let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
         budget::interruptible(options.format.interrupt, || open::open(&paths, options))
     }
 
-    /// The tensor of this name; an error has near names.
+    /// The tensor of this name; an error has similar names.
     pub fn get(&self, name: &str) -> Result<Buffer> {
         self.tensor(self.catalog.require(name)?)
     }
 
-    /// Opens sources that are not, or not yet, files of this machine as one checkpoint; reads headers and nothing else.
+    /// Opens sources that are not local files as one checkpoint. Only headers are read.
     pub fn open_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions) -> Result<Self> {
         if sources.is_empty() {
             return Err(Error::Argument("no checkpoint files were given".into()));
@@ -461,37 +460,37 @@ impl Checkpoint {
         budget::interruptible(options.format.interrupt, || open::open_sources(sources, &paths, options))
     }
 
-    /// Opens one safetensors file as a checkpoint, and the file by itself. A header that this path had when it was opened last, byte for byte,
-    /// is not parsed again. A file whose tensors are views holds no descriptor.
+    /// Opens one safetensors file as a checkpoint, and the file itself. If the header is byte for byte the last one of this path, it is not parsed
+    /// again. A file whose tensors are views holds no descriptor.
     pub fn open_safetensors(path: &Path, options: &OpenOptions) -> Result<(Self, Arc<LocalFile>)> {
         known::open(path, options)
     }
 
-    /// What the checkpoint contains.
+    /// The contents of the checkpoint.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
-    /// The same open files with another catalog of their weights: one with other names, or converted.
+    /// The same open files with another catalog: renamed or converted.
     #[must_use]
     pub fn with_catalog(&self, catalog: Arc<Catalog>) -> Self {
         Self { catalog, files: self.files.clone(), opened: self.opened.clone(), options: self.options.clone() }
     }
 
-    /// The paths that were asked for, from the root on: a directory or an index is not replaced by its files.
+    /// The absolute paths passed to open: a directory or an index is not replaced by its files.
     pub fn opened(&self) -> &[PathBuf] {
         &self.opened
     }
 
-    /// What the files were when they were opened.
+    /// The fingerprints of the files when they were opened.
     pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         self.files.iter().flatten().map(|file| file.origin().fingerprint)
     }
 
-    /// An error if this process has written to a tensor that is a view: another one that opens the files would not see it.
+    /// Fails if this process has written to a tensor that is a view: another process that opens the files would not see the change.
     ///
     /// # Errors
-    /// That; what reading says, where the system does not tell what was written.
+    /// Such a write; a failed read, where the system does not report writes.
     pub fn require_unwritten(&self, interrupt: Interrupt<'_>) -> Result<()> {
         for file in self.files.iter().flatten() {
             if file.any_written(interrupt)? {
@@ -512,18 +511,18 @@ impl Checkpoint {
         self.files[number as usize].as_deref().ok_or_else(missing)
     }
 
-    /// Looks up where the bytes of these weights are, of many of them at a time: those of a server, which would be looked for one by one when their recipes are
-    /// made and their bytes are read. `all`: also of those that are read together with what says it.
+    /// Locates the bytes of these weights in batches. Without it, those on a server would be located one by one when their recipes are made and their
+    /// bytes are read. `all`: also those that a read locates itself.
     ///
     /// # Errors
-    /// As of [`Catalog::recipe`].
+    /// See [`Catalog::recipe`].
     pub fn look_up(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let (catalog, mut pieces, mut changed) = (self.catalog(), Vec::new(), BTreeMap::<u32, Vec<Range<u64>>>::new());
         let is_told = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
         if !catalog.files.iter().any(is_told) {
             return Ok(());
         }
-        // What a rule makes of weights is looked up with these.
+        // The sources of composed weights are looked up separately.
         for info in numbers.filter(|number| catalog.made(*number).is_none()).map(|number| catalog.table.get(number)) {
             match catalog.files.get(info.file as usize).map(|file| &file.more) {
                 Some(More::Distributed(_)) => pieces.push(info.span.start()),
@@ -537,23 +536,23 @@ impl Checkpoint {
         changed.into_iter().try_for_each(|(file, ranges)| self.file(file)?.look_up(&ranges, interrupt))
     }
 
-    /// How tensors get into memory.
+    /// How tensors are loaded into memory.
     pub(crate) fn backend(&self) -> Backend {
         self.options.backend
     }
 
-    /// What long work asks now and then.
+    /// The cancellation check of long operations.
     pub(crate) fn interrupt(&self) -> Interrupt<'_> {
         &self.options.format.interrupt
     }
 
-    /// Why the system refuses to map a file, if it was asked and refused.
+    /// The reason why the system refuses to map a file, if it does.
     pub fn mapping_refused(&self, number: usize) -> Option<(&Path, &str)> {
         if !self.backend().maps() {
             return None;
         }
         let number = self.catalog.table.get(number).file as usize;
-        // What is put together has no file that the system could refuse to map.
+        // A composed source has no file to map.
         if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas(_) | More::Decoded) {
             return None;
         }

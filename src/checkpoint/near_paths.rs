@@ -1,4 +1,4 @@
-//! Paths near one that does not exist, for the error message.
+//! Finds paths similar to one that does not exist, for the error message.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::error::{Error, not_a_path};
 use crate::names::nearest_of;
 use crate::text;
 
-/// Names of fewer characters are near only to those that begin with them.
+/// Shorter names match only by prefix.
 const SHORT: usize = 5;
 
-/// The error about a file that is not there, with the names that are near the first part of its path that does not exist. Other errors stay.
+/// Adds similar names for the first missing part of the path to a missing-file error. Other errors are unchanged.
 pub fn with_near_paths(error: Error) -> Error {
     match error {
         Error::MissingFile { path, near } if near.is_empty() && not_a_path(&path).is_none() => {
@@ -21,7 +21,7 @@ pub fn with_near_paths(error: Error) -> Error {
     }
 }
 
-/// Up to three, as they can be printed; none where the folder cannot be listed.
+/// Up to three escaped names; none if the folder cannot be listed.
 fn near_paths(path: &Path) -> Vec<String> {
     let mut missing = path;
     let folder = loop {
@@ -34,7 +34,7 @@ fn near_paths(path: &Path) -> Vec<String> {
     let (Some(name), Ok(entries)) = (missing.file_name(), fs::read_dir(here)) else { return Vec::new() };
     let names: Vec<String> = entries.flatten().map(|entry| text::path(Path::new(&entry.file_name()))).collect();
     let wanted = text::path(Path::new(name));
-    // Of a short name, half would be another one.
+    // An edit of a short name may change half of it.
     let is_near = |near: &String| {
         wanted.chars().count() >= SHORT || near.eq_ignore_ascii_case(&wanted) || near.starts_with(&wanted)
     };

@@ -1,4 +1,4 @@
-//! What PyTorch files have beside tensors: named values, the calls that their pickles describe, and the names that these have.
+//! The contents of PyTorch files other than tensors: named values, and the calls and globals of their pickles.
 
 use super::{Catalog, FileFacts};
 use crate::format::pickle::{GlobalUse, Object, ObjectId, Pickled, source_of};
@@ -6,14 +6,14 @@ use crate::format::torch::Torch;
 use crate::names::join;
 use crate::text;
 
-/// A value of a PyTorch file that is not a tensor, or a call that its pickle describes.
+/// A value of a PyTorch file that is not a tensor, or a call in its pickle.
 #[derive(Debug, Clone, Copy)]
 pub struct FileObject<'a> {
     /// The file, by its number in [`Catalog::files`].
     pub file: u32,
-    /// The full name; empty for a call, whose result may be anywhere or nowhere.
+    /// The full name; empty for a call, whose result need not have a name.
     pub name: &'a str,
-    /// The pickle that it is in.
+    /// The pickle that contains it.
     pub pickled: &'a Pickled,
     /// Its number there.
     pub id: ObjectId,
@@ -25,17 +25,17 @@ impl<'a> FileObject<'a> {
         self.pickled.objects.get(self.id)
     }
 
-    /// The value as Python source, cut after so many characters; see [`source_of`].
+    /// The value as Python source, cut after `most` characters; see [`source_of`].
     pub fn source(&self, most: usize) -> String {
         source_of(self.pickled, self.id, most)
     }
 
-    /// The byte of the file at which it is made, where that is known.
+    /// The offset in the file of the opcode that makes it, if known.
     pub fn position(&self) -> Option<u64> {
         self.pickled.position_of(self.id)
     }
 
-    /// The class or function that it would be made by, and what is known about that; `None` for what is plain data.
+    /// The class or function that would make it, and what is known about that; `None` for plain data.
     pub fn global(&self) -> Option<&'a GlobalUse> {
         match self.object() {
             Object::Opaque(_) => self.pickled.objects.opaque(self.id).map(|opaque| self.pickled.global(opaque.global)),
@@ -46,7 +46,7 @@ impl<'a> FileObject<'a> {
 }
 
 impl Catalog {
-    /// What a name is that no weight has, where a PyTorch file has a value of that name, or values below it.
+    /// A note if a PyTorch file has a value of this name, or values below it, instead of a weight.
     pub(super) fn object_note(&self, name: &str) -> Option<String> {
         let below = join(name, "");
         let leaf = self.objects().find(|object| object.name == name || object.name.starts_with(&below))?.name;
@@ -61,7 +61,7 @@ impl Catalog {
         (0..self.pickles()).filter_map(|file| Some((file, &**self.torch(file)?)))
     }
 
-    /// The values of PyTorch files that are not tensors, in the order of the files.
+    /// The values of PyTorch files that are not tensors, in file order.
     pub fn objects(&self) -> impl Iterator<Item = FileObject<'_>> {
         self.torch_files().flat_map(|(file, torch)| {
             let named = torch.objects.iter();
@@ -69,8 +69,7 @@ impl Catalog {
         })
     }
 
-    /// Every call that Python would make where it loaded these files, and that is never made here, in the order of the files; see
-    /// [`Pickled::calls`].
+    /// Every call that Python would make if it loaded these files, in file order. None is executed here; see [`Pickled::calls`].
     pub fn calls(&self) -> impl Iterator<Item = FileObject<'_>> {
         self.torch_files().flat_map(|(file, torch)| {
             let calls = torch.pickled.calls();
@@ -78,8 +77,8 @@ impl Catalog {
         })
     }
 
-    /// Every class and function that the pickles of PyTorch files name, with the number of the file, in the order of their first places. Those
-    /// of what follows the pickle of a file come after it: another program than torch may read them.
+    /// Every class and function named in the pickles of PyTorch files, with the file number, in order of first use. Those in data after a file's
+    /// pickle come last: programs other than torch may read them.
     pub fn globals(&self) -> impl Iterator<Item = (u32, &GlobalUse)> {
         let of_torch = self.torch_files().flat_map(|(file, torch)| {
             torch.pickled.globals.iter().chain(&torch.stray_globals).map(move |global| (file, global))

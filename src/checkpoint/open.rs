@@ -1,4 +1,4 @@
-//! Opening: headers are read, names are sorted, an index is compared; no tensor is touched.
+//! Opens checkpoints: reads headers, sorts names, and compares an index. No tensor is read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::source::store;
 use crate::tensor::TensorTable;
 use crate::text;
 
-/// What the headers of some files say together.
+/// The combined headers of some files.
 #[derive(Default)]
 struct Contents {
     sources: Vec<Option<Arc<dyn Source>>>,
@@ -30,7 +30,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// Adds a file, which begins with `first` where that was read.
+    /// Adds a file, which begins with `first` if that was read.
     fn add(
         &mut self,
         source: Arc<dyn Source>,
@@ -61,7 +61,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Keeps the number of a file that has nothing to add: a shard that is not there.
+    /// Keeps the number of a missing shard, without contents.
     fn add_nothing(&mut self, path: PathBuf) {
         self.files.push(FileFacts { path, kind: None, metadata: None, more: More::Nothing });
         self.sources.push(None);
@@ -81,7 +81,7 @@ impl Contents {
         Ok((Catalog { files, values, table, names, findings, note, composition: None }, sources))
     }
 
-    /// Compares what the files of a GGUF split set say of each other.
+    /// Compares the split metadata in the files of a GGUF split set.
     fn check_split_set(&self, findings: &mut Diagnostics) -> Result<()> {
         let shards: Vec<Shard<'_>> = self
             .files
@@ -96,7 +96,7 @@ impl Contents {
     }
 }
 
-/// What the headers of all files say; a source is none for a file that is not there.
+/// The combined headers of all files; the source of a missing file is `None`.
 type Read = (Catalog, Vec<Option<Arc<dyn Source>>>);
 
 /// Opens one path of any kind, or a list of files.
@@ -104,7 +104,7 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
     finish(paths, options, |findings| read(paths, options, findings))
 }
 
-/// Opens sources as the files of one checkpoint, for which `opened` was asked.
+/// Opens sources as the files of one checkpoint, which was requested as `opened`.
 pub(super) fn open_sources(
     sources: Vec<Arc<dyn Source>>,
     opened: &[PathBuf],
@@ -113,7 +113,7 @@ pub(super) fn open_sources(
     finish(opened, options, |findings| read_sources(sources, options, findings))
 }
 
-/// What is known of one file, which begins with `first`.
+/// The catalog of one file, which begins with `first`.
 pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOptions) -> Result<Arc<Catalog>> {
     let read = |findings: &mut Diagnostics| {
         let mut contents = Contents::default();
@@ -123,7 +123,7 @@ pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOp
     budget::interruptible(options.format.interrupt, || finish(&[], options, read)).map(|read| read.catalog)
 }
 
-/// What one file says, and every finding about it. What others of its set would have to say is not asked.
+/// The catalog of one file, and all findings about it. Other files of its set are not read.
 pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Catalog>, Vec<Diagnostic>)> {
     let mut findings = Diagnostics::new(Policy::CollectAll, usize::MAX);
     let mut contents = Contents::default();
@@ -140,7 +140,7 @@ fn finish(
     options: &OpenOptions,
     read: impl FnOnce(&mut Diagnostics) -> Result<Read>,
 ) -> Result<Checkpoint> {
-    // Those of each file are bounded by its parser.
+    // Each file's parser limits its own findings.
     let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
     let read = read(&mut findings);
     let ((catalog, files), findings) = findings.finish(read)?;
@@ -202,7 +202,7 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
     finish_contents(contents, options, findings)
 }
 
-/// What concerns all files that are not under an index.
+/// The checks across all files that have no index.
 fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
     check_no_delta(&contents)?;
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
@@ -217,7 +217,7 @@ fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Dia
     contents.finish(None, note, options)
 }
 
-/// An error if a file is a delta, or was one before it was damaged: its tensors are no weights.
+/// Fails if a file is a delta, even a damaged one: its tensors are not weights.
 fn check_no_delta(contents: &Contents) -> Result<()> {
     let is_sparse =
         |file: &FileFacts| delta::is_delta(file.metadata.as_deref().unwrap_or_default(), &TensorTable::default());
@@ -231,7 +231,7 @@ fn check_no_delta(contents: &Contents) -> Result<()> {
     }
 }
 
-/// Says so if the files are shards of a set of more files.
+/// A note if the files are shards of a larger set.
 fn alone(files: &[FileFacts]) -> Option<String> {
     let names: Vec<String> = files.iter().map(|file| name_of(&file.path)).collect();
     let first = ShardName::of(names.first()?)?;
@@ -273,7 +273,7 @@ fn open_index(
     }
     check_no_delta(&contents)?;
     disagreements.missing_shards(&paths, &index, &absent);
-    // What is broken, too, where errors are collected.
+    // Includes broken files, if errors are collected.
     let missing: Vec<bool> = contents.sources.iter().map(Option::is_none).collect();
     NameIndex::probe(&contents.table)?;
     let names = NameIndex::new(&contents.table).ok();

@@ -1,4 +1,4 @@
-//! What zstd compressed within a file, as it is unpacked: read in parts, with memory that is bounded whatever it unpacks to.
+//! Unpacks zstd data within a file, in parts, with memory that is bounded for any output size.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,44 +10,43 @@ use crate::error::{Error, Result};
 use crate::source::{Filesystem, Part, Source};
 use crate::workers::Interrupt;
 
-/// What is read of the file at a time.
+/// The bytes read from a file at a time.
 const READ: usize = 128 << 10;
-/// The same of a server, which answers long requests nearly as soon as short ones.
+/// The bytes read from a server at a time: long requests take hardly longer than short ones.
 const READ_OF_SERVER: usize = 8 << 20;
-/// What is unpacked of a frame before it is handed on: as much as its largest block, so that all of it stays in the cache of a core.
+/// The bytes unpacked before they are passed on: the largest block of a frame, which stays in the cache of a core.
 const PART: usize = 128 << 10;
-/// How far back what follows may refer, as a power of two: 32 MiB, memory that is taken beside what is kept. zstd takes 8 MiB at most, unless it is told
-/// otherwise.
+/// The maximum window, as a power of two: 32 MiB, in addition to the buffers. zstd accepts at most 8 MiB by default.
 const WINDOW_LOG: u32 = 25;
-/// How far it does where nobody asked for more.
+/// The window of frames with default settings.
 const WINDOW: usize = 8 << 20;
-/// What is unpacked in one step at most.
+/// The maximum unpacked in one step.
 pub(crate) const STEP: usize = 1 << 20;
 
-/// What unpacking takes on a thread, beside what it unpacks to: what is read, the window, and a step or two.
+/// The memory that unpacking takes per thread, without its output: the read buffer, the window, and a step or two.
 pub(crate) fn unpacking_bytes(is_served: bool) -> usize {
     (if is_served { READ_OF_SERVER } else { READ }) + WINDOW + 2 * STEP
 }
 
-/// Unpacks a range of a file, from its start to its end.
+/// Unpacks a range of a file, from start to end.
 #[derive(Default)]
 pub(crate) struct Unpacker {
-    /// That of the last range is taken again for the next.
+    /// Reused for the next range.
     decoder: Option<Decoder<'static>>,
-    /// Bytes of the range that were read, and how many of them were unpacked.
+    /// The bytes last read, and how many of them are unpacked.
     packed: Vec<u8>,
     used: usize,
-    /// How many bytes of the range were read.
+    /// The number of bytes read from the range.
     read: u64,
     part: Vec<u8>,
 }
 
 impl Unpacker {
-    /// Begins at the start of a range.
+    /// Starts a new range.
     pub(super) fn restart(&mut self) {
         self.packed.clear();
         (self.used, self.read) = (0, 0);
-        // What is left of a frame is forgotten with all of it, should that fail.
+        // If the reset fails, the decoder is dropped, together with its partial frame.
         if self.decoder.as_mut().is_some_and(|decoder| decoder.reinit().is_err()) {
             self.decoder = None;
         }
@@ -58,8 +57,8 @@ impl Unpacker {
         self.used == self.packed.len() && self.read == range.end - range.start
     }
 
-    /// Unpacks what comes next into `out`; returns how many bytes that are, and whether a frame ends with them. They are fewer than there is room for only if
-    /// it does. What may be left out between frames is a frame of no bytes.
+    /// Unpacks the next bytes into `out`. Returns their number, and whether a frame ends with them; only then are they fewer than `out` holds. A
+    /// skippable frame counts as an empty frame.
     pub(super) fn step(
         &mut self,
         file: &dyn Source,
@@ -68,7 +67,7 @@ impl Unpacker {
         interrupt: Interrupt<'_>,
         fault: &dyn Fn(String) -> Error,
     ) -> Result<(usize, bool)> {
-        let damaged = |cause: &dyn fmt::Display| fault(format!("its bytes are no whole frame of zstd: {cause}"));
+        let damaged = |cause: &dyn fmt::Display| fault(format!("its bytes are not a complete zstd frame: {cause}"));
         let decoder = match &mut self.decoder {
             Some(decoder) => decoder,
             none => {
@@ -98,12 +97,12 @@ impl Unpacker {
                 return Ok((out.pos(), next == 0));
             }
             if before == (self.used, out.pos()) {
-                return Err(damaged(&"they end before it does"));
+                return Err(damaged(&"they end before the frame"));
             }
         }
     }
 
-    /// Unpacks the one frame that a range of a file is, and hands it to `take` in parts; what is wrong with it becomes the error that `fault` makes.
+    /// Unpacks a range that is a single frame, and passes it to `take` in parts; `fault` converts errors.
     pub(super) fn frame(
         &mut self,
         file: &dyn Source,
@@ -131,7 +130,7 @@ impl Unpacker {
 }
 
 impl Unpacker {
-    /// Unpacks the frames that a range of a file is, from its start to its end, and hands what comes out to `take` in parts; `room` is the memory for them.
+    /// Unpacks a range of frames, from start to end, and passes the output to `take` in parts; `room` is the buffer.
     pub(crate) fn frames(
         &mut self,
         file: &dyn Source,

@@ -1,4 +1,4 @@
-//! A sharded checkpoint against its index: the six ways in which the two can disagree.
+//! Compares a sharded checkpoint with its index: the six ways in which the two can disagree.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::tensor::{TensorInfo, TensorTable};
 /// A shard that an index names.
 #[derive(Debug, Clone, Copy)]
 pub enum IndexedShard<'a> {
-    /// Its tensors.
+    /// It exists, with these tensors.
     There(&'a TensorTable),
-    /// It is there, and what it holds is not known.
+    /// It exists, with unknown contents.
     Unread,
-    /// It is not there.
+    /// It is missing.
     Missing,
 }
 
-/// Compares an index at `path` with its shards, which are in the order of [`ShardIndex::shards`]: the tensors that belong to the checkpoint,
-/// by the numbers of their shards, their names, and all disagreements.
+/// Compares an index at `path` with its shards, in the order of [`ShardIndex::shards`]. Returns the tensors of the checkpoint by shard number, their
+/// names, and all disagreements.
 pub fn compare_with_index(
     path: &Path,
     index: &ShardIndex,
@@ -46,7 +46,7 @@ pub fn compare_with_index(
     let mut names = NameIndex::new(&table).ok().filter(|names| index.agrees(&table, names));
     if names.is_none() {
         disagreements.compare(&mut table, index, &paths, &unread);
-        // What is left are entries of the index, of which each has its own name.
+        // The remaining tensors are entries of the index, so their names are unique.
         names = NameIndex::new(&table).ok();
     }
     if !unread.contains(&true) {
@@ -60,17 +60,17 @@ pub(super) struct Disagreements(Diagnostics);
 
 impl Disagreements {
     pub(super) fn new() -> Self {
-        // All are looked for: a strict opening, too, says how many there are.
+        // All are collected: even a strict open reports their number.
         Self(Diagnostics::new(Policy::Lenient, MAX_FINDINGS))
     }
 
-    /// `place` is the path and, where the finding is about one, the tensor.
+    /// `place` is the path, and the tensor if the finding concerns one.
     fn add(&mut self, rule: &'static Rule, place: (&Path, Option<&str>), cause: String) {
         let (path, tensor) = (place.0, place.1.map(str::to_owned));
         self.0.note(rule, |rule| Diagnostic { tensor, ..Diagnostic::new(rule, cause).path(path) });
     }
 
-    /// Notes the shards that are not there.
+    /// Reports the missing shards.
     pub(super) fn missing_shards(&mut self, paths: &[PathBuf], index: &ShardIndex, missing: &[bool]) {
         let mut tensors = vec![0usize; paths.len()];
         for (_, shard) in index.iter() {
@@ -83,11 +83,11 @@ impl Disagreements {
         }
     }
 
-    /// Compares the tensors of the shards with the index; `paths` are those of the index's shards, and `missing` says which were not there.
-    /// Only what the index names stays in the table, and of a tensor that is in two shards the one in the right shard.
+    /// Compares the tensors of the shards with the index; `paths` are those of the index's shards, and `missing` marks the missing ones. Only tensors
+    /// in the index stay in the table. Of a tensor in two shards, the one in the right shard stays.
     pub(super) fn compare(&mut self, table: &mut TensorTable, index: &ShardIndex, paths: &[PathBuf], missing: &[bool]) {
         const NOWHERE: u32 = u32::MAX;
-        // For each tensor of the index, the number of the one in the table that stands for it.
+        // For each tensor of the index, its number in the table.
         let mut found = vec![NOWHERE; index.len()];
         let mut elsewhere = Vec::new();
         for (number, info) in table.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Disagreements {
         }
         for ((name, shard), _) in index.iter().zip(&found).filter(|(_, number)| **number == NOWHERE) {
             if !missing[shard as usize] {
-                let cause = "the index puts it into this shard, but it is not there".to_owned();
+                let cause = "the index puts it into this shard, but it is missing there".to_owned();
                 self.add(rules::INDEX_MISSING_TENSOR, (&paths[shard as usize], Some(name)), cause);
             }
         }
@@ -129,11 +129,11 @@ impl Disagreements {
         table.retain(|number| kept[number]);
     }
 
-    /// Compares the bytes of all tensors with what the index says.
+    /// Compares the bytes of all tensors with the index.
     pub(super) fn total_size(&mut self, path: &Path, index: &ShardIndex, table: &TensorTable) {
         let found: u64 = table.iter().map(|info| info.bytes()).sum();
         let Some(expected) = index.total_size.filter(|size| *size != found) else { return };
-        // Of tensors that share a storage, some writers count one.
+        // Some writers count tensors that share a storage once.
         let mut seen = HashSet::new();
         let mut is_first = |info: &TensorInfo<'_>| {
             info.view.is_none_or(|view| seen.insert((info.file, view.storage.start(), view.storage.len())))
@@ -145,7 +145,7 @@ impl Disagreements {
         }
     }
 
-    /// All findings; or, where disagreements are not tolerated, an error for the first.
+    /// All findings; with a strict policy, an error for the first.
     pub(super) fn finish(self, policy: Policy) -> Result<Vec<Diagnostic>> {
         self.0.tolerated(policy)
     }

@@ -1,4 +1,4 @@
-//! Opening PyTorch files: the frame (a zip archive, or the older stream), the pickle in it, and the names of its tensors.
+//! Opens PyTorch files: the container (a zip archive, or the older stream), its pickle, and the names of its tensors.
 
 use super::Checkpoint;
 use crate::budget::{self, Budget, Short};
@@ -12,15 +12,15 @@ use crate::source::{Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
-/// Pickles behind that of the checkpoint that are looked at.
+/// The maximum number of pickles checked after that of the checkpoint.
 const STRAY_PICKLES: usize = 100;
 
-/// A zip archive, as torch.save writes since 1.6.
+/// A zip archive, written by torch.save since version 1.6.
 pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     read_zip(torch_zip::Parser::new(source.len(), options), source, options, unnamed)
 }
 
-/// A value that torch.save wrote among others in a file: of the archive there is no comment behind its end, so that little is read to find it.
+/// A value that torch.save wrote to a file with others. Its archive has no comment, so its end is found with a short read.
 pub(super) fn item(source: &dyn Source, options: &Options) -> Result<Torch> {
     let parser = torch_zip::Parser::new(source.len(), options).without_comment();
     read_zip(parser, source, options, true).map(|(_, torch)| torch)
@@ -55,12 +55,12 @@ fn zip_contents(
     let (layout, bytes) = drive(parser, source, &options.interrupt)?;
     let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
     if let Some(fault) = entry.check_crc32(torch_zip::crc32(&bytes)) {
-        // A file that hides something behind a wrong checksum is looked at all the same by who asks for it.
+        // A caller may still inspect a file that hides something behind a wrong checksum.
         findings.report(fault).map_err(Error::Format)?;
     }
     limits.memory = Some(budget.left().saturating_sub(bytes.len()));
     let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
-    // The values of the first are still there.
+    // The values of the first pickle are still in memory.
     limits.memory = Some(pickled.budget.left());
     let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
     if pickled.consumed < bytes.len() {
@@ -80,7 +80,7 @@ fn place(entry: &Entry<'_>) -> Place {
     Place { span: entry.data, inflated, crc32: entry.crc32 }
 }
 
-/// The globals of the pickles that follow the one of the checkpoint in its entry. `torch.load` does not read them; another program may.
+/// The globals of pickles after that of the checkpoint, in the same entry. `torch.load` does not read them, but another program may.
 fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limits) -> Vec<GlobalUse> {
     let mut found: Vec<GlobalUse> = Vec::new();
     let mut start = pickled.consumed;
@@ -109,13 +109,13 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Diag
     Diagnostic::new(rules::PICKLE_TRAILING_DATA, cause).offset(at + pickled.consumed as u64)
 }
 
-/// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
+/// The stream that torch.save wrote before 1.6. Its elements are always little-endian.
 pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let parser = torch_legacy::Parser::new(source.len(), options);
     let torch_legacy::Legacy { pickled, spans, findings, .. } = drive(parser, source, &options.interrupt)?;
     let places = |number: usize, storage: &StorageRef| {
         let span = *spans.get(number)?;
-        // The span is that of a view, where the storage is one; tensors of all views share the memory of the whole.
+        // The span is that of a view, if the storage is one; tensors of all views share the memory of the whole.
         let before = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()))?;
         let whole = Span::within(source.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
         Some(Place::stored(whole))
@@ -145,23 +145,23 @@ fn finish(
     Ok((Header { tensors, metadata, ..Header::default() }, torch))
 }
 
-/// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.
+/// The error for a tar archive from before 0.1.10. PyTorch's reader of these had CVE-2025-32434, and they are unsupported here.
 pub(super) fn tar() -> Error {
     let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not supported: torch's reader of them ran code from the file (CVE-2025-32434)";
     Diagnostic::new(rules::TORCH_TAR, cause).unsupported()
 }
 
-/// Bytes of a storage that are read at once to compute its checksum.
+/// Bytes of a storage read at a time for its checksum.
 const CHECKED_AT_ONCE: u64 = 1 << 20;
 
 impl Checkpoint {
-    /// Reads every storage whose checksum the file knows, and compares; the number of those that were compared. Files that are mapped are
-    /// otherwise not read before they are used, and so not compared.
+    /// Verifies the checksums of all storages that have one in the file; returns their number. Otherwise, mapped bytes are read only on use, and not
+    /// verified.
     pub fn verify_checksums(&self) -> Result<usize> {
         self.verify_checksums_while(self.interrupt())
     }
 
-    /// The same, as long as `interrupt` gives no error.
+    /// As [`Self::verify_checksums`], until `interrupt` returns an error.
     pub fn verify_checksums_while(&self, interrupt: Interrupt<'_>) -> Result<usize> {
         let mut count = 0;
         for (number, file) in self.files.iter().enumerate() {
@@ -204,8 +204,7 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
     }
     let same = torch.check_crc32(place.span, place.crc32, checksum.finalize());
     if same.is_err() && source.is_written(place.span.start(), place.span.len()) {
-        let cause =
-            "tensors were written to in this process, so that their checksums say nothing of the file: open it again";
+        let cause = "this process wrote to tensors, so their checksums do not verify the file: open it again";
         return Err(Error::Argument(cause.to_owned()));
     }
     same

@@ -1,4 +1,4 @@
-//! The tree that `repr` and the command line print: chains joined, alike layers folded, long lists cut.
+//! The tree that `repr` and the command line print: chains are joined, similar layers are folded, and long lists are cut.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -8,21 +8,21 @@ use crate::names::{Child, join, natural};
 use crate::tensor::TensorInfo;
 use crate::text::{self, grouped, plural, size};
 
-/// Children of one branch that are shown, after folding.
+/// The maximum number of children shown per branch, after folding.
 const SHOWN_CHILDREN: usize = 24;
-/// Alike siblings are looked for among at most this many weights: printing a tree must not take longer than opening the file.
+/// Similar siblings are searched among at most this many weights: printing a tree must not take longer than opening the file.
 const COMPARED_WEIGHTS: usize = 50_000;
-/// Columns are at most this wide; a longer name stands out of its column. One of a megabyte must not widen every other line.
+/// The maximum width of a column; a longer name overflows it. A name of a megabyte must not widen every other line.
 const COLUMN: usize = 100;
-/// Levels at most: a hostile name may have a million components.
+/// The maximum depth: a hostile name may have a million components.
 const DEPTH: usize = 32;
 
-/// How much of a tree is made.
+/// Limits of a tree.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeLimits {
-    /// Lines at most; `None` for all.
+    /// The maximum number of lines; `None` for all.
     pub lines: Option<usize>,
-    /// Fold siblings that are alike (numbered layers).
+    /// Whether to fold similar siblings (numbered layers).
     pub fold: bool,
 }
 
@@ -35,7 +35,7 @@ struct Node {
     weights: usize,
     bytes: u64,
     children: Vec<Node>,
-    /// What was left out below the children.
+    /// A note about omitted children.
     omitted: Option<String>,
 }
 
@@ -48,13 +48,13 @@ impl Node {
         format!("{}, {}", self.count(), size(self.bytes))
     }
 
-    /// Dtype, shape and size; of a branch how many weights it has in place of the dtype.
+    /// Dtype, shape and size; a branch has the number of its weights instead of the dtype.
     fn columns(&self) -> [String; 3] {
         self.detail.clone().unwrap_or_else(|| [self.count(), String::new(), size(self.bytes)])
     }
 }
 
-/// What a prefix of a checkpoint looks like.
+/// The tree of a prefix of a checkpoint.
 #[derive(Debug)]
 pub struct Tree {
     root: Node,
@@ -69,7 +69,7 @@ impl Tree {
         Self { root: branch(catalog, title.to_owned(), prefix, range, limits, DEPTH), lines: limits.lines }
     }
 
-    /// The lines, and how many were left out behind them.
+    /// The lines, and the number of omitted ones after them.
     pub fn lines(&self) -> (Vec<TreeLine>, usize) {
         let mut lines = vec![TreeLine::of(&self.root, String::new())];
         collect(&self.root, "", &mut lines);
@@ -78,7 +78,7 @@ impl Tree {
         (lines, hidden)
     }
 
-    /// As text, one line a branch or weight.
+    /// As text, one line per branch or weight.
     pub fn text(&self) -> String {
         let (lines, hidden) = self.lines();
         let width = |column: fn(&TreeLine) -> usize| {
@@ -103,7 +103,7 @@ impl Tree {
         text
     }
 
-    /// As HTML with folding branches and columns; every name is escaped. The page that shows it brings the style of its classes.
+    /// As HTML with folding branches and columns; every name is escaped. The page must supply the style of its classes.
     pub fn html(&self) -> String {
         let mut html = String::from("<div class=\"mw-tree\">");
         let mut left = self.lines.map_or(usize::MAX, |most| most.max(2));
@@ -129,7 +129,7 @@ fn branch(
     let own = range.clone().next().map(|position| names.entry(position)).filter(|&entry| table.name(entry) == prefix);
     let mut prefix = prefix.to_owned();
     let mut children: Vec<Child<'_>> = names.children(table, &prefix, range.clone()).collect();
-    // A branch with one child that is a branch too is one line.
+    // A branch whose only child is a branch shares its line.
     let mut joined = 0;
     while own.is_none() && children.len() == 1 && !prefix.is_empty() && joined < DEPTH {
         let deeper = join(&prefix, children[0].component);
@@ -194,7 +194,7 @@ fn branch(
     node
 }
 
-/// The child, if it is a weight and nothing else, as most are.
+/// The child, if it is only a weight, as most are.
 fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<Node> {
     let (table, names) = (&catalog.table, &catalog.names);
     let separator = usize::from(!prefix.is_empty());
@@ -214,11 +214,11 @@ fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<Node> {
 
 /// Dtype, shape and size.
 fn detail(info: &TensorInfo<'_>) -> [String; 3] {
-    // The name of an unknown dtype is the file's own.
+    // An unknown dtype is named by the file, so it is escaped.
     [text::shown(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
 }
 
-/// How many of the first children are numbers in a row whose weights have the same names, dtypes and shapes.
+/// The number of first children with consecutive numbers whose weights have the same names, dtypes and shapes.
 fn alike(catalog: &Catalog, prefix: &str, children: &[Child<'_>]) -> usize {
     let (table, names) = (&catalog.table, &catalog.names);
     let first = &children[0];
@@ -243,11 +243,11 @@ fn alike(catalog: &Catalog, prefix: &str, children: &[Child<'_>]) -> usize {
 /// One line of a tree.
 #[derive(Debug)]
 pub struct TreeLine {
-    /// What joins it to the lines above.
+    /// The characters that connect it to the lines above.
     pub branches: String,
-    /// The component of the name, or what stands for several; safe to print.
+    /// The component of the name, or a summary of several; escaped.
     pub label: String,
-    /// Dtype, shape and size of a weight; of a branch what is below it, in the last place.
+    /// Dtype, shape and size of a weight; a branch has a summary in the last column.
     pub columns: [String; 3],
     /// Whether it is a weight, and not a branch.
     pub is_weight: bool,
@@ -298,7 +298,7 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
 fn html_row(tag: &str, cells: &[&str], html: &mut String) {
     let _ = write!(html, "<{tag} class=\"mw-row\">");
     for cell in cells {
-        // The space is for pages that take the style away.
+        // The space is for pages that remove the style.
         let _ = write!(html, "<span>{}</span> ", text::html(cell));
     }
     let _ = write!(html, "</{tag}>");

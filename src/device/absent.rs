@@ -1,4 +1,4 @@
-//! The names of this room in a build for systems without CUDA: no device, and why.
+//! The same API in a build for systems without CUDA: there are no devices, and errors say why.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::quant::Encoding;
 use crate::workers::Interrupt;
 
-/// How many NVIDIA devices this process can use: none.
+/// The number of NVIDIA devices that this process can use: none.
 pub fn cuda_devices() -> u32 {
     0
 }
@@ -27,12 +27,12 @@ pub(super) fn reach(_index: u32) -> std::result::Result<Infallible, String> {
     Err("this build has no CUDA: tensors are in host memory only, the device 'cpu' (or 'cpu:0')".to_owned())
 }
 
-/// Memory of a device, of which there is none.
+/// Device memory, which does not exist here.
 #[derive(Debug)]
 pub struct DeviceMemory(Infallible);
 
 impl DeviceMemory {
-    /// An error.
+    /// Returns an error.
     pub fn new(index: u32, _len: usize) -> Result<Self> {
         match reach(index) {
             Ok(there) => Ok(Self(there)),
@@ -40,10 +40,10 @@ impl DeviceMemory {
         }
     }
 
-    /// An error.
+    /// Returns an error.
     ///
     /// # Safety
-    /// None is needed here.
+    /// No conditions.
     pub unsafe fn borrowed(
         index: u32,
         _address: u64,
@@ -54,12 +54,12 @@ impl DeviceMemory {
         Self::new(index, len)
     }
 
-    /// An error.
+    /// Returns an error.
     pub fn borrowing_stream(index: u32) -> Result<usize> {
         Self::new(index, 0).map(|memory| memory.len())
     }
 
-    /// Whether nobody has written to it.
+    /// Whether no writer has used it yet.
     pub fn is_new(&self) -> bool {
         match self.0 {}
     }
@@ -89,7 +89,7 @@ impl DeviceMemory {
         match self.0 {}
     }
 
-    /// Writes bytes.
+    /// Writes bytes; never called.
     pub fn fill(
         &self,
         _at: usize,
@@ -100,17 +100,17 @@ impl DeviceMemory {
         match self.0 {}
     }
 
-    /// Copies bytes to another device.
+    /// Copies bytes to another device; never called.
     pub fn send_to(&self, _start: usize, _other: &Self) -> Result<()> {
         match self.0 {}
     }
 
-    /// Reads bytes.
+    /// Reads bytes; never called.
     pub fn read(&self, _start: usize, _out: &mut [u8], _interrupt: Interrupt<'_>) -> Result<()> {
         match self.0 {}
     }
 
-    /// New memory that a kernel writes.
+    /// Runs a kernel into new memory; never called.
     pub(crate) fn convert(
         &self,
         _kernel: &Kernel,
@@ -121,78 +121,78 @@ impl DeviceMemory {
         match self.0 {}
     }
 
-    /// Makes a stream wait.
+    /// Makes a stream wait; never called.
     ///
     /// # Safety
-    /// None is needed here.
+    /// No conditions.
     pub unsafe fn ready_on(&self, _stream: usize) -> Result<()> {
         match self.0 {}
     }
 }
 
-/// A kernel, of which there is none.
+/// A kernel, which does not exist here.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel(Infallible);
 
 impl Kernel {
-    /// None.
+    /// Returns `None`.
     pub(crate) fn cast(_from: DType, _to: DType, _saturate: bool) -> Option<Self> {
         None
     }
 
-    /// None.
+    /// Returns `None`.
     pub(crate) fn scale(_from: DType, _to: DType, _blocks: &Blocks, _saturate: bool) -> Option<Self> {
         None
     }
 
-    /// None.
+    /// Returns `None`.
     pub(crate) fn dequantize(_encoding: Encoding, _to: DType) -> Option<Self> {
         None
     }
 }
 
-/// A file that is read by GPUDirect Storage, which needs a device.
+/// A file for GPUDirect Storage, which needs a device.
 #[derive(Debug)]
 pub(crate) struct CuFile(Infallible);
 
 impl CuFile {
-    /// An error.
+    /// Returns an error.
     pub(crate) fn new(_file: std::fs::File) -> Result<Self> {
         DeviceMemory::new(0, 0).map(|none| Self(none.0))
     }
 }
 
-/// Memory of a device while it is written.
+/// An upload to device memory.
 #[derive(Debug)]
 pub(crate) struct Upload(Infallible);
 
 impl Upload {
-    /// An error.
+    /// Returns an error.
     pub(crate) fn new(_memories: Vec<Arc<DeviceMemory>>, _pinned: usize) -> Result<Self> {
         DeviceMemory::new(0, 0).map(|none| Self(none.0))
     }
 
-    /// Writes some of it.
+    /// Writes a part of it; never called.
     pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
         match self.0 {}
     }
 
-    /// Whether nothing but this writes a memory.
+    /// Whether only this upload writes a memory.
     pub(crate) fn is_own(&self, _memory: usize) -> bool {
         match self.0 {}
     }
 
-    /// Has bytes of a file written to their place.
+    /// Writes bytes of a file to their place; never called.
     pub(crate) fn write_through(&self, _file: &CuFile, _span: &Span, _offset: u64) -> Result<()> {
         match self.0 {}
     }
 
-    /// Whether a kernel can be run.
+    /// Whether a kernel can run.
     pub(crate) fn can_run(&self, _kernel: &Kernel) -> bool {
         match self.0 {}
     }
 
-    /// The memories.
+    /// Returns the memories.
     pub(crate) fn finish(self) -> Result<Vec<Arc<DeviceMemory>>> {
         match self.0 {}
     }

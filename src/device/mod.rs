@@ -1,20 +1,19 @@
-//! Where a tensor's bytes live, and the memory of NVIDIA devices.
+//! Devices of tensors, and the memory of NVIDIA devices.
 //!
 //! ```text
 //! cuda/driver.rs   the calls into libcuda, each with an error that says what failed; the only file that makes them
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
 //! cuda/cufile.rs   GPUDirect Storage: files that a disk's controller writes to a device
-//! cuda/uses.rs     what devices still do with it
-//! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
-//! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
-//! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does
-//! kernels/         the kernels' source and `kernels.ptx`, which `make kernels` makes of it
-//! absent.rs        the same names where there can be no device
+//! cuda/uses.rs     the pending uses of staging memory
+//! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed with its last owner
+//! cuda/kernels.rs  the kernels of `kernels/`, and their launch
+//! cuda/upload.rs   uploads of a load: several threads write several memories on several streams
+//! kernels/         the kernels' source, and `kernels.ptx`, which `make kernels` builds
+//! absent.rs        the same API in a build without CUDA
 //! ```
 //!
-//! Nothing of CUDA is needed to build this, and nothing of it is loaded before a device is asked for. Without a driver every question has an
-//! answer: there are no devices, and an error says why.
+//! The build does not need CUDA, and CUDA is loaded only when a device is requested. Without a driver there are no devices, and errors say why.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -33,15 +32,15 @@ use cuda::reach;
 pub(crate) use cuda::{CuFile, Kernel, PIECE, Upload, release_staging};
 pub use cuda::{DeviceMemory, cuda_devices};
 
-/// What does work that may wait for a device.
+/// Runs work that may wait for a device.
 static AROUND_WAITS: OnceLock<fn(&mut (dyn FnMut() + Send))> = OnceLock::new();
 
-/// Has `around` do what may wait for a device where nobody expects it, when memory is given back: it may let go of locks meanwhile.
+/// Sets a function that runs work which may wait for a device at unexpected times, when memory is freed. It may release locks meanwhile.
 pub fn wait_by(around: fn(&mut (dyn FnMut() + Send))) {
-    let _ = AROUND_WAITS.set(around); // the first one stays
+    let _ = AROUND_WAITS.set(around); // the first one is kept
 }
 
-/// Does such work.
+/// Runs such work.
 #[cfg_attr(
     not(all(feature = "cuda", target_os = "linux")),
     expect(dead_code, reason = "there is no device to wait for")
@@ -53,35 +52,35 @@ fn waiting(work: &mut (dyn FnMut() + Send)) {
     }
 }
 
-/// One device.
+/// A device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Device {
     /// Host memory.
     #[default]
     Cpu,
-    /// Memory of the NVIDIA device of this number, as the driver counts those that the process sees.
+    /// Memory of the NVIDIA device of this number, in the driver's order of visible devices.
     Cuda(u32),
 }
 
 /// Bytes of a staging buffer, and their place on the device.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
-    /// Where they begin in the staging buffer.
+    /// The offset in the staging buffer.
     pub(crate) from: usize,
-    /// How many.
+    /// The number of bytes.
     pub(crate) len: usize,
-    /// The number of the memory that they go to…
+    /// The number of the target memory.
     pub(crate) memory: usize,
-    /// … and where they begin there.
+    /// The offset in the target memory.
     pub(crate) at: usize,
-    /// What makes of them what goes there, and of how many elements or blocks; none, where they go as they are.
+    /// The kernel that converts them, with the number of elements or blocks; `None` for a plain copy.
     pub(crate) kernel: Option<(Kernel, usize)>,
 }
 
-/// Matrices of `rows` by `cols` elements in blocks of some rows and columns, with a scale for each block.
+/// Matrices of `rows` by `cols` elements in blocks of some rows and columns, each with a scale.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code))] // nobody reads it where there is no device
+#[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code))] // unused without a device
 pub(crate) struct Blocks {
     pub(crate) scales_dtype: DType,
     pub(crate) rows: usize,
@@ -90,7 +89,7 @@ pub(crate) struct Blocks {
 }
 
 impl Device {
-    /// Its kind, as Python spells it.
+    /// The kind of device, as Python spells it.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -106,7 +105,7 @@ impl Device {
         }
     }
 
-    /// Why nothing can be placed on it; `None` if it can. Starts the driver.
+    /// The reason why nothing can be placed on it, if there is one. Starts the driver.
     pub fn absence(self) -> Option<String> {
         match self {
             Self::Cpu => None,
@@ -114,7 +113,7 @@ impl Device {
         }
     }
 
-    /// An error unless the CPU can read what is there.
+    /// Fails if the CPU cannot read its memory.
     pub fn require_host(self) -> Result<()> {
         match self {
             Self::Cpu => Ok(()),

@@ -1,4 +1,4 @@
-//! One thing that is wrong with a file: the broken rule, and where it was broken. From the parser to the report it is this.
+//! A fault of a file: the broken rule, and where it was broken. Parsers and reports share this type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,17 +9,17 @@ use super::{Error, SENTENCE};
 use crate::rules::{self, Rule, Severity};
 use crate::text;
 
-/// Characters of what is there that a diagnostic keeps: a line may be as long as the file.
+/// The most characters of evidence that a diagnostic keeps: a line may be as long as the file.
 const MAX_EVIDENCE: usize = 1000;
 
-/// A broken rule, where it was broken, and what shows it. Used for errors and, as data, for findings.
+/// A broken rule, where it was broken, and the evidence. Used for errors and, as data, for findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The rule, such as `safetensors.overlap`, which says how severe it is.
     pub rule: &'static Rule,
     /// What is wrong, with expected against actual: a sentence without a full stop.
     pub message: String,
-    /// What to do about it: the rule's help, unless more is known at the place where it was broken.
+    /// What to do: the rule's help, unless the place of the fault has more specific advice.
     pub help: Cow<'static, str>,
     /// The file.
     pub path: Option<Arc<Path>>,
@@ -29,18 +29,18 @@ pub struct Diagnostic {
     pub tensor: Option<String>,
     /// The byte offset in the file, or in the member if there is one.
     pub offset: Option<u64>,
-    /// What is there, such as the call as Python would write it.
+    /// The content at fault, such as the call as Python would write it.
     pub evidence: Option<String>,
-    /// The class or function that it is about, `os.system`: what tells two of a rule in one member apart wherever they stand.
+    /// The class or function at fault, `os.system`: it distinguishes two faults of a rule in one member, wherever they are.
     pub global: Option<String>,
-    /// The SHA-256 of the bytes that it is about, the member's or the file's, where they run code: another call in their place is something else.
+    /// The SHA-256 of the bytes at fault, the member's or the file's, if they run code: a changed call is another fault.
     pub code: Option<[u8; 32]>,
-    /// How many more of its rule it stands for, which a list had no room for; 0 for one by itself.
+    /// How many further ones of its rule it represents, which exceeded the limit of a list; 0 for a single one.
     pub more: usize,
 }
 
 impl Diagnostic {
-    /// One of which only the rule and the message are known yet.
+    /// A diagnostic with only a rule and a message so far.
     pub fn new(rule: &'static Rule, message: impl Into<String>) -> Self {
         Self {
             rule,
@@ -67,7 +67,7 @@ impl Diagnostic {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Says better than the rule's help what to do.
+    /// Replaces the rule's help by more specific advice.
     #[must_use]
     pub fn help(mut self, help: impl Into<Cow<'static, str>>) -> Self {
         self.help = help.into();
@@ -95,21 +95,21 @@ impl Diagnostic {
         self
     }
 
-    /// Adds the class or function that it is about.
+    /// Adds the class or function at fault.
     #[must_use]
     pub fn global(mut self, name: impl Into<String>) -> Self {
         self.global = Some(name.into());
         self
     }
 
-    /// Adds the digest of what runs.
+    /// Adds the digest of the code that runs.
     #[must_use]
     pub fn code(mut self, digest: [u8; 32]) -> Self {
         self.code = Some(digest);
         self
     }
 
-    /// Adds what is there, as much of it as a report shows.
+    /// Adds the evidence, cut to the length that a report shows.
     #[must_use]
     pub fn evidence(mut self, evidence: impl Into<String>) -> Self {
         let evidence = evidence.into();
@@ -146,7 +146,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// What ends the look at a file.
+/// The fault that ends the check of a file.
 impl From<&Error> for Diagnostic {
     fn from(error: &Error) -> Self {
         match error.diagnostic() {

@@ -1,4 +1,4 @@
-//! Where what is wrong with files is collected, by parsers and by all that validates: one bounded list, under a policy that says what ends an opening.
+//! Collects the faults of files, from parsers and validation: one bounded list, under a policy that decides what ends an opening.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,22 +8,22 @@ use std::sync::Arc;
 use super::{Diagnostic, Error, Result};
 use crate::rules::{Rule, Severity};
 
-/// Of each rule, so many are kept for one file; the others are counted.
+/// The most findings of each rule that are kept for one file; further ones are counted.
 pub const MAX_FINDINGS: usize = 100;
-/// Of each rule, so many are kept for all files together, beside the first of each file.
+/// The most findings of each rule that are kept for all files together, in addition to the first of each file.
 const MAX_OF_RULE: usize = 1_000;
-/// Of so many it is known that they were added, so that none is kept or counted twice.
+/// The most findings whose hashes are remembered, so that none is kept or counted twice.
 const MAX_SEEN: usize = 1 << 20;
 
 /// What ends an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// The first error, and what is legal to the letter but never written on purpose.
+    /// The first error, and constructs that are legal but never written on purpose.
     #[default]
     Strict,
     /// The first error.
     Lenient,
-    /// No error after which it is safe to go on: the opening fails at its end, with all that was found ([`Error::Diagnostics`]).
+    /// No error after which it is safe to continue: the opening fails at its end, with all findings ([`Error::Diagnostics`]).
     CollectAll,
 }
 
@@ -34,16 +34,16 @@ impl Policy {
     }
 }
 
-/// What was found so far. Of each rule the first are kept, and the others counted.
+/// The findings so far. Of each rule the first are kept, and the others counted.
 #[derive(Debug)]
 pub struct Diagnostics {
     policy: Policy,
     limit: usize,
     list: Vec<Diagnostic>,
     counts: BTreeMap<&'static str, Count>,
-    /// What tells those apart that were added, hashed.
+    /// Hashes of the findings that were added.
     seen: HashSet<u64>,
-    /// An error was passed over.
+    /// Whether an error was skipped.
     failed: bool,
 }
 
@@ -57,56 +57,56 @@ struct Count {
 }
 
 impl Diagnostics {
-    /// An empty list that keeps so many of each rule for one file.
+    /// An empty list that keeps at most `limit` findings of each rule for one file.
     pub fn new(policy: Policy, limit: usize) -> Self {
         let (list, counts, seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
         Self { policy, limit, list, counts, seen, failed: false }
     }
 
-    /// True if errors are collected: then parsers go on where it is safe.
+    /// True if errors are collected: then parsers continue where it is safe.
     pub fn collects(&self) -> bool {
         self.policy == Policy::CollectAll
     }
 
-    /// True if an error was passed over, so that what was read is not whole.
+    /// True if an error was skipped, so that the result is incomplete.
     pub fn failed(&self) -> bool {
         self.failed
     }
 
-    /// How many there are, those that are not kept among them.
+    /// The number of findings, including those that are not kept.
     pub fn total(&self) -> usize {
         self.list.len() + self.dropped()
     }
 
-    /// How many are not kept.
+    /// The number of findings that are not kept.
     pub fn dropped(&self) -> usize {
         self.counts.values().map(|count| count.dropped).sum()
     }
 
-    /// Those that are kept.
+    /// The findings that are kept.
     pub fn list(&self) -> &[Diagnostic] {
         &self.list
     }
 
-    /// Those that are kept.
+    /// The findings that are kept.
     pub fn list_mut(&mut self) -> &mut [Diagnostic] {
         &mut self.list
     }
 
-    /// Those that are kept, and nothing of the others.
+    /// The findings that are kept, without the counts of the others.
     pub fn into_list(self) -> Vec<Diagnostic> {
         self.list
     }
 
-    /// Keeps what no policy refuses. What is only counted is not made.
+    /// Keeps a finding that no policy refuses. It is made only if it is kept.
     pub fn note(&mut self, rule: &'static Rule, make: impl FnOnce(&'static Rule) -> Diagnostic) {
         if self.count(rule, None) {
             self.list.push(make(rule));
         }
     }
 
-    /// Keeps it, unless its rule has too many, or it is there already. The first of a rule in each file is kept, so that what is dropped changes
-    /// nothing in what is known of a file. True if it is kept.
+    /// Keeps a finding, unless it is a duplicate or its rule has too many. The first of a rule in each file is always kept, so that dropping others
+    /// hides no file. True if it is kept.
     pub fn add(&mut self, diagnostic: Diagnostic) -> bool {
         if self.leaves_out(&diagnostic) {
             return false;
@@ -128,7 +128,7 @@ impl Diagnostics {
         is_kept
     }
 
-    /// Gives back what ends the opening: an error, unless all are collected; a warning, if the policy is strict.
+    /// Returns what ends the opening: an error, unless all are collected; a warning, if the policy is strict.
     pub fn report(&mut self, fault: impl Into<Box<Diagnostic>>) -> Result<(), Box<Diagnostic>> {
         let fault = fault.into();
         let is_error = fault.severity() == Severity::Error;
@@ -142,7 +142,7 @@ impl Diagnostics {
         Ok(())
     }
 
-    /// Where errors are collected, keeps those of the file and goes on; otherwise, and where the system refused, gives them back.
+    /// If errors are collected, keeps those of the file and continues. Returns them otherwise, or if the system refused.
     pub fn go_on(&mut self, error: Error) -> Result<()> {
         match error {
             error if !self.collects() => return Err(error),
@@ -156,7 +156,7 @@ impl Diagnostics {
         Ok(())
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds findings from elsewhere.
     pub fn extend(&mut self, list: impl IntoIterator<Item = Diagnostic>) {
         for fault in list {
             if !self.leaves_out(&fault) {
@@ -165,7 +165,7 @@ impl Diagnostics {
         }
     }
 
-    /// Ends the list with the outcome of what it was for: the findings, if nothing failed; where errors are collected, all of them.
+    /// Ends the list with the outcome of the work: the findings, if nothing failed; if errors are collected, all of them.
     pub fn finish<T>(&mut self, outcome: Result<T>) -> Result<(T, Vec<Diagnostic>)> {
         match outcome {
             Ok(read) if !self.failed => Ok((read, self.close())),
@@ -174,7 +174,7 @@ impl Diagnostics {
         }
     }
 
-    /// All of them, where what was noted is tolerated; where it is not, an error for the first, which says how many there are.
+    /// All findings, if the policy tolerates them; otherwise an error for the first, with their number.
     pub fn tolerated(mut self, policy: Policy) -> Result<Vec<Diagnostic>> {
         let is_note = |rule: &Rule| rule.severity == Severity::Note;
         let notes: usize =
@@ -192,7 +192,7 @@ impl Diagnostics {
         Ok(list)
     }
 
-    /// All that are kept, and of each rule how many there are besides.
+    /// All that are kept, and for each rule the number of further ones.
     pub fn close(&mut self) -> Vec<Diagnostic> {
         let mut list = std::mem::take(&mut self.list);
         for Count { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
@@ -202,7 +202,7 @@ impl Diagnostics {
         list
     }
 
-    /// Counts those that another list had no room for; true if this is how many they were.
+    /// Counts those that exceeded the limit of another list; true if this finding stands for them.
     fn leaves_out(&mut self, fault: &Diagnostic) -> bool {
         if fault.more > 0 {
             self.of_rule(fault.rule).dropped += fault.more;
@@ -214,7 +214,7 @@ impl Diagnostics {
         self.counts.entry(rule.code).or_insert_with(|| Count { rule, kept: 0, dropped: 0, files: HashMap::new() })
     }
 
-    /// Counts one; true if it is to be kept.
+    /// Counts one; true if it must be kept.
     fn count(&mut self, rule: &'static Rule, path: Option<&Arc<Path>>) -> bool {
         let limit = self.limit;
         let count = self.of_rule(rule);

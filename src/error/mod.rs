@@ -1,8 +1,8 @@
 //! The one error type of the project.
 //!
-//! Every error says where (path, tensor, byte offset), what was expected against what was found, and what to do. A parser knows neither
-//! its file nor, often, its tensor: it fills a [`Diagnostic`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
-//! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
+//! Every error says where (path, tensor, byte offset), what was expected and found, and what to do. A parser knows neither its file nor, often, its
+//! tensor: it fills a [`Diagnostic`] with what it knows, and the layers above add the rest ([`Error::at_path`]). The fields have texts of the file
+//! unchanged, or as [`text::shown`] returns them; a printed error is safe whatever it contains.
 
 mod diagnostic;
 mod diagnostics;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::rules::{self, Severity};
 use crate::text;
 
-/// Characters of a cause or of advice that a message shows: what quotes names may quote many.
+/// The most characters of a cause or of advice in a message: quoted lists of names may be long.
 const SENTENCE: usize = 10_000;
 
 /// The result of everything in this crate.
@@ -31,13 +31,13 @@ pub enum Error {
     /// Bytes that break the rules of their format.
     #[error("{0}")]
     Format(Box<Diagnostic>),
-    /// Legal, but nothing here can do it.
+    /// Legal, but not supported.
     #[error("{0}")]
     Unsupported(Box<Diagnostic>),
     /// The file is no longer the one that was opened.
     #[error("{0}")]
     FileChanged(Box<Diagnostic>),
-    /// All that was found, in its order, where it is collected: some of it is an error.
+    /// All findings in order, if they are collected: at least one is an error.
     #[error("{}", several(.0))]
     Diagnostics(Vec<Diagnostic>),
     /// No weight of this name.
@@ -57,10 +57,10 @@ pub enum Error {
     MissingFile {
         /// The path asked for.
         path: PathBuf,
-        /// Up to three paths that are near it, as they can be printed, where they were looked for.
+        /// Up to three similar paths, printable, if they were searched for.
         near: Vec<String>,
     },
-    /// A folder of a server that does not list what is in it, and serves none of the names that checkpoints are known by.
+    /// A folder of a server that cannot be listed, and has none of the usual file names of checkpoints.
     #[error("{}: {}", text::path(folder), not_served(tried))]
     NotServed {
         /// The URL asked for.
@@ -73,7 +73,7 @@ pub enum Error {
     NotInCache {
         /// The name asked for.
         name: String,
-        /// What is not there, and where.
+        /// What is missing, and where.
         cause: String,
         /// The command that downloads it.
         command: String,
@@ -83,12 +83,12 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried, such as `read 4096 bytes at 128`.
+        /// The failed action, such as `read 4096 bytes at 128`.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// An argument that makes no sense.
+    /// An invalid argument.
     #[error("{}", text::cut(.0, SENTENCE))]
     Argument(String),
     /// An index beyond an axis.
@@ -103,16 +103,16 @@ pub enum Error {
         /// The (first) file.
         path: PathBuf,
     },
-    /// The caller asked to stop.
+    /// The caller has cancelled.
     #[error("stopped")]
     Interrupted,
-    /// A device that is absent, or not able to do what was asked.
+    /// A device that is absent, or cannot do what was requested.
     #[error("{0}")]
     Device(String),
 }
 
 impl fmt::Debug for Error {
-    /// As it is displayed: this is what a `main` that returns the error prints.
+    /// Like `Display`: a `main` that returns the error prints this.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -148,7 +148,7 @@ impl Error {
         self
     }
 
-    /// The same of several that were read together: the first and the last in their file.
+    /// Names several tensors that were read together: the first and the last in their file.
     #[must_use]
     pub(crate) fn at_tensors(mut self, first: &str, last: &str) -> Self {
         let names = format!("'{}' to '{}'", text::shown(first), text::shown(last));
@@ -162,12 +162,12 @@ impl Error {
         self
     }
 
-    /// An operating-system error, with the file and what was tried.
+    /// An operating-system error, with the file and the failed action.
     pub fn io(path: &Path, action: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { path: path.to_path_buf(), action: action.into(), source }
     }
 
-    /// The broken rule, where there is one; of several, the first that is an error, or the last if none is.
+    /// The broken rule, if any; of several, the first that is an error, or the last if none is.
     pub fn diagnostic(&self) -> Option<&Diagnostic> {
         match self {
             Self::Diagnostics(list) => list.iter().find(|fault| fault.rule.severity == Severity::Error).or(list.last()),
@@ -177,7 +177,7 @@ impl Error {
     }
 }
 
-/// What the numerics refuse, under the rule that it breaks.
+/// Errors of the numerics, with the rule that the arguments break.
 impl From<max_weights_kernels::Error> for Error {
     fn from(error: max_weights_kernels::Error) -> Self {
         use max_weights_kernels::Error as Refused;
@@ -196,20 +196,20 @@ fn several(list: &[Diagnostic]) -> String {
     list.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// What a message about a path that does not exist says of those near it, as they can be printed.
+/// The part of a message that suggests similar paths, which are printable.
 pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
-/// What a message about a folder of a server says that serves none of these names.
+/// The message for a folder of a server that serves none of these names.
 pub fn not_served(tried: &[String]) -> String {
     format!(
-        "this server does not list what is in a folder, and has none of the files that were tried there: {}; give the URL of the checkpoint's file or index",
+        "this server does not list folders, and has none of the files that were tried there: {}; give the URL of the checkpoint's file or index",
         tried.join(", ")
     )
 }
 
-/// What a message about a path that does not exist says to do.
+/// The advice in a message about a path that does not exist.
 pub fn instead_of(path: &Path, near: &[String]) -> String {
     not_a_path(path).map_or_else(|| did_you_mean(near), |hint| format!("; {hint}"))
 }

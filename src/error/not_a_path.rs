@@ -1,4 +1,4 @@
-//! What people give as paths and is none: addresses, and what only a shell understands.
+//! Arguments that are not paths: addresses, and forms that only a shell understands.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use crate::text;
 /// The schemes of URLs that stores open.
 const SCHEMES: [&str; 6] = ["s3", "gs", "az", "hf", "https", "http"];
 
-/// Whether something in this process opens URLs.
+/// Whether a store in this process opens URLs.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
-/// From here on URLs are opened, and no advice is given to do without.
+/// From here on URLs are opened, and messages do not advise against them.
 pub(crate) fn urls_are_opened() {
     OPENED.store(true, Ordering::Relaxed);
 }
@@ -22,7 +22,7 @@ pub(crate) fn is_url(path: &Path) -> bool {
     SCHEMES.iter().any(|scheme| text.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://")))
 }
 
-/// What to do about a path that does not exist because it is none: an address, or one that only a shell understands.
+/// Advice for a path that does not exist because it is an address, or a form that only a shell understands.
 pub(crate) fn not_a_path(path: &Path) -> Option<String> {
     let text = path.to_str()?;
     if let Some(rest) = text.strip_prefix('~') {
@@ -30,7 +30,7 @@ pub(crate) fn not_a_path(path: &Path) -> Option<String> {
         let path = format!("{}{rest}", text::path(&home));
         return Some(format!("'~' is for shells, which write the home folder in its place: give {path}"));
     }
-    // Paths that were put together have one slash there.
+    // Joining paths leaves one slash there.
     let (scheme, rest) = text.split_once(":/")?;
     let is_scheme = scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
     if !is_scheme || (OPENED.load(Ordering::Relaxed) && is_url(path)) {

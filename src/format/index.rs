@@ -1,7 +1,7 @@
 //! The index of a sharded checkpoint (`*.index.json`): which tensor is in which file.
 //!
-//! The index is an allow-list: a tensor that it does not name is none of the checkpoint's. Shard names are judged by their text, because a
-//! cache of models is made of symbolic links that lead out of the folder, and the name is what an attacker writes.
+//! The index is an allow-list: a tensor that it does not name is not in the checkpoint. Shard names are judged by their text, because a cache of
+//! models consists of symbolic links that lead out of the folder, and an attacker controls the name.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,16 +24,16 @@ pub const MAX_SHARDS: usize = 100_000;
 /// The longest name of a shard; systems take paths of up to 4096 bytes.
 pub const MAX_SHARD_NAME_BYTES: usize = 1024;
 
-/// What an index says.
+/// The content of an index.
 #[derive(Debug, Default)]
 pub struct ShardIndex {
-    /// The names of the shards, as they first occur.
+    /// The names of the shards, in the order of their first occurrence.
     pub shards: Vec<String>,
-    /// Bytes of all tensors, where the index says it.
+    /// Bytes of all tensors, if the index has them.
     pub total_size: Option<u64>,
-    /// The version of the weights, where the index says it.
+    /// The version of the weights, if the index has it.
     pub version: Option<String>,
-    /// How the shards change another version, where they are no weights but a delta.
+    /// How the shards change another version, if they are a delta.
     pub delta: Option<Form>,
     /// The names of the tensors in a row, in the order of the file.
     names: String,
@@ -94,9 +94,9 @@ impl ShardIndex {
         Ok(())
     }
 
-    /// Makes the names ready to be found; gives the numbers of those that are there before.
+    /// Sorts the names for look-ups; returns the numbers of duplicates.
     fn sort(&mut self) -> Result<Vec<u32>, Short> {
-        // The sort takes half as much again, and names that are there twice as much as the names.
+        // The sort takes half as much again, and duplicates as much as the names.
         budget::probe(self.len() * 3 * size_of::<u32>())?;
         let mut sorted: Vec<u32> = (0..saturating_u32(self.len())).collect();
         sorted.sort_by(|&a, &b| compare(self.name(a as usize), self.name(b as usize)));
@@ -110,7 +110,7 @@ impl ShardIndex {
 /// Reads an index file.
 #[derive(Debug)]
 pub struct Parser<'o> {
-    /// The whole file, once it was asked for.
+    /// The whole file, once it was requested.
     bytes: Option<Vec<u8>>,
     file_len: u64,
     takes_deltas: bool,
@@ -123,7 +123,7 @@ impl<'o> Parser<'o> {
         Self { bytes: None, file_len, takes_deltas: false, options }
     }
 
-    /// The same, and that of a delta, too.
+    /// Like `new`, but accepts deltas, too.
     pub fn with_deltas(file_len: u64, options: &'o Options) -> Self {
         Self { takes_deltas: true, ..Self::new(file_len, options) }
     }
@@ -302,15 +302,15 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
     }
 }
 
-/// What is read of the index's metadata. Writers have put the size down as a float, too.
+/// The parsed fields of the index's metadata. Some writers store the size as a float.
 struct Metadata {
     total_size: Option<u64>,
-    /// It says how the tensors of the shards change those of another checkpoint.
+    /// Whether the shards are a delta to another checkpoint.
     is_delta: bool,
     words: Words,
 }
 
-/// What the keys of a delta have, in their order; none of what is neither text nor a number.
+/// The values of the keys of a delta, in their order; none for values that are neither text nor numbers.
 type Words = [Option<String>; dialects::KEYS.len()];
 
 /// A text, or a number as the text of a version.

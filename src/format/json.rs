@@ -1,4 +1,4 @@
-//! JSON that strangers wrote: the one reader of small documents, and what the readers of headers share, which go through these in a stream.
+//! Untrusted JSON: the one reader of small documents, and helpers of the readers of headers, which are streams.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use crate::error::Error as CrateError;
 use crate::format::shown;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// What serde_json takes for a string at most, in bytes for each byte of it: copies of a string with escapes, and a message that quotes
-/// the string that it stumbled over. It cannot be refused memory.
+/// The most memory that serde_json takes for each byte of a string: copies of a string with escapes, and a message that quotes the invalid string.
+/// Its allocations cannot fail gracefully.
 const COPIES: usize = 8;
 /// Below this it is nothing to ask for.
 const SMALL: usize = 1 << 16;
 
-/// The value of a text of at most `max_bytes` bytes. Before it is read there is a look whether the system has the memory that the value may take; values
-/// lie in each other 127 deep at most, as serde_json has it.
+/// The value of a text of at most `max_bytes` bytes. Before reading it, the available memory is checked against what the value may take. Values are
+/// nested at most 127 deep, the limit of serde_json.
 ///
 /// # Errors
-/// In words that are safe to show: a longer text, no memory, something that is no such value.
+/// Printable messages: the text is too long, memory is exhausted, or the value is invalid.
 pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8], max_bytes: u64) -> Result<T, String> {
     if text.len() as u64 > max_bytes {
         return Err(format!("it has {} bytes; at most {max_bytes} are read", text.len()));
@@ -30,7 +30,7 @@ pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8], max_bytes: u64) -> Result
     serde_json::from_slice(text).map_err(|error| shown(&error.to_string()))
 }
 
-/// An object whose keys are all different; a map by itself keeps the last value of a key.
+/// An object whose keys are unique; a plain map would keep the last value of a duplicate key.
 #[derive(Debug)]
 pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
 
@@ -60,19 +60,19 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for Unique<V> {
     }
 }
 
-/// The map of an object that is [`Unique`], as a field has it.
+/// The map of a [`Unique`] object, for use in a field.
 pub(super) fn unique<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, V>, D::Error> {
     Unique::deserialize(deserializer).map(|Unique(map)| map)
 }
 
-/// Looks whether there is memory to read this text.
+/// Checks that memory is available to read this text.
 pub(super) fn probe(text: &str) -> Result<(), Short> {
     if text.len() < SMALL { Ok(()) } else { budget::probe(text.len().saturating_mul(COPIES)) }
 }
 
-/// What serde_json says of a string that is not what it should be, without the place. It may quote a string of megabytes.
+/// serde_json's message about an invalid string, without the place. It may quote a string of megabytes.
 pub(super) fn message(error: &serde_json::Error) -> String {
     let message = error.to_string();
     shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"")
@@ -106,8 +106,8 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// A value that nobody asked for. Unlike serde's `IgnoredAny` it is read to its depth, so that JSON's limits
-/// on nesting and numbers hold for it too: what this reader accepts, others do.
+/// A value that is skipped. Unlike serde's `IgnoredAny` it is parsed in full, so that JSON's limits on nesting and numbers hold for it too: what
+/// this reader accepts, others do.
 pub(super) struct Skipped;
 
 impl<'de> Deserialize<'de> for Skipped {

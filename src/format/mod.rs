@@ -1,5 +1,5 @@
-//! The file formats: from bytes to a table of tensors. No file is opened and none is read here: a parser asks for the parts that it needs
-//! ([`Parse`]), and is as easy to fuzz as it is to run on a remote file.
+//! The file formats: from bytes to a table of tensors. Parsers do no I/O: they request the parts that they need ([`Parse`]). The same parser runs
+//! under a fuzzer and on a remote file.
 
 #![deny(
     clippy::cast_possible_truncation,
@@ -39,7 +39,7 @@ pub const MAX_METADATA_ENTRIES: usize = 1_000_000;
 /// The most dtypes that a file may name and that this version does not know.
 pub const MAX_UNKNOWN_DTYPES: usize = 64;
 
-/// What a header may ask for before it is refused.
+/// The limits of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the header.
@@ -71,7 +71,7 @@ impl Default for Limits {
 pub struct Options {
     /// What ends the reading.
     pub policy: Policy,
-    /// What the header may ask for.
+    /// The limits of the header.
     pub limits: Limits,
     /// Asked now and then, on the thread that opens or reads; an error ends it.
     pub interrupt: fn() -> Result<()>,
@@ -99,7 +99,7 @@ impl Options {
     }
 }
 
-/// What the header of one file says.
+/// The content of the header of one file.
 #[derive(Debug, Clone, Default)]
 pub struct Header {
     /// The tensors, in the order of their offsets. They belong to file 0, and their spans count from the start of the file.
@@ -108,6 +108,6 @@ pub struct Header {
     pub metadata: Option<Vec<(String, String)>>,
     /// Where the data begins in the file.
     pub data_start: u64,
-    /// What was accepted but should not be there.
+    /// Tolerated faults.
     pub findings: Vec<Diagnostic>,
 }

@@ -1,4 +1,4 @@
-//! The names of a file: which one stands where, and which is given twice, among a quarter of a million at eight bytes each.
+//! The names of a file: their positions, and duplicates, among a quarter of a million at eight bytes each.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use crate::budget::{self, Short};
 
 const POSITION: u64 = u32::MAX as u64;
 
-/// The positions of names, sorted by 32 bits of hash and then by name, so that a file made of collisions costs a sort and no more.
+/// The positions of names, sorted by 32 bits of hash and then by name, so that a file full of collisions costs no more than a sort.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NameTable {
     keys: Vec<u64>,
@@ -29,8 +29,7 @@ impl NameTable {
         self.keys.binary_search_by(order).ok().and_then(|found| self.keys.get(found)).map(|key| position(*key))
     }
 
-    /// The pairs of positions whose names are `alike` (equal, or equal but for the case of letters), that which is complete first before the
-    /// others: each name with the one before it.
+    /// The pairs of positions whose names are `alike` (equal, or equal except for case), sorted by the later position.
     pub(super) fn pairs<'a>(
         &self,
         name: impl Fn(usize) -> &'a str,
@@ -57,7 +56,7 @@ pub(super) fn duplicates<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> R
     NameTable::new(count, &name)?.pairs(name, |a, b| a == b)
 }
 
-/// A quick hash in the upper half, the same for letters of both cases. It need not resist an attacker: see [`NameTable`].
+/// A fast hash in the upper half, case-insensitive. It need not resist an attacker: see [`NameTable`].
 fn hash(name: &str) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio: odd, and without a pattern in its bits
     const CASE: u8 = 0x20;
@@ -73,7 +72,7 @@ const fn position(key: u64) -> usize {
     (key & POSITION) as usize
 }
 
-/// Without regard to case first, so that names that differ in nothing else stand side by side.
+/// Case-insensitive first, so that names that differ only in case are adjacent.
 fn compare(a: &str, b: &str) -> Ordering {
     let folded = |byte: u8| byte.to_ascii_lowercase();
     a.bytes().map(folded).cmp(b.bytes().map(folded)).then_with(|| a.cmp(b))
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn duplicates_are_told_from_names_whose_hashes_are_equal() {
-        // Among so many names about ten pairs share their 32 bits of hash.
+        // Of this many names, about ten pairs share their 32 bits of hash.
         let mut names: Vec<String> = (0..300_000).rev().map(|i| format!("layers.{i}.weight")).collect();
         assert_eq!(duplicates(names.len(), |i| &names[i]), Ok(Vec::new()));
         names[200_000] = names[7].clone();

@@ -1,29 +1,29 @@
-//! How parsers come by the bytes of their file: they open nothing and read nothing. A parser says which parts of the file it needs, lends the
-//! memory for them, and goes on when they are filled; whether from a file, over a network or by a fuzzer is not its business.
+//! How parsers get the bytes of their file, without doing I/O themselves. A parser names the parts of the file that it needs, lends the memory for
+//! them, and continues once they are filled, be it from a file, over a network or by a fuzzer.
 
 use crate::error::Result;
 use crate::source::{Part, Source};
 use crate::workers::Interrupt;
 
-/// What a parser says.
+/// The state of a parser.
 #[derive(Debug)]
 pub enum Progress<'a, T> {
-    /// These parts of the file have to be filled before it is asked again: all that can be asked for at the time.
+    /// These parts of the file must be filled before the next call: all that can be requested now.
     Need(Vec<Part<'a>>),
-    /// This is what it made of them.
+    /// The result of the parser.
     Done(T),
 }
 
-/// Makes something of a file that it is given piece by piece.
+/// Parses a file from its parts.
 pub trait Parse {
-    /// What is made.
+    /// The result.
     type Output;
 
-    /// Goes on as far as the bytes lead that are there. Not to be called again once it is done.
+    /// Continues as far as the available bytes allow. Must not be called again once it is done.
     fn advance(&mut self) -> Result<Progress<'_, Self::Output>>;
 }
 
-/// Gives a parser what it needs, one request of the source for each time that it asks.
+/// Feeds a parser, with one request of the source for each of its requests.
 pub fn drive<P: Parse>(mut parser: P, source: &dyn Source, interrupt: Interrupt<'_>) -> Result<P::Output> {
     loop {
         match parser.advance()? {

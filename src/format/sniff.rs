@@ -1,4 +1,4 @@
-//! Which format a file has, by its first bytes; and what a file is that is not a checkpoint, said in words that help.
+//! The format of a file, by its first bytes; and advice for files that are not checkpoints.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::{Diagnostic, Result};
 use crate::format::shown;
 use crate::rules;
 
-/// How many of the first bytes [`sniff`] looks at; all of them, if the file has fewer.
+/// How many of the first bytes [`sniff`] needs; all of them, if the file has fewer.
 pub const SNIFF_BYTES: usize = 512;
 
 /// A format that can be recognised by its first bytes.
@@ -23,7 +23,7 @@ pub enum Kind {
     TorchLegacy,
     /// PyTorch before 0.1.10: a tar archive.
     TorchTar,
-    /// What `torch.distributed.checkpoint` says of its files: the pickle `.metadata`.
+    /// The description of a `torch.distributed.checkpoint`: the pickle `.metadata`.
     TorchDistributed,
 }
 
@@ -42,16 +42,16 @@ impl fmt::Display for Kind {
 
 /// The first pickle of a legacy PyTorch file is the integer 0x1950a86a20f9469cfc6c; as protocols 0 and 1 write it, in decimal.
 const TORCH_MAGIC_DECIMAL: &[u8] = b"L119547037146038801333356L";
-/// The same integer as protocols 2 and later write it, after the two bytes of the protocol (and the frame of protocol 4 and later).
+/// The same integer in protocols 2 and later, after the two bytes of the protocol (and the frame of protocol 4 and later).
 const TORCH_MAGIC_BINARY: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 /// The module of the first class that `.metadata` of a distributed checkpoint names.
 const DISTRIBUTED: &[u8] = b"torch.distributed.checkpoint.metadata";
 /// Magic and version of a GGUF file.
 const GGUF_START: usize = 8;
-/// Opcode, length: what protocol 4 and later put between the protocol and the first value.
+/// Opcode and length, which protocol 4 and later write between the protocol and the first value.
 const PICKLE_FRAME_BYTES: usize = 9;
 
-/// Files that people give by mistake: (offset of the magic, magic, what it is, what to do).
+/// Files that people pass by mistake: (offset of the magic, magic, description, advice).
 const STRANGERS: [(usize, &[u8], &str, &str); 15] = [
     (0, b"\x1f\x8b", "a gzip archive", "decompress it first (gunzip)"),
     (0, b"\x28\xb5\x2f\xfd", "a zstd archive", "decompress it first (zstd -d)"),
@@ -70,7 +70,7 @@ const STRANGERS: [(usize, &[u8], &str, &str); 15] = [
     (0, b"%PDF", "a PDF document", "give the checkpoint itself"),
 ];
 
-const EXPERT_PACK: &str = "load it with sglang, or give the checkpoint that it was made of";
+const EXPERT_PACK: &str = "load it with sglang, or give the checkpoint that it was made from";
 const OLD_GGML: &str = "convert it with the scripts of llama.cpp, or find a GGUF of it";
 
 /// The format of a file of `file_len` bytes that begins with `prefix`: its first [`SNIFF_BYTES`], or all of it.
@@ -83,7 +83,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
         return Err(fault.offset(0).format());
     }
     if opens_object(prefix) && !looks_like_text(prefix) {
-        // The length is absurd, and the safetensors parser says so better than "unknown format" would.
+        // The length is absurd, and the safetensors parser has a better message than "unknown format".
         return Ok(Kind::Safetensors);
     }
     let cause = format!("not a checkpoint of a known format: it begins with {}", first_bytes(prefix));
@@ -91,7 +91,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
 }
 
 fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
-    // Before the magics: a header of 67,324,752 bytes spells "PK\3\4". Only a safetensors file goes on with four zeros.
+    // Before the magics: a header of 67,324,752 bytes spells "PK\3\4". Only in a safetensors file do four zeros follow.
     let short_header = prefix.get(4..8) == Some(&[0; 4]);
     if short_header && (opens_object(prefix) || (file_len == 8 && prefix.get(..4) != Some(&[0; 4]))) {
         return Some(Kind::Safetensors);
@@ -125,8 +125,8 @@ fn opens_object(prefix: &[u8]) -> bool {
     prefix.get(8..).is_some_and(|header| header.trim_ascii_start().starts_with(b"{"))
 }
 
-/// True if this is text that only looks like a file: `@article{` has its brace where the header of safetensors begins, and a page about GGUF may begin
-/// with its magic. Numbers of less than 2^56 end in a zero, so that no length or version that any reader takes is text.
+/// True for text that only looks like a file: `@article{` has its brace where the header of safetensors begins, and a page about GGUF may begin with
+/// its magic. Valid lengths and versions below 2^56 contain a zero byte, which text does not.
 fn looks_like_text(prefix: &[u8]) -> bool {
     prefix.starts_with(b"\xff\xfe") || prefix.starts_with(b"\xfe\xff") || is_text(prefix)
 }

@@ -1,4 +1,5 @@
-//! How a load is done: by views or by reading, on how many threads, and why. Asked for, or chosen by what the system says of the files.
+//! The read strategy of a load: views or reads, the number of threads, and why. The caller sets it, or it is derived from what the system reports
+//! about the files.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,70 +19,69 @@ use crate::memory::available_memory;
 use crate::source::{Filesystem, ReadCost, Source};
 use crate::workers;
 
-/// Requests under way where bytes come from a disk…
+/// Requests in flight to a disk.
 pub(super) const FROM_DISK: usize = 8;
-/// … and over a network.
+/// Requests in flight over a network.
 pub(super) const FROM_NETWORK: usize = 16;
-/// Threads that wait for a server, each with many requests: more than may be under way, so that one begins as soon as another ends, and none waits for
-/// the others of its job.
+/// Threads that wait for a server, each with many requests. They exceed the limit of requests in flight, so a free permit is taken at once.
 const FROM_SERVER: usize = 32;
-/// So many files of a load are looked for in the page cache.
+/// The number of files per load that are looked up in the page cache.
 const SAMPLED: usize = 16;
 
-/// What is asked for.
+/// What the caller asks of a load.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option that is there or not")]
 pub struct LoadOptions {
-    /// How bytes get into memory; where it is `Auto`, as the checkpoint was opened, or as is best.
+    /// How bytes get into memory. `Auto` uses the backend of the checkpoint, or the best one.
     pub backend: Backend,
-    /// How many threads; none: as many as are asked for everywhere, or as is best.
+    /// The number of threads; `None` uses the global setting, or the best number.
     pub threads: Option<NonZero<usize>>,
-    /// Let the page cache forget what was read.
+    /// Whether to drop what was read from the page cache.
     pub drop_cache: bool,
-    /// Whether every tensor has memory by itself, and not a part of an arena for all of its dtype.
+    /// Whether every tensor has its own memory, instead of a part of an arena for its dtype.
     pub per_tensor: bool,
-    /// Whether bytes go to a device by GPUDirect Storage, where they can.
+    /// Whether bytes go to a device by GPUDirect Storage where possible.
     pub cufile: bool,
-    /// Whether every tensor is read by itself and as a whole, so that what it is made of can be compared with a digest.
+    /// Whether every tensor is read separately and whole, so that its stored bytes can be compared with a digest.
     pub whole: bool,
-    /// The most bytes of host memory that the load may take.
+    /// The maximum host memory of the load, in bytes.
     pub max_memory: Option<u64>,
 }
 
-/// Whose memory tensors may be in.
+/// Which memory tensors may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorMemory {
-    /// That of the mapped files: views, of all tensors that can be views.
+    /// The mapped files: every tensor that can be a view is one.
     Views,
-    /// Their own.
+    /// Memory that the tensor owns.
     Own,
-    /// Either, as is faster.
+    /// Either, whichever is faster.
     Fastest,
 }
 
-/// What was chosen.
+/// The chosen strategy.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a step of the way that is taken or not")]
 pub struct Choice {
-    /// `Map`, `Read` or `Direct`; `Auto` where reading and direct reading are both tried at the start, and the faster one goes on.
+    /// `Map`, `Read` or `Direct`. `Auto` tries reads and direct reads first, and continues with the faster one.
     pub backend: Backend,
-    /// Whether bytes come from a disk, and not from the page cache.
+    /// Whether bytes come from a disk, rather than from the page cache.
     pub cold: bool,
-    /// How many threads read.
+    /// The number of threads that read.
     pub threads: usize,
-    /// How many read past the page cache: fewer, where each has several requests under way.
+    /// The number of threads that bypass the page cache: fewer where each has several requests in flight.
     pub direct_threads: usize,
-    /// Whether pages of views are brought into memory.
+    /// Whether pages of views are loaded into memory.
     pub fetch: bool,
-    /// Whether some tensors become views and some are read into memory of their own first, and all others what was faster.
+    /// Whether to time views against owned memory with some tensors, and load the others in the faster way.
     pub(super) on_trial: bool,
-    /// Whether a device has bytes from the disk itself.
+    /// Whether a device reads directly from the disk.
     pub(super) cufile: bool,
-    /// What a read costs of the server that bytes come from.
+    /// The cost of a read from the server.
     pub(super) served: Option<ReadCost>,
-    /// Whether some of them are what deltas make of others: more is asked for than is wanted.
+    /// Whether deltas change some of the bytes, so that more is read than the load requests.
     pub(super) changed: bool,
-    /// Why.
+    /// The reason for the choice.
     pub reason: String,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// For these tensors.
+    /// Chooses the strategy for these tensors.
     pub(super) fn new(
         checkpoint: &Checkpoint,
         wanted: &[&Wanted],
@@ -123,10 +123,10 @@ impl Choice {
         let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
         let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
-        // On the way to a device the requests of a thread end with its staging buffer, and more threads have more of them.
+        // On a load to a device, a staging buffer limits the requests of a thread, so more threads keep more requests in flight.
         let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
         if options.cufile && to_host {
-            let cause = "backend='cufile' brings bytes from a disk to a GPU: name it with device=".to_owned();
+            let cause = "backend='cufile' reads from a disk to a GPU: name the GPU with device=".to_owned();
             return Err(Error::Argument(cause));
         }
         let asked = if options.cufile { Backend::Direct } else { asked };
@@ -172,7 +172,7 @@ impl Choice {
         if !own {
             let fits = available_memory().is_none_or(|available| bytes <= available);
             let reason = match (fits, cold) {
-                (false, _) => "there is less memory than bytes: pages are read when they are touched",
+                (false, _) => "the tensors exceed the available memory: pages are read when they are touched",
                 (true, true) => "views, with their pages read from the disk now",
                 (true, false) => "views, with their pages in the page cache",
             };
@@ -180,12 +180,10 @@ impl Choice {
                 return chosen(Backend::Map, fits, reason.to_owned());
             }
             let (backend, reason) = match remembered(Question::Views, &files) {
-                Some(Backend::Direct) => {
-                    (Backend::Direct, "this disk filled memory of its own faster than views before")
-                }
-                Some(_) => (Backend::Map, "this disk filled views faster than memory of its own before"),
+                Some(Backend::Direct) => (Backend::Direct, "this disk filled owned memory faster than views before"),
+                Some(_) => (Backend::Map, "this disk filled views faster than owned memory before"),
                 None => {
-                    let reason = "views and memory of its own are both tried".to_owned();
+                    let reason = "views and owned memory are both tried".to_owned();
                     return Ok(Self { on_trial: true, ..chosen(Backend::Map, true, reason)? });
                 }
             };
@@ -198,7 +196,7 @@ impl Choice {
             return chosen(Backend::Direct, true, "the page cache should not keep them".to_owned());
         }
         if available_memory().is_some_and(|available| available < 2 * bytes) {
-            return chosen(Backend::Direct, true, "there is no memory for them in the page cache as well".to_owned());
+            return chosen(Backend::Direct, true, "the page cache has no memory left for them".to_owned());
         }
         match remembered(Question::Reading, &files) {
             Some(Backend::Direct) => {
@@ -206,13 +204,13 @@ impl Choice {
             }
             Some(_) => chosen(Backend::Read, true, "this disk was faster through the page cache before".to_owned()),
             None if bytes < 8 * PROBES * PROBED => {
-                chosen(Backend::Read, true, "so little is read the same way in any case".to_owned())
+                chosen(Backend::Read, true, "the load is too small to compare both ways".to_owned())
             }
             None => chosen(Backend::Auto, true, "both ways of reading are tried".to_owned()),
         }
     }
 
-    /// Half as many threads, each of which has memory of its own for what it reads; false if there is only one.
+    /// Halves the number of threads, each of which has its own buffers; false if there is only one.
     pub(super) fn halve_threads(&mut self) -> bool {
         let are_several = self.threads > 1;
         self.threads = self.threads.div_ceil(2);
@@ -220,7 +218,7 @@ impl Choice {
         are_several
     }
 
-    /// How much is one job.
+    /// The sizes of jobs.
     pub(super) fn sizes(&self) -> Sizes {
         if let Some(cost) = self.served {
             let read = if self.changed { Sizes::SERVED.converted } else { Sizes::SERVED.read };
@@ -233,13 +231,13 @@ impl Choice {
     }
 }
 
-/// Bytes that are read at a time in each of two ways to see which is faster…
+/// Bytes read by each method per probe.
 pub(super) const PROBED: u64 = 48 << 20;
-/// … and how often. The page cache is left aside where that is faster by a tenth: it serves the next load, too.
+/// The number of probes. Direct reads must be faster by a tenth: the page cache also serves the next load.
 pub(super) const PROBES: u64 = 2;
 
-/// Whether what could be views may have memory of its own: so much is asked for that it pays to try, all of it can be read past the page cache, and
-/// there is room. Memory of its own cannot be given back when others need it, and is not shared with other processes that load the same.
+/// Whether tensors that can be views may own their memory. The load must be large enough to probe, readable past the page cache, and fit into memory.
+/// Owned memory cannot be reclaimed by the system, nor shared with other processes that load the same files.
 fn may_own(files: &[&dyn Source], bytes: u64) -> bool {
     bytes >= 8 * PROBES * PROBED
         && available_memory().is_none_or(|available| 2 * bytes <= available)
@@ -247,7 +245,7 @@ fn may_own(files: &[&dyn Source], bytes: u64) -> bool {
         && files.iter().all(|file| file.open_direct().is_some())
 }
 
-/// Whether other processes of this machine load the same, as launchers of several ranks say (torchrun, Slurm, Open MPI).
+/// Whether other processes of this machine load the same, according to launchers of several ranks (torchrun, Slurm, Open MPI).
 fn has_local_peers(variable: impl Fn(&str) -> Option<String>) -> bool {
     let peers = |name: &str| variable(name).and_then(|text| text.parse::<u64>().ok());
     ["LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE"]
@@ -263,7 +261,7 @@ fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&Wanted]) -> Result<Vec<&'a d
     numbers.into_iter().map(|number| checkpoint.file(number)).collect()
 }
 
-/// Whether some of the bytes are not in the page cache, as far as the first files say.
+/// Whether some of the bytes are outside the page cache, judged by the first files.
 fn is_cold(checkpoint: &Checkpoint, wanted: &[&Wanted]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
     for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
@@ -293,7 +291,7 @@ mod tests {
         let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{bytes}],"data_offsets":[0,{bytes}]}}}}"#);
         let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
         std::fs::write(&path, &start).expect("written");
-        // Nothing but a hole, which no page cache holds.
+        // A hole, which no page cache holds.
         let file = File::options().write(true).open(&path).expect("a file");
         file.set_len(start.len() as u64 + bytes).expect("a hole");
         let checkpoint = crate::open(&path).expect("opened");

@@ -1,4 +1,4 @@
-//! A tensor of several pieces that were read by themselves, in memory in C order.
+//! Composes a tensor from several pieces that were read separately, in memory in C order.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::workers::{Interrupt, WORKERS};
 
-/// About so many bytes are put in their places by a thread at a time.
+/// About the number of bytes that a thread copies per task.
 const AT_A_TIME: usize = 256 << 10;
 
 impl Recipe {
-    /// Puts the elements of the pieces, which are in the order of the recipe, in their places in `out`, on all cores.
+    /// Copies the pieces, which are in recipe order, to their places in `out`, on all cores.
     pub(super) fn compose(&self, pieces: &[Buffer], out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let shape = self.grid();
-        // Slabs of the first axis that has more than one position.
+        // Slabs along the first axis of more than one position.
         let axis = shape.iter().position(|dim| *dim > 1).unwrap_or_default();
         let positions = shape.get(axis).copied().unwrap_or(1).max(1);
         let slab = out.len() / positions as usize;
@@ -59,7 +59,7 @@ impl Recipe {
             let skipped = some.iter().zip(&own).map(|(some, own)| some.start - own.start);
             let first: i64 = skipped.zip(&*of_piece).map(|(skipped, stride)| skipped * stride).sum();
             let begin: i64 = some.iter().zip(&*strides).map(|(some, stride)| some.start * stride).sum::<i64>() - base;
-            // What follows each other in the piece and in the tensor is a row, and rows that follow each other in the piece are read as one line.
+            // Elements contiguous in both the piece and the tensor form a row. Rows contiguous in the piece are read as one line.
             let is_whole = |axis: usize| size[axis] == self.grid()[axis] && some[axis] == own[axis];
             let row = (0..size.len()).rfind(|&axis| !is_whole(axis)).unwrap_or_default();
             let line = row.saturating_sub(1);
@@ -73,7 +73,7 @@ impl Recipe {
                     from += position * of_piece[axis];
                     to += position * strides[axis];
                 }
-                let outside = || Error::Argument("a piece reaches outside its tensor".to_owned());
+                let outside = || Error::Argument("a piece is outside its tensor".to_owned());
                 let room = out.get_mut(bytes(to)..).ok_or_else(outside)?;
                 if row_len == line_len {
                     made.read_bytes(bytes(from), room.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;

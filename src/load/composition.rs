@@ -1,4 +1,4 @@
-//! What weights are made of that no array of a file stands for: the recipes of the rules of a converted checkpoint.
+//! Weights that no array of a file represents: a converted checkpoint's rules give their recipes.
 
 use super::recipe::{Recipe, WHOLE};
 use crate::buffer::Index;
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::tensor::Region;
 
 impl Catalog {
-    /// What weight number `number` is made of, its elements as `dtype`, or as they are: of one piece, for a weight that an array of a file stands for.
+    /// The recipe of weight `number`, its elements as `dtype` or unchanged. A weight that an array of a file represents has one piece.
     ///
     /// # Errors
-    /// As of [`Self::wanted`], for each weight that it is made of.
+    /// See [`Self::wanted`], for each source weight.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -34,10 +34,10 @@ impl Catalog {
         }
     }
 
-    /// The same of a region of it, which counts elements, also where those are packed; `whole`: it is read as a whole in any case.
+    /// As [`Self::recipe`], for a region in elements, also of packed weights. With `whole`, the entire weight is read.
     ///
     /// # Errors
-    /// As of [`Self::recipe`]; a region that parts a block.
+    /// See [`Self::recipe`]; also a region that splits a block.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -46,7 +46,8 @@ impl Catalog {
         let recipe = self.recipe(number, dtype)?;
         if whole && is_made && recipe.one().is_none() {
             return Err(Error::Argument(
-                "a digest is of a weight of the file, and not of what is made of several: load without digests".into(),
+                "a digest covers one weight of the file, but this weight is composed of several: load without digests"
+                    .into(),
             ));
         }
         let Some(region) = region else { return Ok(recipe) };
@@ -62,7 +63,7 @@ impl Catalog {
     }
 }
 
-/// What a rule makes of a group of weights.
+/// The weights that a rule produces from a group of weights.
 struct Making<'a> {
     composition: &'a Composition,
     rule: &'a ConversionRule,
@@ -71,11 +72,11 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// After so many steps, the tensor of a slot, or one of the list there. Only what it needs is looked at.
+    /// The tensor in a slot after `steps` steps, or one element of the list there. Only its inputs are evaluated.
     fn tensor(&self, steps: usize, slot: usize, element: usize) -> Result<Recipe> {
         let Some(before) = steps.checked_sub(1) else {
             let source = self.sources.get(slot).and_then(|source| source.get(element));
-            let source = *source.ok_or_else(|| Error::Argument("a weight that it is made of is missing".into()))?;
+            let source = *source.ok_or_else(|| Error::Argument("one of its source weights is missing".into()))?;
             return self.composition.of.recipe(source as usize, self.dtype);
         };
         let of = |slot: usize, element: usize| self.tensor(before, slot, element);
@@ -121,14 +122,15 @@ impl Making<'_> {
     fn part(&self, whole: &Recipe, axis: usize, parts: &[u64], number: usize) -> Result<Recipe> {
         let size = whole.shape().get(axis).copied().unwrap_or_default() as u64;
         let sizes = sizes_of_parts(size, parts, self.rule.targets());
-        let sizes = sizes.ok_or_else(|| Error::Argument(format!("{size} are not cut into parts as {parts:?} are")))?;
+        let sizes = sizes
+            .ok_or_else(|| Error::Argument(format!("{size} elements cannot be split in the proportions {parts:?}")))?;
         let start = sizes[..number].iter().sum::<u64>() as i64;
         let stop = start + sizes[number] as i64;
         whole.index(&at(axis, Index::Slice { start: Some(start), stop: Some(stop), step: 1 }))
     }
 }
 
-/// The positions of each of so many groups.
+/// The number of positions per group.
 fn group_size(size: i64, groups: u64) -> i64 {
     (size / i64::try_from(groups).unwrap_or(i64::MAX).max(1)).max(1)
 }
@@ -141,10 +143,10 @@ fn at(axis: usize, index: Index) -> Vec<Index> {
 }
 
 impl Recipe {
-    /// A region of it, in elements: the ranges of each axis that is cut, joined.
+    /// A region in elements: the ranges of each cut axis, concatenated.
     ///
     /// # Errors
-    /// As of [`Self::index`]; an axis or elements that there are not.
+    /// See [`Self::index`]; also an axis or elements out of bounds.
     pub fn region(&self, region: &Region) -> Result<Self> {
         let mut found = self.clone();
         for (axis, ranges) in region {

@@ -1,4 +1,4 @@
-//! A part of a tensor: a box, or boxes that are joined, as one rank of several has it.
+//! A region of a tensor: a box, or several boxes, as one rank of several has it.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use crate::error::{Error, Result};
 use crate::source::{Part, ReadCost};
 use crate::tensor::{Region, RegionBytes, axis_ranges};
 
-/// Rows that are no farther apart than this are read together.
+/// Rows closer than this are read together.
 const MAX_GAP: u64 = ReadCost::DISK.max_gap();
-/// A row of more bytes is not read as a whole.
+/// A longer row is not read whole.
 const LONG_ROW: usize = 1 << 20;
 
-/// A region in bytes: ranges of bytes of some rows of a tensor in C order, as [`RegionBytes`] has them. In memory they lie one after the other.
+/// A region as byte ranges of some rows of a tensor in C order, as [`RegionBytes`] has them. In memory the ranges are contiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     region: RegionBytes,
-    /// How many rows there are; none if there is nothing in them.
+    /// The number of rows; 0 for an empty region.
     pub(super) rows: usize,
-    /// What is wanted of each row; in this order, and not always one after the other.
+    /// The byte ranges of each row, in memory order; they need not be contiguous.
     pub(super) ranges: Vec<Range<usize>>,
 }
 
 impl Cut {
-    /// Of a tensor of this shape, a region, where `per` elements that follow each other in memory take `bytes` and stay together.
+    /// Creates a region of a tensor of this shape. `per` contiguous elements take `bytes` and are never separated.
     pub(super) fn new(shape: &[u64], (per, bytes): (usize, usize), region: &Region) -> Result<Self> {
         if region.is_empty() {
             return Err(Error::Argument(format!("a tensor of the shape {shape:?} is cut along no axis")));
@@ -32,7 +32,7 @@ impl Cut {
         Ok(Self { rows: region.rows() as usize, ranges, region })
     }
 
-    /// The one range of bytes of the tensor that it is, where there is only one.
+    /// The byte range of the tensor, if the region is a single range.
     pub(super) fn one_range(&self) -> Option<Range<usize>> {
         self.region.one_range().as_ref().map(in_memory)
     }
@@ -42,7 +42,7 @@ impl Cut {
         self.region.row_start(number as u64) as usize
     }
 
-    /// How many rows from the first of these on are read as one: they rise, little lies between them, and they take no more than `most` bytes.
+    /// The number of rows from `first` on that one read covers: they ascend, the gaps are short, and the total is at most `most` bytes.
     pub(super) fn rows_together(&self, first: usize, most: usize) -> usize {
         let reach = self.reach().len();
         let start = self.row_start(first);
@@ -56,7 +56,7 @@ impl Cut {
         1 + (first + 1..self.rows).take_while(near).count()
     }
 
-    /// The bytes that are read: what is wanted, and what lies between in rows that are read together.
+    /// The number of bytes read, including the gaps in rows that are read together.
     pub(super) fn bytes_read(&self) -> u64 {
         let (reach, mut first, mut bytes) = (self.reach().len(), 0, 0);
         while first < self.rows {
@@ -67,33 +67,33 @@ impl Cut {
         bytes
     }
 
-    /// The bytes of the tensor from the first that is wanted to the last.
+    /// From the region's first byte in the tensor to its last.
     pub(super) fn span(&self) -> Range<usize> {
         in_memory(&self.region.span())
     }
 
-    /// The bytes that are wanted of a row.
+    /// The bytes of the region per row.
     pub(super) fn payload(&self) -> usize {
         self.ranges.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// From the first byte of a row that is wanted to the last.
+    /// From the region's first byte in a row to its last.
     pub(super) fn reach(&self) -> Range<usize> {
         let start = self.ranges.iter().map(|range| range.start).min().unwrap_or_default();
         start..self.ranges.iter().map(|range| range.end).max().unwrap_or_default()
     }
 
-    /// How many bytes that are not wanted are between two ranges of neighbouring rows that are, on average.
+    /// The average gap between the ranges of neighbouring rows, in bytes.
     pub(super) fn between(&self) -> usize {
         self.row().saturating_sub(self.payload()) / self.ranges.len().max(1)
     }
 
-    /// Bytes from the start of a row to that of its neighbour; 0 if there is one row.
+    /// The distance from one row to the next, in bytes; 0 if there is only one.
     fn row(&self) -> usize {
         self.region.stride() as usize
     }
 
-    /// Whether what is not wanted is skipped: there is much of it, or rows are too long to be read as a whole.
+    /// Whether gaps are skipped: they are large, or the rows are too long to be read whole.
     pub(super) fn skips(&self) -> bool {
         let Range { start, end } = self.reach();
         let holes = end - start - self.payload().min(end - start);
@@ -101,7 +101,7 @@ impl Cut {
         self.rows == 1 || self.row() > LONG_ROW || holes.max(between) as u64 > MAX_GAP
     }
 
-    /// What is wanted of these rows and nothing between, of `bytes`, which begin with the first that is wanted of them, at `offset` in a source.
+    /// The ranges of these rows, without gaps. `bytes` begins with the first range, at `offset` in a source.
     pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<Part<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
         let mut wanted: Vec<Range<usize>> = rows
@@ -113,7 +113,7 @@ impl Cut {
         wanted.sort_unstable_by_key(|range| range.start);
         let (mut parts, mut rest, mut at): (Vec<Part<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
         for range in wanted {
-            // Ranges may have bytes in common.
+            // Ranges may overlap.
             let start = range.start.max(at);
             if start >= range.end {
                 continue;
@@ -125,7 +125,7 @@ impl Cut {
         parts
     }
 
-    /// What is wanted of these rows, each range where it goes to in `out`; the first that is wanted of them is at `offset` in a source.
+    /// The ranges of these rows, each with its place in `out`; the first range is at `offset` in a source.
     pub(super) fn parts_in_place<'a>(&self, rows: Range<usize>, offset: u64, out: &'a mut [u8]) -> Vec<Part<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
         let (mut parts, mut rest) = (Vec::with_capacity(rows.len() * self.ranges.len()), out);
@@ -140,7 +140,7 @@ impl Cut {
         parts
     }
 
-    /// Copies what is wanted of these rows from `bytes`, which are those of the tensor from byte `first` on.
+    /// Copies the ranges of these rows from `bytes`, which begins at byte `first` of the tensor.
     pub(super) fn gather(&self, bytes: &[u8], first: usize, rows: Range<usize>, out: &mut [u8]) {
         let mut rest = out;
         for row in rows {
@@ -154,7 +154,7 @@ impl Cut {
     }
 }
 
-/// Bytes of a tensor that is in memory, or goes there.
+/// A byte range of a tensor as memory indices.
 fn in_memory(range: &Range<u64>) -> Range<usize> {
     range.start as usize..range.end as usize
 }

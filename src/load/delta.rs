@@ -1,5 +1,5 @@
-//! Deltas applied to tensors in memory, in place, as one transaction: all tensors are checked, each block is compared before and after, and all are what
-//! they were before if one cannot be done.
+//! Applies deltas to tensors in memory, in place, as one transaction. All tensors are checked first, and each block is compared before and after. If
+//! one fails, all tensors are restored.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,47 +18,47 @@ use crate::rules;
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// Blocks that a thread does before it takes others.
+/// Blocks per task of a thread.
 const AT_A_TIME: u64 = 16;
-/// What can be done about a tensor that a delta changes, and that nobody gave.
-const NOT_THERE: &str = "give it by its name in the checkpoint; of a tensor that is fused with others, the view that it is; \
+/// Advice for a tensor that a delta changes, but that the caller did not pass.
+const NOT_THERE: &str = "pass it under its name in the checkpoint; if it is fused with others, pass its view; \
                          in another layout, load the new version instead";
 
-/// What was done to tensors in memory.
+/// The result of applying deltas to tensors in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppliedDeltas {
-    /// Blocks that were changed; tensors, of deltas of other libraries.
+    /// The number of blocks changed; for deltas of other libraries, of tensors.
     pub changed: usize,
-    /// Those that had all changes already.
+    /// The number that already had all changes.
     pub unchanged: usize,
-    /// Tensors that were replaced as a whole.
+    /// The number of tensors replaced whole.
     pub whole: usize,
 }
 
-/// The names of tensors that are there beside those that are given.
+/// The names of existing tensors that were not passed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OtherNames<'a> {
-    /// Tensors that are left as they are.
+    /// Tensors that stay unchanged.
     pub names: &'a [String],
-    /// Whether names that the checkpoint does not have may be other names of tensors that it has, as those of tied weights in a module.
+    /// Whether unknown names may be aliases of the checkpoint's tensors, as tied weights in a module have.
     pub may_be_tied: bool,
 }
 
-/// A tensor in memory, and what is done to it.
+/// A tensor in memory, and its changes.
 struct Target<'a> {
     name: &'a str,
     bytes: &'a mut [u8],
     changes: Changes,
 }
 
-/// What is done to a tensor.
+/// The changes to a tensor.
 enum Changes {
     Blocks(Overlay),
-    /// All of it, by deltas of other libraries, in elements of so many bytes.
+    /// The whole tensor, by deltas of other libraries; elements have this many bytes.
     Whole(Patches, usize),
 }
 
-/// What a thread keeps between jobs.
+/// What a thread keeps between tasks.
 #[derive(Default)]
 struct Room {
     records: Vec<u8>,
@@ -68,24 +68,24 @@ struct Room {
     scratch: Scratch,
 }
 
-/// What is counted while tensors are changed.
+/// Counts of changed tensors and blocks.
 #[derive(Default)]
 struct Counts {
     changed: AtomicUsize,
     unchanged: AtomicUsize,
 }
 
-/// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order. `done` counts bytes of the tensors.
+/// Applies deltas, in order, to tensors in memory, by their names in a checkpoint. `done` counts bytes of the tensors.
 ///
-/// A block of a tensor may be that of the base, of the result, or of a version between: so what was interrupted is finished by doing it again, and
-/// doing it twice changes nothing. Memory is taken for some blocks of changes on each thread, and for what is replaced, beyond 32 MiB in a temporary
-/// file; with deltas of other libraries, for a tensor on each thread. What was replaced is in `log`, by which all of it can be undone.
+/// Each block may have its state in the base, in the result or in a version between. So an interrupted call can be repeated, and a second call
+/// changes nothing. Each thread needs memory for some blocks; with deltas of other libraries, for a tensor. Replaced bytes beyond 32 MiB go to a
+/// temporary file. `log` records them, so that everything can be undone.
 ///
-/// Two tensors may be the same memory, if the deltas make the same of both.
+/// Two tensors may share memory if the deltas change both in the same way.
 ///
 /// # Errors
-/// Deltas that do not build on each other, that change or remove tensors that are not there, or have another dtype or shape; blocks that are those of no
-/// version, and changes that do not give what they should; what reading says. Then everything is as it was.
+/// Deltas that do not build on each other. Changed or removed tensors that are missing or differ in dtype or shape. Blocks that match no version,
+/// changes with a wrong result, and read errors. All tensors are then restored.
 pub fn apply_deltas(
     deltas: &[Delta],
     tensors: &mut [(String, Exclusive<Buffer>)],
@@ -131,10 +131,10 @@ pub fn apply_deltas(
     })
 }
 
-/// A part of a target: its number, where it begins, and its bytes.
+/// A part of a target: its number, its offset, and its bytes.
 type Job<'a> = (usize, u64, &'a mut [u8]);
 
-/// Makes targets, of which the first has the number `first` in the log, what their deltas say.
+/// Applies deltas to targets, the first of which has the number `first` in the log.
 fn apply_all(
     targets: &mut [Target<'_>],
     first: usize,
@@ -177,12 +177,12 @@ fn apply_all(
     overlays.into_iter().try_for_each(Overlay::check_unchanged)
 }
 
-/// Puts what was replaced into the log.
+/// Moves replaced bytes to the log.
 fn keep(log: &Mutex<&mut UndoLog>, replaced: &mut Replacements, start: u64, bytes: &mut [u8]) -> Result<()> {
     log.lock().unwrap_or_else(PoisonError::into_inner).take(replaced, start, bytes)
 }
 
-/// Makes some blocks of a target, from byte `start` on, what the deltas say.
+/// Applies deltas to some blocks of a target, from byte `start` on.
 fn apply_blocks(
     overlay: &Overlay,
     (target, start): (usize, u64),
@@ -225,8 +225,8 @@ fn apply_blocks(
     Ok(())
 }
 
-/// Makes a target what deltas of other libraries say.
-#[allow(clippy::too_many_arguments)] // a job, and where what it replaces goes
+/// Applies deltas of other libraries to a target.
+#[allow(clippy::too_many_arguments)] // a job, and the log of replaced bytes
 fn apply_patches(
     patches: &Patches,
     width: usize,
@@ -249,7 +249,7 @@ fn apply_patches(
     Ok(())
 }
 
-/// An error if a delta is about tensors that are not there.
+/// Fails if a delta changes a missing tensor, or removes an existing one.
 fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others: &[String]) -> Result<()> {
     let there: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
     for delta in deltas {
@@ -258,18 +258,18 @@ fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others
         };
         let changed = delta.changed().map(|(name, _)| name);
         if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains(name)) {
-            let fault = fault(name, "the delta changes it, but it is not among the tensors");
+            let fault = fault(name, "the delta changes it, but the caller did not pass it");
             return Err(fault.help(NOT_THERE).format());
         }
         if let Some(name) = delta.header().removed.iter().find(|name| there.contains(&***name)) {
-            let cause = "the delta removes it, which cannot be done to a tensor: load the new version instead";
+            let cause = "the delta removes it, which is impossible in memory: load the new version instead";
             return Err(fault(name, cause).format());
         }
     }
     Ok(())
 }
 
-/// What is done to a tensor; none if nothing is.
+/// The changes to a tensor; `None` if there are none.
 fn target<'a>(deltas: &[Delta], name: &'a str, tensor: &'a mut Exclusive<Buffer>) -> Result<Option<Target<'a>>> {
     let (dtype, shape) = (tensor.get().dtype(), tensor.get().shape().iter().map(|dim| *dim as u64).collect::<Vec<_>>());
     let len = tensor.get().size() as u64;

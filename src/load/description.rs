@@ -1,4 +1,4 @@
-//! What a [`Layout`] will do, as data.
+//! The operations of a [`Layout`], as data.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::buffer::checked_size;
 use crate::device::Device;
 use crate::dtype::DType;
 
-/// Bytes of a file that are read, or brought into memory, as one.
+/// Bytes of a file that are read, or loaded into memory, by one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
     /// The number of the file.
@@ -22,26 +22,26 @@ pub struct Planned {
     pub offset: u64,
     /// Bytes in the file.
     pub len: u64,
-    /// Bytes in memory that are taken for them, or written to.
+    /// Bytes of memory allocated for them, or written.
     pub room: u64,
-    /// The positions of the tensors that have some of them, in the order in which these were wanted.
+    /// The positions of the tensors that these bytes belong to, in request order.
     pub tensors: Vec<usize>,
-    /// What is done to them on the way.
+    /// The operation.
     pub action: Action,
-    /// The memory that they go to…
+    /// The target memory.
     pub to: Target,
-    /// … and the byte there, where the memory holds several ranges.
+    /// The offset there, where the memory holds several ranges.
     pub at: usize,
 }
 
-/// What is done to bytes on their way.
+/// What happens to the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The pages of the mapping are fetched.
+    /// The pages of the mapping are loaded.
     Fetch,
-    /// They are read, …
+    /// Bytes are read…
     Read {
-        /// … changed, …
+        /// … transformed…
         transform: Transform,
         /// … gathered or cut, …
         elements: Elements,
@@ -50,10 +50,10 @@ pub enum Action {
     },
 }
 
-/// Which of the elements that are read are wanted.
+/// Which elements of a read the tensors need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elements {
-    /// All, as they lie in the file.
+    /// All, in file order.
     All,
     /// Parts of each row.
     Rows,
@@ -61,16 +61,16 @@ pub enum Elements {
     Gathered,
 }
 
-/// The memory that bytes go to.
+/// The target memory of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Pages of the mapping.
     Mapping,
     /// The arena of a dtype on a device.
     Arena(Device, DType),
-    /// Memory for one tensor.
+    /// Memory of one tensor.
     Own,
-    /// Memory of the caller's.
+    /// Memory of the caller.
     Out,
 }
 
@@ -112,22 +112,22 @@ impl fmt::Display for Target {
 }
 
 impl Layout {
-    /// The memory that is taken for tensors that lie together: dtype and bytes, on each device.
+    /// The memory that tensors share: the dtype and bytes of each arena.
     pub fn arenas(&self) -> impl Iterator<Item = (DType, usize)> {
         let shared = self.shared.iter().flatten();
         shared.filter_map(|((_, dtype), arena)| Some((*dtype, self.arenas.get(*arena)?.len)))
     }
 
-    /// What the arena of a number is.
+    /// The target of the arena of this number.
     fn target(&self, arena: usize) -> Target {
         let shared = self.shared.iter().flatten().find(|(_, number)| **number == arena);
         shared.map_or(Target::Own, |(&(device, dtype), _)| Target::Arena(device, dtype))
     }
 
-    /// Everything that will be read or fetched, in the order of the files.
+    /// All reads and page loads, in file order.
     pub fn planned(&self) -> Vec<Planned> {
         let mut planned: Vec<Planned> = Vec::with_capacity(self.runs.len() + self.fetched.len());
-        // Those of an arena follow each other in it.
+        // The runs of an arena follow each other in it.
         let mut in_arenas: Vec<(usize, usize, usize, usize)> = Vec::new();
         for run in &self.runs {
             let (to, tensors) = match run.to {
@@ -173,7 +173,7 @@ impl Layout {
                     let offset = segment.span.start() + placement.start;
                     let at = fetched
                         .partition_point(|(file, range)| (*file, range.end) < (segment.file, offset + placement.len));
-                    // Where there is too little memory, pages are left to come when they are touched.
+                    // With too little memory, pages are loaded when they are touched.
                     if fetched.get(at).is_some_and(|(file, range)| *file == segment.file && range.start <= offset) {
                         planned[first_fetched + at].tensors.push(i);
                     }
@@ -186,7 +186,7 @@ impl Layout {
             *tensor = self.positions.get(*tensor).copied().unwrap_or(*tensor);
         }
         planned.sort_by_key(|planned| (planned.file, planned.offset));
-        // Rows that only change places are one range.
+        // Rows that are only reordered form one range.
         planned.dedup_by(|next, last| {
             let joins = (next.file, next.offset) == (last.file, last.offset + last.len)
                 && (next.action, next.to) == (last.action, last.to)
@@ -201,7 +201,7 @@ impl Layout {
         });
         planned
     }
-    /// The bytes that a tensor takes in an arena.
+    /// The bytes of a tensor in an arena.
     fn room_of(&self, i: usize) -> usize {
         let one = self.wanted.get(i);
         if let Some(one) = one.filter(|one| one.conversion == Conversion::Nothing && one.cut.is_none()) {
@@ -211,14 +211,14 @@ impl Layout {
         checked_size(dtype, shape).unwrap_or_default()
     }
 
-    /// What a tensor is made of.
+    /// The pieces of a tensor.
     fn pieces_of(&self, i: usize) -> impl Iterator<Item = &Wanted> {
         let composed = i.checked_sub(self.wanted.len()).and_then(|i| self.composed.get(i));
         self.wanted.get(i).into_iter().chain(composed.into_iter().flat_map(Recipe::wanted))
     }
 }
 
-/// A tensor, or a piece of one, that is read by itself.
+/// A tensor, or a piece of one, that is read separately.
 fn by_itself(one: &Wanted, i: usize) -> Planned {
     let (placement, needed) = (&one.placement, tensor::needed(&one.placement));
     let Segment { file, span, transform } = placement.segment;

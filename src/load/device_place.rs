@@ -1,4 +1,4 @@
-//! Where bytes go on a device, and what host memory they take on their way.
+//! Places on a device, and the host memory that a transfer needs.
 
 use super::job::Room;
 use super::wanted::Conversion;
@@ -6,18 +6,19 @@ use crate::device::{Kernel, PIECE, Span, Upload};
 use crate::error::{Error, Result};
 use crate::memory::DIRECT_ALIGN;
 
-/// What tensors on a device are aligned to, as their memory is.
+/// The alignment of tensors on a device, equal to that of its memory.
 pub(super) const DEVICE_ALIGN: usize = 256;
-/// From this size on, bytes are in a staging buffer as far from a page as in their file, so that they can be read there past the page cache.
+/// From this size on, bytes have the same page offset in the staging buffer as in their file, so that direct reads work.
 pub(super) const PAGES_FROM: usize = 64 << 10;
 
-/// Tensors of at least so many bytes are converted on the device; smaller ones on the way, as a copy of many is cheaper than a kernel for each.
+/// Tensors of at least this many bytes are converted on the device. Smaller ones are converted on the host: one copy of many is cheaper than a kernel
+/// each.
 const KERNEL_FROM: usize = 64 << 10;
 
-/// Kernels that the devices of a load can run.
+/// The kernels that the devices of a load can run.
 pub(super) type Kernels = [(Conversion, Kernel)];
 
-/// Bytes of the memory of a device.
+/// A range of device memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place<'k> {
     /// The number of the memory.
@@ -25,23 +26,23 @@ pub(super) struct Place<'k> {
     pub(super) at: usize,
     pub(super) len: usize,
     pub(super) kernels: &'k Kernels,
-    /// The one that writes it, of bytes as they are in the file.
+    /// The kernel that writes the range from the file's unconverted bytes.
     pub(super) kernel: Option<(Conversion, &'k Kernel)>,
 }
 
 impl Place<'_> {
-    /// The bytes of the staging buffer that it is made of.
+    /// The bytes of the staging buffer that it is computed from.
     pub(super) fn raw(&self) -> usize {
         let (unit_in, unit_out) = self.kernel.map_or((1, 1), |(conversion, _)| conversion.unit());
         self.len / unit_out * unit_in
     }
 
-    /// Whether nothing but the load writes the memory.
+    /// Whether only the load writes the memory.
     pub(super) fn is_own(&self, upload: &Upload) -> bool {
         upload.is_own(self.memory)
     }
 
-    /// What goes there from byte `from` of pinned memory on.
+    /// The copy to the range from byte `from` of pinned memory.
     pub(super) fn span(&self, from: usize) -> Span {
         let (Self { memory, at, .. }, len) = (*self, self.raw());
         let kernel = self.kernel.map(|(conversion, kernel)| (kernel.clone(), conversion.count(len)));
@@ -59,7 +60,7 @@ impl Room for Place<'_> {
     }
 
     fn staged(&self) -> usize {
-        // Before a piece lie what fills up to its place, and, where it is large, to its place in a page.
+        // Padding aligns a piece to its place, and a large piece to its page offset.
         let before = if self.raw() < PAGES_FROM { 2 * DEVICE_ALIGN } else { 2 * DIRECT_ALIGN };
         if self.len == 0 { 0 } else { self.raw() + before }
     }
@@ -71,15 +72,15 @@ impl Room for Place<'_> {
     }
 }
 
-/// The most bytes of pinned memory that a load takes if nobody says otherwise.
+/// The default maximum of a load's pinned memory, in bytes.
 pub(super) const PINNED: usize = 512 << 20;
 
-/// The pinned memory for so many threads, within `left`: each fills one staging buffer while the device copies from another.
+/// The pinned memory for this many threads, within `left`. Each fills one staging buffer while the device copies from another.
 pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
     let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
     match left {
         Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
-            "moving to a device needs {} bytes of host memory, but max_memory leaves {left}",
+            "a transfer to a device needs {} bytes of host memory, but max_memory leaves {left}",
             2 * PIECE
         ))),
         Some(left) => Ok(wanted.min(left)),

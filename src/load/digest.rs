@@ -1,4 +1,4 @@
-//! Digests of tensors: SHA-256 of their elements, whatever file they are in.
+//! Digests of tensors: SHA-256 of the elements, independent of the file format.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use crate::rules;
 use crate::source::Part;
 use crate::workers::{Interrupt, in_order};
 
-/// What a digest begins with.
+/// The prefix of a digest.
 const ALGORITHM: &str = "sha256:";
 
-/// The digests of weights by their numbers, in that order: `sha256:` and 64 hexadecimal digits. They are taken of the elements in C order and in
-/// little-endian byte order, of packed blocks as they are, so that a tensor has the same digest in every file and format.
+/// The digests of these weights, in order: `sha256:` and 64 hexadecimal digits. They cover the elements in C order and little-endian bytes, and
+/// packed blocks unchanged. So a tensor has the same digest in every file and format.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.
@@ -57,13 +57,12 @@ pub fn digests(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
 }
 
-/// Whether the bytes of a tensor in their order are its elements in C order.
+/// Whether the stored bytes of a tensor are its elements in C order.
 pub(super) fn is_read_in_order(placement: &Placement) -> bool {
     placement.is_dense() && placement.segment.transform.inflate.is_none()
 }
 
-/// A tensor in its own memory, and its digest: each part is hashed while it is in the cache of the core that has read it. For one that
-/// [`is_read_in_order`].
+/// Reads a tensor into its own memory and hashes it: each part while it is in the cache of the reading core. [`is_read_in_order`] must hold.
 pub(super) fn read_with_digest(
     checkpoint: &Checkpoint,
     placement: &Placement,
@@ -80,7 +79,7 @@ pub(super) fn read_with_digest(
         interrupt()?;
         file.read(&mut [Part { offset: span.start() + at as u64, bytes: &mut *bytes }], interrupt)?;
         swap.apply(bytes);
-        // Before the tensor and after it, there may be some bytes of its neighbours.
+        // The buffer may hold bytes of neighbours before and after the tensor.
         let (start, end) = (first.saturating_sub(at), (first + placement.len as usize).saturating_sub(at));
         hash.update(&bytes[start.min(bytes.len())..end.min(bytes.len())]);
         at += bytes.len();
@@ -89,7 +88,7 @@ pub(super) fn read_with_digest(
     Ok((placement.buffer(&block.freeze(), first as u64)?, text(hash)))
 }
 
-/// The digest of a tensor that was read as its file has it; `read` is memory for a part of it.
+/// The digest of a tensor in memory as its file stores it; `read` is a scratch buffer.
 pub(super) fn digest(tensor: &Buffer, read: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<String> {
     let tensor = tensor.contiguous(interrupt)?;
     let (storage, reach) = (tensor.storage(), tensor.reach());
@@ -108,7 +107,7 @@ fn text(hash: Sha256) -> String {
     hash.finalize().iter().fold(ALGORITHM.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// An error for the first weight whose digest is another than the one that is expected.
+/// Fails for the first weight whose digest differs from the expected one.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.

@@ -1,4 +1,4 @@
-//! Jobs that are read past the page cache: several requests under way on each thread, or one on each of many.
+//! Jobs that bypass the page cache: several requests in flight per thread, or one on each of many threads.
 
 #[cfg(target_os = "linux")]
 use std::cell::OnceCell;
@@ -28,7 +28,7 @@ pub(super) struct Reader {
     room: Aligned,
 }
 
-/// Whether one thread can have several requests under way.
+/// Whether one thread can have several requests in flight.
 pub(super) fn has_rings() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -39,7 +39,7 @@ pub(super) fn has_rings() -> bool {
 }
 
 impl Reader {
-    /// Does jobs of one file in one of the two ways.
+    /// Runs jobs of one file by one of the two methods.
     pub(super) fn bring(
         &mut self,
         checkpoint: &Checkpoint,
@@ -56,7 +56,7 @@ impl Reader {
 
 #[cfg(not(target_os = "linux"))]
 impl Reader {
-    /// Does jobs of one file, through the page cache.
+    /// Runs jobs of one file, through the page cache.
     fn run(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
         jobs.into_iter().try_for_each(|job| job.run(checkpoint, &mut self.scratch, interrupt))
     }
@@ -64,12 +64,12 @@ impl Reader {
 
 #[cfg(target_os = "linux")]
 impl Reader {
-    /// Does jobs of one file; through the page cache, where the filesystem has nothing else.
+    /// Runs jobs of one file; through the page cache, where the filesystem supports nothing else.
     fn run<'a>(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'a>>, interrupt: Interrupt<'_>) -> Result<()> {
         let Self { scratch, ring, room } = self;
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;
-        // What is compressed is no bytes that go anywhere as they come.
+        // Compressed bytes are inflated first, and bytes written through the mapping are not on the disk.
         let is_other = |job: &Job<'a>| job.deflated().is_some() || source.is_written(job.extent.offset, job.extent.len);
         let (others, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_other);
         others.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;

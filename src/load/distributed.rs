@@ -1,4 +1,4 @@
-//! What weights of a distributed checkpoint are made of: a box of each of its pieces, where the item of that has the elements.
+//! Weights of a distributed checkpoint: each is composed of boxes, one per stored piece with an item that has its elements.
 
 use super::placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
 use super::recipe::{Piece, Recipe};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::tensor::{Element, Span, extent};
 
 impl Catalog {
-    /// Weight number `number`, which has pieces, its elements as `dtype`, or as they are.
+    /// The recipe of weight `number`, which has pieces, its elements as `dtype` or unchanged.
     pub(super) fn recipe_of_pieces(
         &self,
         number: usize,
@@ -17,7 +17,7 @@ impl Catalog {
         dtype: Option<DType>,
     ) -> Result<Recipe> {
         let info = self.table().get(number);
-        // The bytes of an element that only PyTorch has are an axis of their own.
+        // The bytes of an element whose type only PyTorch has are a separate axis.
         let (own, item, unit) = match info.element {
             Element::Plain(dtype) => (dtype, None, dtype.bytes().unwrap_or(1) as u64),
             Element::Torch(dtype) => (DType::UInt8, Some(dtype.bytes() as i64), dtype.bytes()),
@@ -35,7 +35,7 @@ impl Catalog {
     }
 }
 
-/// Where a piece lies: of elements of `unit` bytes each.
+/// The placement of a piece, with elements of `unit` bytes each.
 fn placed(piece: &PlacedPiece<'_>, dtype: DType, shape: Vec<i64>, item: Option<i64>, unit: u64) -> Result<Placement> {
     let overflow = || Error::Argument("the size of a piece overflows".to_owned());
     let located = match piece.place {
@@ -50,7 +50,7 @@ fn placed(piece: &PlacedPiece<'_>, dtype: DType, shape: Vec<i64>, item: Option<i
     };
     let is_empty = shape.contains(&0);
     let strides = located.strides.as_ref().filter(|_| !is_empty).map(|strides| match item {
-        // In bytes, where those of an element are an axis.
+        // In bytes, where the bytes of an element are an axis.
         Some(item) => strides.iter().map(|stride| stride.saturating_mul(item)).chain([1]).collect(),
         None => strides.clone(),
     });

@@ -1,5 +1,4 @@
-//! Doing what a [`Layout`] says: in the order of the files, on several threads at a time, with requests under way for what comes next, and
-//! conversion on the way.
+//! Executes a [`Layout`]: in file order, on several threads, with requests in flight for the next jobs, and with conversion in the same pass.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -24,12 +23,12 @@ use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
 
-/// What is left of each destination, and where that begins.
+/// The unfilled rest of each destination, and its offset.
 pub(super) type Rooms<R> = BTreeMap<Destination, (usize, R)>;
 
 impl Layout {
-    /// Brings everything into memory. The results are in the order in which the tensors were wanted; those with memory of the caller's are
-    /// what was given. Beside them is how it was done.
+    /// Loads everything into memory. The results are in request order; a tensor with memory of the caller's returns that memory. The choice tells how
+    /// it was loaded.
     pub fn run(
         mut self,
         checkpoint: &Checkpoint,
@@ -65,7 +64,7 @@ impl Layout {
         Ok((ordered.into_iter().map(|(_, buffer)| buffer).collect(), self.choice))
     }
 
-    /// Brings everything that has a place in an arena, or in memory of the caller's, there.
+    /// Reads everything that has a place in an arena, or in memory of the caller's.
     fn read(
         &self,
         checkpoint: &Checkpoint,
@@ -85,7 +84,7 @@ impl Layout {
         Ok(blocks.into_iter().map(Block::freeze).collect())
     }
 
-    /// That no file is another than the one that was opened.
+    /// Fails if a file was replaced or changed after it was opened.
     fn check_files(&self, checkpoint: &Checkpoint) -> Result<()> {
         let mut files: Vec<u32> = self.all().map(|one| one.placement.segment.file).collect();
         files.sort_unstable();
@@ -115,7 +114,7 @@ impl Layout {
         Ok(rooms)
     }
 
-    /// The work, in the order of the files.
+    /// The jobs, in file order.
     pub(super) fn jobs<R: Room>(&self, mut rooms: Rooms<R>) -> Vec<Job<'_, R>> {
         let (sizes, mut jobs) = (self.sizes(), Vec::new());
         for run in &self.runs {
@@ -144,7 +143,7 @@ impl Layout {
         jobs
     }
 
-    /// Does the jobs; where it is not known which way of reading is faster on this disk, some in each way first.
+    /// Runs the jobs. If the faster read method of this disk is unknown, some jobs are run by each method first.
     pub(super) fn run_jobs<'a, R: Room>(
         &self,
         checkpoint: &Checkpoint,
@@ -175,7 +174,7 @@ impl Layout {
             Ok(begun.elapsed())
         };
         if self.choice.backend == Backend::Auto {
-            // In turns, because a disk is now slower and now faster.
+            // In turns, because the speed of a disk varies.
             let mut took = [Duration::ZERO; 2];
             for turn in 0..PROBES {
                 for way in [1, 0] {
@@ -197,7 +196,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Loads those that are made of what was read as it is, some at a time.
+    /// Loads the tensors that are materialized from an unchanged read, in groups.
     fn load_apart(
         &mut self,
         checkpoint: &Checkpoint,
@@ -223,7 +222,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Makes those of several pieces that are read by themselves first, one at a time.
+    /// Composes the tensors whose pieces are read separately first, one at a time.
     fn compose_apart(
         &mut self,
         checkpoint: &Checkpoint,
@@ -255,14 +254,14 @@ impl Layout {
         Ok(())
     }
 
-    /// How what is read by itself is read.
+    /// The options for separate reads.
     fn read_options(&self) -> LoadOptions {
         let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
         let threads = NonZero::new(self.choice.threads);
         LoadOptions { backend, threads, drop_cache: self.options.drop_cache, ..LoadOptions::default() }
     }
 
-    /// Compares those of several pieces with their digests, if these are known: they are read for that, and once more.
+    /// Compares tensors of several pieces with their digests, if there are any. This reads them an additional time.
     fn verify_composed(&self, checkpoint: &Checkpoint, interrupt: Interrupt<'_>) -> Result<()> {
         let composed = self.expected.get(self.wanted.len()..).unwrap_or_default();
         if composed.is_empty() {
@@ -273,7 +272,7 @@ impl Layout {
         check_digests(checkpoint, &numbers, &expected, &found)
     }
 
-    /// The same of tensors whose digests are known, each of which is hashed while a thread reads it, and compared before anything is made of it.
+    /// As [`Self::load_apart`], with digests: a thread hashes each tensor while it reads it, and compares the digest before it converts anything.
     fn load_verified(
         &mut self,
         checkpoint: &Checkpoint,
@@ -287,7 +286,7 @@ impl Layout {
         let mut of_group = |group: &[usize]| group.iter().filter_map(|&i| outs[i].take()).collect::<Vec<_>>();
         let groups = apart.chunk_by(|&a, &b| segment(a) == segment(b));
         let jobs = groups.map(|group| (group, of_group(group))).collect();
-        // Of a budget, each thread would take a part.
+        // With a budget, one thread: several would each need a share.
         let threads = if self.together == 0 { 1 } else { self.choice.threads };
         let made: Mutex<Vec<(usize, Buffer)>> = Mutex::new(budget::list(apart.len())?);
         let this = &*self;
@@ -330,7 +329,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What is wanted, made of a tensor that was read as it is.
+    /// Materializes a tensor from its unchanged bytes.
     fn make(
         &self,
         i: usize,
@@ -345,7 +344,7 @@ impl Layout {
         }
     }
 
-    /// Tensors in the order of the files, in groups that are in memory at a time; those of one segment are in one.
+    /// Tensors in file order, in groups that are in memory together. Tensors of one segment share a group.
     fn at_a_time<'a>(&self, apart: &'a [usize]) -> Vec<&'a [usize]> {
         let segment = |i: usize| self.wanted[i].placement.segment;
         let (mut groups, mut rest, mut bytes, mut end) = (Vec::new(), apart, 0_u64, 0);
@@ -362,7 +361,7 @@ impl Layout {
         groups
     }
 
-    /// Tensors as they are in the files, with their positions.
+    /// Reads tensors unchanged, and returns them with their positions.
     fn read_apart(
         &self,
         checkpoint: &Checkpoint,
@@ -398,7 +397,7 @@ impl Layout {
     }
 }
 
-/// A tensor that was made in host memory, where it is wanted.
+/// Moves a tensor from host memory to its device.
 fn to_device(
     made: Buffer,
     device: Device,
@@ -414,7 +413,7 @@ fn to_device(
     }
 }
 
-/// Jobs in their order; those that read the same bytes, because several ranks want parts of them, are one.
+/// Coalesces jobs that read the same bytes because several ranks need parts of them.
 fn joined<R>(jobs: Vec<Job<'_, R>>, sizes: Sizes) -> Vec<Job<'_, R>> {
     let mut joined: Vec<Job<'_, R>> = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -426,7 +425,7 @@ fn joined<R>(jobs: Vec<Job<'_, R>>, sizes: Sizes) -> Vec<Job<'_, R>> {
     joined
 }
 
-/// That no two tensors are to be written to the same bytes.
+/// Fails if two tensors would be written to the same bytes.
 pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for out in outs.iter().flatten().map(Exclusive::get).filter(|out| out.size() > 0) {
@@ -441,7 +440,7 @@ pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     Ok(())
 }
 
-/// Jobs in groups of one file each, of at most so many, which write no more than `written` bytes.
+/// Batches of jobs of one file, each of at most `most` jobs that write at most `written` bytes.
 fn together<R>(jobs: Vec<Job<'_, R>>, most: usize, written: usize) -> Vec<Vec<Job<'_, R>>> {
     let (mut groups, mut staged): (Vec<Vec<Job<'_, R>>>, usize) = (Vec::new(), 0);
     for job in jobs {
@@ -459,7 +458,7 @@ fn together<R>(jobs: Vec<Job<'_, R>>, most: usize, written: usize) -> Vec<Vec<Jo
     groups
 }
 
-/// Lets the page cache forget all from the first job in a file to the last: what straddles two jobs stayed when each of them ended.
+/// Drops everything from the first job in a file to the last from the page cache. Pages that straddle two jobs remained when each ended.
 fn forget(checkpoint: &Checkpoint, extents: &[Extent]) -> Result<()> {
     for jobs in extents.chunk_by(|a, b| a.file == b.file) {
         if let [first, ..] = jobs {

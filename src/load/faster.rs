@@ -1,23 +1,23 @@
-//! What was tried on a disk, and what was faster there. Remembered as long as the process lives.
+//! The faster read method per disk, found by probes, and remembered for the lifetime of the process.
 
 use std::sync::Mutex;
 
 use crate::checkpoint::Backend;
 use crate::source::Source;
 
-/// What was tried on a disk.
+/// What a probe compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Reading through the page cache, or past it.
+    /// Reads through the page cache, or past it.
     Reading,
-    /// Views, or memory of its own.
+    /// Views, or owned memory.
     Views,
 }
 
-/// The faster way, by device and question.
+/// The faster method, by device and question.
 static FASTER: Mutex<Vec<(u64, Question, Backend)>> = Mutex::new(Vec::new());
 
-/// What was seen of the devices that files are on, if it is the same for all.
+/// The result for the devices of these files, if it is the same for all.
 pub(super) fn remembered(question: Question, files: &[&dyn Source]) -> Option<Backend> {
     let known = FASTER.try_lock().ok()?;
     let of = |file: &&dyn Source| {
@@ -28,7 +28,7 @@ pub(super) fn remembered(question: Question, files: &[&dyn Source]) -> Option<Ba
     files.iter().all(|file| of(file) == Some(first)).then_some(first)
 }
 
-/// Remembers what was seen of the device that a file is on.
+/// Remembers the result for the device of a file.
 pub(super) fn remember(file: &dyn Source, question: Question, backend: Backend) {
     let device = file.origin().fingerprint.identity.device().unwrap_or(0);
     if let Ok(mut known) = FASTER.try_lock() {

@@ -1,7 +1,7 @@
-//! Recipes whose axes are taken apart and put together: an axis of 12 positions is 3 groups of 4, and what follows each other in C order stays so.
+//! Recipes whose axes are split and merged: an axis of 12 positions is 3 groups of 4. C order does not change.
 //!
-//! Pieces are boxes in the grid, where each axis of the tensor is one axis or several. Putting axes together changes nothing there; taking one apart
-//! cuts the pieces that end within a group.
+//! Pieces are boxes in the grid, where each axis of the tensor is one or several axes. A merge leaves the grid unchanged; a split cuts the pieces
+//! that end within a group.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use super::recipe::{Piece, Recipe, WHOLE};
 use crate::buffer::{Axis, Index};
 use crate::error::{Error, Result};
 
-/// The most pieces of a recipe whose axes are made single again.
+/// The maximum number of pieces when grid axes are merged again.
 const MAX_PIECES: i64 = 1 << 16;
 
-/// The axes of an index in the grid, and how many axes of the grid each axis of the result is; or the axis that has to be a single one first.
+/// The axes of an index in the grid, and the number of grid axes per axis of the result. Otherwise the axis that must become a single one first.
 type InGrid = std::result::Result<(Vec<Axis>, Vec<usize>), usize>;
 
 fn refused<T>(cause: String) -> Result<T> {
@@ -20,25 +20,25 @@ fn refused<T>(cause: String) -> Result<T> {
 }
 
 impl Recipe {
-    /// The axes of the grid that an axis of the tensor is.
+    /// The grid axes of an axis of the tensor.
     pub(super) fn grid_axes(&self, axis: usize) -> Range<usize> {
         let start = self.axes.iter().take(axis).sum();
         start..start + self.axes.get(axis).copied().unwrap_or_default()
     }
 
-    /// Two axes instead of one: groups of `inner` positions.
+    /// Splits an axis into two: groups of `inner` positions.
     ///
     /// # Errors
-    /// An axis that there is not, or that does not end with a group; elements that are stored together, as those of a block, are not taken apart.
+    /// An axis that does not exist, or that `inner` does not divide; a split between elements that are stored together, such as those of a block.
     pub fn unflatten(&self, axis: usize, inner: i64) -> Result<Self> {
         let Some(&size) = self.shape.get(axis).filter(|size| inner > 0 && **size % inner == 0) else {
-            return refused(format!("axis {axis} of {:?} is not cut into groups of {inner}", self.shape));
+            return refused(format!("axis {axis} of {:?} cannot be split into groups of {inner}", self.shape));
         };
         let of_grid = self.grid_axes(axis);
         let mut shape = self.shape.clone();
         shape.splice(axis..=axis, [size / inner, inner]);
         let mut axes = self.axes.clone();
-        // What is several axes of the grid already may only need other names.
+        // If the grid is already split there, only the axes are regrouped.
         let split = of_grid.clone().find(|&first| self.grid[first..of_grid.end].iter().product::<i64>() == inner);
         if let Some(split) = split.filter(|split| *split > of_grid.start) {
             axes.splice(axis..=axis, [split - of_grid.start, of_grid.end - split]);
@@ -58,10 +58,10 @@ impl Recipe {
         Ok(Self { shape, grid, axes, pieces, ..Self::empty(self.dtype, self.device, Vec::new()) })
     }
 
-    /// One axis instead of two neighbours, the first of which is `axis`.
+    /// Merges two neighbouring axes, the first of which is `axis`.
     ///
     /// # Errors
-    /// There are not two.
+    /// There are not two such axes.
     pub fn flatten(&self, axis: usize) -> Result<Self> {
         let (mut shape, mut axes) = (self.shape.clone(), self.axes.clone());
         let size = match shape.get(axis..axis + 2) {
@@ -74,10 +74,10 @@ impl Recipe {
         Ok(Self { shape, axes, ..self.clone() })
     }
 
-    /// The same with an axis that is one axis of the grid, too: pieces that are boxes of several are cut.
+    /// As before, with a single grid axis for this axis. Pieces that form several boxes are cut.
     ///
     /// # Errors
-    /// More than [`MAX_PIECES`] of them.
+    /// More than [`MAX_PIECES`] pieces.
     pub(super) fn without_grid(&self, axis: usize) -> Result<Self> {
         let of_grid = self.grid_axes(axis);
         if of_grid.len() == 1 {
@@ -88,7 +88,7 @@ impl Recipe {
         let rows = |piece: &Piece| piece.wanted.shape[outer.clone()].iter().product::<i64>();
         if self.pieces.iter().map(rows).sum::<i64>() > MAX_PIECES {
             return refused(format!(
-                "axis {axis} of {:?} is made of too many pieces for that: take all of it, and index that",
+                "axis {axis} of {:?} has too many pieces for that: load the whole tensor, and index it",
                 self.shape
             ));
         }
@@ -116,10 +116,10 @@ impl Recipe {
         Ok(Self { grid, axes, pieces, ..self.clone() })
     }
 
-    /// These recipes with one grid, but for the first axis of it along `axis`.
+    /// The recipes with one common grid, except for its first axis along `axis`.
     pub(super) fn of_one_grid(axis: usize, mut recipes: Vec<Self>) -> Result<Vec<Self>> {
         let rank = recipes.first().map_or(0, |first| first.shape.len());
-        // Other ranks are refused where they are joined.
+        // Recipes of another rank are rejected by the join.
         if recipes.iter().any(|recipe| recipe.shape.len() != rank) {
             return Ok(recipes);
         }
@@ -138,7 +138,7 @@ impl Recipe {
         Ok(recipes)
     }
 
-    /// An index of the tensor as one of the grid.
+    /// Translates an index of the tensor to the grid.
     pub(super) fn in_grid(&self, wanted: &[Axis]) -> InGrid {
         let (mut in_grid, mut axes) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
         let mut own = 0..self.shape.len();
@@ -164,7 +164,7 @@ impl Recipe {
     }
 }
 
-/// What an index of an axis is for the axes of the grid that it is; none where it is not one box there.
+/// Translates an index of an axis to its grid axes; `None` if it is not one box there.
 fn in_axis(axis: Axis, grid: &[i64], found: &mut Vec<Axis>) -> Option<()> {
     let whole = |size: i64| Axis::Range { begin: 0, len: size, step: 1 };
     let Some((&first, rest)) = grid.split_first() else { return Some(()) };
@@ -201,7 +201,7 @@ fn in_axis(axis: Axis, grid: &[i64], found: &mut Vec<Axis>) -> Option<()> {
 }
 
 impl Piece {
-    /// It with groups of `inner` positions of an axis as an axis of their own: what it has of a group that it begins or ends in, and whole ones.
+    /// Splits an axis into groups of `inner` positions: the partial groups at the ends, and whole ones.
     fn in_groups(&self, axis: usize, inner: i64, pieces: &mut Vec<Self>) -> Result<()> {
         let (begin, end) = (self.start[axis], self.start[axis] + self.wanted.shape[axis]);
         let mut at = begin;

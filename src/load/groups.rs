@@ -1,4 +1,4 @@
-//! What a stream reads at a time: tensors in their order, cut into groups by the memory that they take.
+//! The groups that a stream reads: tensors in order, grouped by the memory that they need.
 
 use std::ops::Range;
 
@@ -12,25 +12,25 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, block_bytes};
 
-/// Neighbours share one piece of memory up to this size.
+/// Up to this size, neighbours share one piece of memory.
 const SMALL: usize = 1 << 20;
-/// The first group is small, so that the first tensor comes soon, and each is twice as large as the one before…
+/// The first group is small, so that the first tensor comes soon. Each group is twice as large as the previous one…
 const FIRST: usize = 16 << 20;
-/// … up to this size, or a share of the budget.
+/// … up to this size, or to a share of the budget.
 const MOST: usize = 256 << 20;
 const SHARE: usize = 4;
 
-/// Requests that one thread has under way past the page cache, at most.
+/// The maximum of direct requests in flight per thread.
 const QUEUE: usize = 16;
 
-/// What threads read to, gather and decode on the way to where tensors go.
+/// Temporary memory in which threads read, gather and decode.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Scratch {
-    /// The most bytes that all threads read at a time.
+    /// The maximum of bytes that all threads read at a time.
     most: usize,
-    /// What is needed for each of them.
+    /// The temporary bytes per byte read.
     factor: usize,
-    /// What all threads have of items that are read as a whole, to unpack others, or of what deltas change, at most.
+    /// The maximum memory of all threads for items that are read whole in order to unpack others, or for what deltas change.
     items: usize,
 }
 
@@ -40,7 +40,7 @@ impl Scratch {
         let factor = |one: &Wanted| {
             let converted = one.conversion != Conversion::Nothing;
             let transform = one.placement.segment.transform;
-            // What is read of items is counted with these.
+            // The buffers of items are counted in `items`.
             let is_item = matches!(transform.inflate, Some(Inflate { codec: Codec::Item(_), .. }));
             let changed = one.cut.is_some() || (transform != Transform::default() && !is_item);
             let decoded = match one.conversion {
@@ -68,69 +68,69 @@ impl Scratch {
         Self { most, factor, items: at_once.saturating_mul(item) }
     }
 
-    /// The bytes of memory while so many bytes of files are read.
+    /// The temporary memory while `read` bytes of files are read.
     pub(super) fn bytes(self, read: usize) -> usize {
         let items = self.items.min(read.saturating_mul(2));
         self.most.min(read).saturating_mul(self.factor).saturating_add(items)
     }
 }
 
-/// Tensors whose memory is taken, and let go, as one: a large one, or neighbours that are small.
+/// Tensors whose memory is allocated and freed together: one large tensor, or small neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Their positions.
+    /// The positions of the tensors.
     pub(super) tensors: Range<usize>,
-    /// Where they go.
+    /// The target device.
     pub(super) device: Device,
-    /// Bytes of memory there.
+    /// Bytes of memory on the device.
     pub(super) len: usize,
-    /// Bytes of files that are read to where they go, or by way of [`Scratch`].
+    /// Bytes of files that are read to their place, directly or through [`Scratch`].
     read: usize,
-    /// Whether they are read to where they go. Otherwise they have their own memory…
+    /// Whether tensors are read in place. Otherwise they have their own memory…
     pub(super) in_place: bool,
-    /// … and this is what is needed beside it while they are read.
+    /// … and need this much scratch memory while they are read.
     beside: usize,
 }
 
 impl Piece {
-    /// What threads need while they read it.
+    /// The scratch memory of the threads that read the piece.
     pub(super) fn by_way_of(&self, scratch: Scratch) -> usize {
         scratch.bytes(self.read)
     }
 
-    /// What counts for it while it is there.
+    /// The bytes that count against the budget.
     pub(super) fn bytes(&self) -> usize {
         if self.device == Device::Cpu { block_bytes(self.len) } else { self.len }
     }
 
-    /// The bytes of host memory that it takes on its way to a device, beside staging buffers.
+    /// The host memory that a transfer to a device needs, without staging buffers.
     pub(super) fn on_the_way(&self, scratch: Scratch) -> usize {
         let made = if self.in_place { 0 } else { self.len };
         made.saturating_add(self.beside).saturating_add(self.by_way_of(scratch))
     }
 }
 
-/// Pieces that are read at a time.
+/// Pieces that are read together.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) pieces: Vec<Piece>,
-    /// What counts for them.
+    /// The bytes that count against the budget.
     pub(super) bytes: usize,
-    /// What is needed beside them while they are read.
+    /// The scratch memory of the reads.
     pub(super) beside: usize,
     read: usize,
 }
 
 impl Group {
-    /// The positions of its tensors.
+    /// The positions of the group's tensors.
     pub(super) fn tensors(&self) -> Range<usize> {
         let start = self.pieces.first().map_or(0, |piece| piece.tensors.start);
         start..self.pieces.last().map_or(start, |piece| piece.tensors.end)
     }
 }
 
-/// The pieces that tensors make, in their order. Those that are gathered, or inflated on the way to a device, are made of what was read, and
-/// so is everything where tensors are read as a `whole` first.
+/// The pieces of these tensors, in order. Tensors that are gathered, or inflated for a device, are materialized from what was read. With `whole`, all
+/// tensors are.
 pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
     for (i, recipe) in wanted.iter().enumerate() {
@@ -173,23 +173,23 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// That of a tensor of several pieces, which has memory of its own.
+/// The piece of a tensor with several parts, which has its own memory.
 fn composed(i: usize, recipe: &Recipe) -> Result<Piece> {
     let len = recipe.size()?.next_multiple_of(align(recipe.device()));
     let read: u64 = recipe.wanted().map(|one| one.placement.before + one.placement.len).sum();
     let made = recipe.wanted().map(Wanted::size).sum::<Result<usize>>()?;
-    // Where pieces are read by themselves first, they are in memory as they are read and as they become.
+    // Parts that are read separately are in memory twice: as stored and converted.
     let beside = if recipe.fills()?.is_some() { 0 } else { (read as usize).saturating_add(made) };
     let device = recipe.device();
     Ok(Piece { tensors: i..i + 1, device, len, read: read as usize, in_place: false, beside })
 }
 
-/// What tensors of a piece begin at multiples of.
+/// The alignment of tensors in a piece.
 pub(super) fn align(device: Device) -> usize {
     if device == Device::Cpu { BLOCK_ALIGN } else { DEVICE_ALIGN }
 }
 
-/// The least budget for these pieces, and the position of the one that needs it. `reuse`: whoever takes a tensor has let go of the one before.
+/// The minimum budget for these pieces, and the position that needs it. `reuse`: the caller released the previous tensor before it takes one.
 pub(super) fn least(pieces: &[Piece], scratch: Scratch, reuse: bool) -> (usize, usize) {
     let mut before = 0;
     let needs = pieces.iter().enumerate().map(|(i, piece)| {
@@ -201,8 +201,8 @@ pub(super) fn least(pieces: &[Piece], scratch: Scratch, reuse: bool) -> (usize, 
     needs.max_by_key(|(needed, _)| *needed).unwrap_or_default()
 }
 
-/// The pieces in groups, each of which has room in the budget beside the piece before it, if each piece has. Those that are read as a `whole` are
-/// hashed one on each thread: of them, a group has as many as it may.
+/// Groups the pieces. Each group fits the budget together with the piece before it, if each piece does. Pieces that are read `whole` are hashed one
+/// per thread, so their groups are as large as possible.
 pub(super) fn groups(pieces: Vec<Piece>, scratch: Scratch, budget: usize, reuse: bool, whole: bool) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let (mut most, mut room, mut before) = (if whole { usize::MAX } else { FIRST }, 0, 0);

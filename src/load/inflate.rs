@@ -1,4 +1,4 @@
-//! Compressed segments: what they inflate to, from the begin to the end, in memory that does not grow with it.
+//! Inflates compressed segments from start to end, in memory that does not grow with the segment.
 
 use super::placement::{Codec, Inflate, Segment};
 use crate::budget;
@@ -10,7 +10,7 @@ use crate::source::{Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
-/// The bytes of a file that inflate to those of a segment.
+/// The bytes of a file that inflate to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deflated {
     pub(super) file: u32,
@@ -19,12 +19,12 @@ pub(super) struct Deflated {
 }
 
 impl Deflated {
-    /// Those of a segment; none, if it is not compressed.
+    /// The bytes of this segment; `None` if it is not compressed.
     pub(super) fn of(segment: &Segment) -> Option<Self> {
         segment.transform.inflate.map(|inflate| Self { file: segment.file, span: segment.span, inflate })
     }
 
-    /// Calls `each` for each piece of what comes out, in their order. Their checksum is compared once all have.
+    /// Calls `each` for each chunk of the output, in order. The checksum is compared after the last one.
     pub(super) fn each(
         &self,
         checkpoint: &Checkpoint,
@@ -37,7 +37,7 @@ impl Deflated {
         file.check_unchanged()
     }
 
-    /// The same of what is read of `file`, which may have its bytes in memory.
+    /// As [`Self::each`], from `file`, which may have its bytes in memory.
     pub(super) fn each_of(
         &self,
         checkpoint: &Checkpoint,
@@ -95,11 +95,11 @@ impl Deflated {
         each: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let fault = |cause: String| {
-            let cause = format!("the item was compressed, and {cause}");
+            let cause = format!("cannot unpack the compressed item: {cause}");
             Diagnostic::new(rules::DISTRIBUTED_ITEM, cause).offset(self.span.start()).path(file.path()).format()
         };
         let (size, mut unpacked) = (self.inflate.size, 0);
-        let wrong = || fault(format!("it unpacks to other than the {size} bytes that it had when it was looked up"));
+        let wrong = || fault(format!("it does not unpack to the {size} bytes that the lookup found"));
         let range = self.span.start()..self.span.end();
         let mut room = budget::zeroed(STEP)?;
         Unpacker::default().frames(file, &range, &mut room, interrupt, &fault, &mut |part| {

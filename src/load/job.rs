@@ -1,4 +1,4 @@
-//! Jobs: neighbours in a file that are read together, and what becomes of their bytes.
+//! Jobs: neighbouring bytes of a file that one read covers, and their destinations.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::source::{Filesystem, Loaded, Part, ReadCost, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
-/// How much is one job.
+/// The sizes of jobs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// Bytes that are read to where they go.
+    /// Bytes that are read to their place.
     pub(super) read: usize,
-    /// Bytes that are converted, or gathered.
+    /// Bytes that are converted or gathered.
     pub(super) converted: usize,
-    /// Bytes of pages that are fetched.
+    /// Bytes of pages that are loaded.
     pub(super) fetched: usize,
-    /// Bytes that a job, or a group of them, may write: a staging buffer has no more.
+    /// The maximum that a job, or a batch of jobs, writes: the size of a staging buffer.
     pub(super) written: usize,
-    /// Results of this size are written past the caches.
+    /// Results of this size are written past the CPU caches.
     pub(super) streamed: usize,
-    /// Where as little as this lies between what is wanted of rows, it is read with them.
+    /// Gaps between rows up to this size are read along with the rows.
     pub(super) across: usize,
-    /// Pieces that are no farther apart than this are read by one job.
+    /// Pieces closer than this are read by one job.
     pub(super) gap: u64,
 }
 
@@ -40,13 +40,13 @@ pub(super) struct Sizes {
 pub(super) trait Room: Default + Send {
     /// The number of bytes.
     fn len(&self) -> usize;
-    /// The first bytes, and the others.
+    /// Splits it into the first bytes, and the others.
     fn split(self, at: usize) -> (Self, Self);
-    /// The bytes that are taken for it in a staging buffer, at most.
+    /// The maximum of its bytes in a staging buffer.
     fn staged(&self) -> usize {
         0
     }
-    /// Whether it takes bytes as they are in the file and converts them itself; if so, it does from now on.
+    /// Whether it accepts the file's bytes and converts them itself; if so, it does from now on.
     fn takes_raw(&mut self, conversion: Conversion) -> bool {
         let _ = conversion;
         false
@@ -64,7 +64,7 @@ impl Room for &mut [u8] {
 }
 
 impl Sizes {
-    /// From the page cache: what is converted stays in the caches of a core, and another read takes as long as a few more bytes do.
+    /// For the page cache: results of a conversion stay in the caches of a core, and one more read costs as much as a few more bytes.
     pub(super) const WARM: Self = Self {
         read: 4 << 20,
         converted: 256 << 10,
@@ -74,45 +74,44 @@ impl Sizes {
         across: 6 << 10,
         gap: ReadCost::DISK.max_gap(),
     };
-    /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way; of rows that are near each other,
-    /// all pages come in any case.
+    /// For a disk: longer requests are not faster than this size, and many can be in flight. Of rows near each other, all pages are read in any case.
     pub(super) const COLD: Self =
         Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, across: usize::MAX, ..Self::WARM };
-    /// From a server: a job is many requests at the same time.
+    /// For a server: a job is many concurrent requests.
     pub(super) const SERVED: Self =
         Self { read: 64 << 20, converted: 8 << 20, fetched: 16 << 20, across: usize::MAX, ..Self::WARM };
 }
 
-/// Bytes of a file that go to memory one after the other.
+/// Bytes of a file that are contiguous in memory.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) file: u32,
-    /// Where they begin in the file; in what comes out of it, where that is compressed.
+    /// The offset in the file; of compressed bytes, in the inflated output.
     pub(super) offset: u64,
     pub(super) deflated: Option<Deflated>,
     pub(super) swap: Swap,
-    /// The bytes that are wanted.
+    /// The number of bytes needed.
     pub(super) len: u64,
-    /// The parts of each row that they are, where they do not lie one after the other; `offset` is then that of the first row.
+    /// The parts of each row, if the bytes are not contiguous in the file; `offset` is then that of the first row.
     pub(super) cut: Option<Arc<Cut>>,
     pub(super) conversion: Conversion,
-    /// The bytes in memory.
+    /// The number of bytes in memory.
     pub(super) room: usize,
     pub(super) to: Destination,
-    /// Where they begin there.
+    /// The offset in memory.
     pub(super) at: usize,
 }
 
-/// Memory that runs go to.
+/// Memory that runs write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Destination {
     /// The arena of this number.
     Arena(usize),
-    /// The caller's, for the tensor at this position.
+    /// The caller's memory for the tensor at this position.
     Out(usize),
 }
 
-/// Bytes of a file that are one job, and how many come before it.
+/// The bytes of a file that one job reads, and the number of bytes before them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     pub(super) file: u32,
@@ -121,25 +120,25 @@ pub(super) struct Extent {
     pub(super) before: u64,
 }
 
-/// Neighbours in a file that are read together, or, if there are no pieces, pages that are fetched.
+/// Neighbouring bytes of a file that are read together; without pieces, pages to be loaded.
 #[derive(Debug)]
 pub(super) struct Job<'a, R = &'a mut [u8]> {
     pub(super) extent: Extent,
     pub(super) pieces: Vec<Piece<'a, R>>,
-    /// The bytes that its pieces take in a staging buffer, at most.
+    /// The maximum of its pieces' bytes in a staging buffer.
     pub(super) staged: usize,
 }
 
-/// Bytes of a file, and where they go.
+/// Bytes of a file, and their destination.
 #[derive(Debug)]
 pub(super) struct Piece<'a, R = &'a mut [u8]> {
-    /// What it is a part of, where that is compressed: it is counted in what comes out.
+    /// The compressed segment that contains the piece; the offset then counts inflated bytes.
     deflated: Option<Deflated>,
     offset: u64,
     len: usize,
-    /// The rows that the bytes are, and what is wanted of each.
+    /// The rows that the bytes cover, and the region of each.
     rows: Option<(Range<usize>, &'a Cut)>,
-    /// Whether what lies between is not read.
+    /// Whether gaps are skipped.
     skips: bool,
     swap: Swap,
     conversion: Conversion,
@@ -151,12 +150,12 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     read: Vec<u8>,
-    /// What is compressed, where several short segments are read together.
+    /// Compressed bytes of several short segments that are read together.
     packed: Option<Block>,
     pub(super) made: Made,
 }
 
-/// What is between the bytes of a file and what is wanted of them.
+/// Temporary results between the bytes of a file and the destination.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     gathered: Vec<u8>,
@@ -164,7 +163,7 @@ pub(super) struct Made {
 }
 
 impl Run {
-    /// So many bytes from one of the segment of a placement on; where they go is not known yet.
+    /// A run of `len` bytes from `start` of the placement's segment on; the caller sets its destination later.
     pub(super) fn new(placement: &Placement, conversion: Conversion, start: u64, len: u64) -> Self {
         let segment = &placement.segment;
         let deflated = Deflated::of(segment);
@@ -173,13 +172,13 @@ impl Run {
         Self { file, offset, deflated, swap, len, cut: None, conversion, room: 0, to, at: 0 }
     }
 
-    /// Whether its bytes go to their place as they are in the file.
+    /// Whether the file's bytes go to their place unchanged and contiguously.
     pub(super) fn is_plain(&self) -> bool {
         let changed = self.swap != Swap::Nothing || self.conversion != Conversion::Nothing;
         !changed && self.deflated.is_none() && self.cut.is_none()
     }
 
-    /// The run as jobs; small ones join the job before them.
+    /// Splits the run into jobs; short runs join the job before them.
     pub(super) fn jobs<'a, R: Room>(&'a self, room: R, sizes: Sizes, jobs: &mut Vec<Job<'a, R>>) {
         let (unit_in, unit_out) = match (self.conversion, self.swap.unit()) {
             (Conversion::Nothing, unit) => (unit, unit),
@@ -230,7 +229,7 @@ impl Run {
             return;
         }
         let step = (most / unit_in).max(1) * unit_in;
-        // What is read as it stands begins at whole pages but for the first: those can be read past the page cache to where they go.
+        // Plain reads begin at whole pages, except for the first: direct I/O can read those to their place.
         let mut next = if plain { step - (self.offset % step as u64) as usize } else { step };
         next = (next / unit_in).max(1) * unit_in;
         let mut start = 0;
@@ -243,12 +242,12 @@ impl Run {
 }
 
 impl<R> Piece<'_, R> {
-    /// Whether its bytes go to their place as they come.
+    /// Whether the bytes go to their place unchanged and contiguously.
     fn is_plain(&self) -> bool {
         self.is_as_stored() && self.rows.is_none()
     }
 
-    /// Whether the bytes that are wanted of its rows go to their place as they are.
+    /// Whether ranges of rows go to their place unchanged.
     fn is_of_rows(&self) -> bool {
         self.is_as_stored() && self.rows.is_some()
     }
@@ -259,7 +258,7 @@ impl<R> Piece<'_, R> {
 }
 
 impl Piece<'_> {
-    /// Makes of bytes that were read what is wanted.
+    /// Gathers, swaps and converts the bytes of a read.
     fn make(self, bytes: &[u8], Made { gathered, decoded }: &mut Made) -> Result<()> {
         if self.rows.is_none() && self.swap == Swap::Nothing {
             return self.conversion.apply(bytes, self.out, self.stream, decoded);
@@ -282,14 +281,14 @@ impl Piece<'_> {
 }
 
 impl<'a> Job<'a> {
-    /// The memory that its bytes go to as they are, where they can be read past the page cache straight to it.
+    /// Takes the destination of the only piece, if direct I/O can read its bytes there unchanged.
     #[cfg(target_os = "linux")]
     pub(super) fn take_pages(&mut self) -> Option<&'a mut [u8]> {
         let [piece] = &mut self.pieces[..] else { return None };
         (piece.is_plain() && direct::fits(piece.offset, piece.out)).then(|| std::mem::take(&mut piece.out))
     }
 
-    /// Gives back what was taken.
+    /// Returns what [`Self::take_pages`] took.
     #[cfg(target_os = "linux")]
     pub(super) fn give_back(&mut self, pages: &'a mut [u8]) {
         if let [piece] = &mut self.pieces[..] {
@@ -299,20 +298,20 @@ impl<'a> Job<'a> {
 }
 
 impl<'a, R: Copy> Job<'a, R> {
-    /// Where its pieces begin in the file, and their places.
+    /// The offsets of its pieces in the file, and their places.
     pub(super) fn places(&self) -> impl Iterator<Item = (u64, R)> {
         self.pieces.iter().map(|piece| (piece.offset, piece.out))
     }
 
-    /// Whether all its bytes go to their places as they come.
+    /// Whether all pieces go to their places unchanged and contiguously.
     pub(super) fn is_plain(&self) -> bool {
         !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
     }
 
-    /// The same work with room in memory for each piece.
+    /// The same job with memory for each piece.
     pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
         let pieces = self.pieces.into_iter().zip(rooms);
-        // What the device reads next stays in the caches.
+        // The device reads these bytes next, so they stay in the caches.
         let pieces = pieces.map(|(piece, out)| {
             let Piece { deflated, offset, len, rows, skips, swap, conversion, .. } = piece;
             Piece { deflated, offset, len, rows, skips, swap, conversion, stream: false, out }
@@ -322,13 +321,13 @@ impl<'a, R: Copy> Job<'a, R> {
 }
 
 impl<'a, R> Job<'a, R> {
-    /// What all its pieces are parts of, where that is compressed.
+    /// The compressed segment that contains its pieces, if there is one.
     pub(super) fn deflated(&self) -> Option<Deflated> {
         self.pieces.first().and_then(|piece| piece.deflated)
     }
 
-    /// Whether another job, which begins no earlier, reads some of the same bytes, or both are of short compressed segments near each other; and both together
-    /// write no more than one may.
+    /// Whether another job, which begins no earlier, reads some of the same bytes. Two jobs of short compressed segments near each other also
+    /// coalesce. Together they must not exceed the write limit.
     pub(super) fn reads_with(&self, other: &Self, sizes: Sizes) -> bool {
         let (extent, other_extent) = (&self.extent, &other.extent);
         if extent.file != other_extent.file {
@@ -352,7 +351,7 @@ impl<'a, R> Job<'a, R> {
             && !other.pieces.is_empty()
     }
 
-    /// Does the work of both.
+    /// Merges another job into this one.
     pub(super) fn join(&mut self, other: Job<'a, R>) {
         let end = (self.extent.offset + self.extent.len).max(other.extent.offset + other.extent.len);
         self.extent.len = end - self.extent.offset;
@@ -360,7 +359,7 @@ impl<'a, R> Job<'a, R> {
         self.pieces.extend(other.pieces);
     }
 
-    /// Whether one more piece makes the job neither long nor full of holes.
+    /// Whether the job stays short and without large gaps if it takes one more piece.
     fn takes(&self, file: u32, piece: &Piece<'_, R>, most: usize, gap: u64) -> bool {
         let extent = &self.extent;
         let end = extent.offset + extent.len;
@@ -374,7 +373,7 @@ impl<'a, R> Job<'a, R> {
 }
 
 impl Extent {
-    /// Names the weights whose bytes could not be brought into memory.
+    /// Adds the names of the affected weights to an error.
     pub(super) fn named(self, checkpoint: &Checkpoint, error: Error) -> Error {
         let Self { file, offset, len, .. } = self;
         let weights = checkpoint.catalog().table().iter();
@@ -399,7 +398,7 @@ impl Extent {
 }
 
 impl Job<'_> {
-    /// Does the work.
+    /// Runs the job.
     pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
         let extent = self.extent;
         self.fill(checkpoint, scratch, interrupt).map_err(|error| extent.named(checkpoint, error))
@@ -450,7 +449,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Makes what is wanted of all bytes of the job's extent.
+    /// Gathers, swaps and converts all bytes of the job's extent.
     #[cfg(target_os = "linux")]
     pub(super) fn make(self, bytes: &[u8], made: &mut Made) -> Result<()> {
         for piece in self.pieces {
@@ -463,7 +462,7 @@ impl Job<'_> {
 }
 
 impl Job<'_> {
-    /// The same where its pieces are of compressed segments: several of them are read together, as is a short one of a server.
+    /// As [`Self::run`], for pieces of compressed segments. Several segments, or a short one on a server, are read at once.
     fn inflate(
         mut self,
         checkpoint: &Checkpoint,
@@ -482,7 +481,7 @@ impl Job<'_> {
             return file.check_unchanged();
         }
         let len = budget::saturating_usize(len);
-        // Of a kept block no page is made anew.
+        // A reused block needs no new pages.
         let kept = packed.take().and_then(|mut kept| (kept.as_mut_slice().len() >= len).then_some(kept));
         let block = kept.map_or_else(|| Block::any(len), Ok)?;
         let packed = &mut packed.insert(block).as_mut_slice()[..len];
@@ -500,7 +499,7 @@ impl Job<'_> {
     }
 }
 
-/// Makes pieces of what comes out of the compressed segment that they are parts of, in their order, and keeps no more of that than the next piece needs.
+/// Materializes pieces of an inflated segment, in order. It keeps only the inflated bytes that the next piece needs.
 fn inflate(
     file: &dyn Source,
     pieces: Vec<Piece<'_>>,
@@ -510,7 +509,7 @@ fn inflate(
 ) -> Result<()> {
     let Some(deflated) = pieces.first().and_then(|piece| piece.deflated) else { return Ok(()) };
     let mut pieces = pieces.into_iter().peekable();
-    // Makes the pieces that end in these bytes, which begin at `first` of all that comes out; returns where the next one begins.
+    // Materializes the pieces that end in these bytes, which begin at `first` of the output. Returns the start of the next piece.
     let mut make = |bytes: &[u8], first: u64| -> Result<u64> {
         let end = first + bytes.len() as u64;
         while let Some(piece) = pieces.next_if(|piece| piece.offset + piece.len as u64 <= end) {
@@ -536,6 +535,6 @@ fn inflate(
         first = kept;
         Ok(())
     })?;
-    // What ends before its last piece is no content of this tensor.
+    // The output ended before the last piece.
     if pieces.peek().is_some() { Err(file.origin().truncated()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! What goes where, decided before the first byte is read: [`Layout`].
+//! The load plan, complete before the first byte is read: [`Layout`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,70 +20,70 @@ use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN, DIRECT_ALIGN};
 use crate::source::ReadCost;
 
-/// From this size on, a tensor that is read past the page cache begins as far from a page in memory as in its file.
+/// From this size on, a tensor that bypasses the page cache has the same page offset in memory as in its file.
 const PAGES_FROM: usize = 1 << 20;
-/// So many bytes of tensors whose digests are computed are in memory at a time.
+/// The maximum bytes of tensors in memory while their digests are computed.
 const VERIFIED_TOGETHER: u64 = 256 << 20;
-/// Of results that are so many bytes together, those of the other size are written past the caches.
+/// Above this total size of results, `STREAMED_OF_MANY` is the threshold for writes past the caches.
 const MANY: usize = 32 << 20;
 const STREAMED_OF_MANY: usize = 64 << 10;
 
-/// How one tensor comes into memory.
+/// The route of one tensor into memory.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// It is made: a view of the mapping, whose pages are fetched, or what was loaded apart.
+    /// It is ready: a view of the mapping, whose pages are loaded, or a materialized tensor.
     Made(Buffer),
-    /// As a part of an arena: which, and the byte where the tensor begins.
+    /// Part of an arena: its number, and the offset of the tensor.
     Arena(usize, usize),
-    /// Made of what is read as it is first: converted while it is gathered, compared with a digest, or inflated on the way to a device.
+    /// Materialized from an unchanged read: converted while it is gathered, compared with a digest, or inflated for a device.
     Apart,
-    /// To memory of the caller's.
+    /// Into memory of the caller's.
     Out,
 }
 
-/// Memory that tensors of one dtype share, or that one tensor has.
+/// Memory of one tensor, or shared by tensors of one dtype.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arena {
-    /// Where it is.
+    /// The device.
     pub(super) device: Device,
-    /// Its bytes.
+    /// The number of bytes.
     pub(super) len: usize,
 }
 
-/// What is to be done, decided before the first byte is read.
+/// A load, planned before the first byte is read.
 #[derive(Debug)]
 pub struct Layout {
     pub(super) wanted: Vec<Wanted>,
-    /// Tensors of several pieces, which are counted behind the others.
+    /// Tensors of several pieces; their numbers follow those of the others.
     pub(super) composed: Vec<Recipe>,
-    /// How each of them comes into memory.
+    /// The route of each tensor.
     pub(super) ways: Vec<Way>,
-    /// The position of each where it was asked for; none if that is its number.
+    /// The position of each tensor in the request; empty if that is its number.
     pub(super) positions: Vec<usize>,
-    /// In the order of the files; those of one destination fill it from its start on.
+    /// In file order. Those of one destination fill it from its start on.
     pub(super) runs: Vec<Run>,
     pub(super) arenas: Vec<Arena>,
-    /// The arena of each dtype on each device; `None` where every tensor has an arena of its own.
+    /// The arena of each dtype on each device; `None` if every tensor has a separate arena.
     pub(super) shared: Option<BTreeMap<(Device, DType), usize>>,
-    /// Pieces of mappings whose pages are fetched.
+    /// Parts of mappings whose pages are loaded.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
     pub(super) choice: Choice,
-    /// What was asked for.
+    /// The options of the caller.
     pub(super) options: LoadOptions,
     /// Whether all tensors go to host memory; otherwise none does.
     pub(super) to_host: bool,
-    /// The most bytes of pinned memory on the way to a device.
+    /// The maximum of pinned memory, in bytes.
     pub(super) pinned: usize,
-    /// The number of each tensor, and the digest that it must have; none, if nobody asked for that.
+    /// The number of each tensor and its expected digest; empty without digests.
     pub(super) expected: Vec<(usize, String)>,
-    /// So many bytes of tensors that are read by themselves are in memory at a time, or one tensor.
+    /// The maximum bytes of separately read tensors in memory; at least one tensor is.
     pub(super) together: u64,
 }
 
 impl Layout {
-    /// Decides where each tensor goes; `outs` are those with memory of the caller's, by position. Those of one piece are tensors like any other; the
-    /// others have memory of their own, to whose places their pieces are read, or put when they have been read, where only short rows of them lie together.
+    /// Plans the route of each tensor; `outs` marks those with memory of the caller's, by position. A tensor of several pieces has its own memory.
+    /// Its pieces are read to their places, or copied there after the read if only short rows are contiguous.
     pub fn new<R: Into<Request>>(
         checkpoint: &Checkpoint,
         requests: Vec<R>,
@@ -98,7 +98,7 @@ impl Layout {
             return Err(Error::Device("one load goes either to devices or to the CPU, not to both".to_owned()));
         }
         let all: Vec<&Wanted> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
-        // What is written to given memory, compared with digests or kept within a limit is not divided.
+        // Loads into given memory, with digests or with a memory limit are not probed.
         let may_try = composed.is_empty() && !options.whole && options.max_memory.is_none() && !outs.contains(&true);
         let memory = match memory {
             _ if !to_host => TensorMemory::Own,
@@ -170,7 +170,7 @@ impl Layout {
                     ways[i] = Some(Way::Arena(arena, start));
                 }
             }
-            // What is compressed is read once, however many tensors are in it.
+            // A compressed segment is inflated once, however many tensors it holds.
             let deflated = layout.runs[before..].iter().find_map(|run| run.deflated);
             layout.bytes += deflated.map_or(0, |deflated| deflated.span.len());
         }
@@ -188,7 +188,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Where the pieces of a tensor go.
+    /// Plans the pieces of a tensor.
     fn composed(&mut self, recipe: &Recipe, i: usize, out: bool) -> Result<Way> {
         let is_inflated = recipe.wanted().any(|one| one.placement.segment.transform.inflate.is_some());
         let fills = if is_inflated && !self.to_host { None } else { recipe.fills()? };
@@ -224,7 +224,7 @@ impl Layout {
         Ok(way)
     }
 
-    /// The device, type and shape of a tensor by its number.
+    /// The device, dtype and shape of a tensor by its number.
     pub(super) fn result(&self, i: usize) -> (Device, DType, &[i64]) {
         if let Some(one) = self.wanted.get(i) {
             return (one.device, one.dtype, &one.shape);
@@ -233,13 +233,13 @@ impl Layout {
         (recipe.device(), recipe.dtype(), recipe.shape())
     }
 
-    /// Everything that is read.
+    /// All requests, including those of pieces.
     pub(super) fn all(&self) -> impl Iterator<Item = &Wanted> + Clone {
         self.wanted.iter().chain(self.composed.iter().flat_map(Recipe::wanted))
     }
 
-    /// Compares each tensor with a digest before anything is made of it: of these numbers, in the order in which they are wanted. For a layout of
-    /// tensors that are read as a whole ([`LoadOptions::whole`]).
+    /// Compares each tensor with a digest before it converts anything. The numbers are in request order, and the layout reads tensors whole
+    /// ([`LoadOptions::whole`]).
     #[must_use]
     pub fn verified(self, numbers: &[usize], digests: Vec<String>) -> Self {
         let mut expected: Vec<(usize, String)> = numbers.iter().copied().zip(digests).collect();
@@ -250,19 +250,19 @@ impl Layout {
         Self { expected, ..self }
     }
 
-    /// The first tensor that is not a view of its file, by position, and why.
+    /// The first tensor that is not a view of its file, by position, and the reason.
     pub fn first_copied(&self) -> Option<(usize, String)> {
         let number = self.ways.iter().position(|way| !matches!(way, Way::Made(_)))?;
         let position = self.positions.get(number).copied().unwrap_or(number);
         let Some(one) = self.wanted.get(number) else {
-            return Some((position, "it is made of several pieces".to_owned()));
+            return Some((position, "it is composed of several pieces".to_owned()));
         };
         let reason = if let Conversion::Add { amount, .. } = one.conversion {
             format!("{amount} is added to its elements")
         } else if one.conversion != Conversion::Nothing {
             format!("it is converted to {}", one.dtype)
         } else if one.cut.is_some() {
-            "its part is not one range of bytes".to_owned()
+            "its region is not one range of bytes".to_owned()
         } else if !one.placement.is_mappable() {
             "its bytes are compressed, not aligned, or in the other order".to_owned()
         } else if self.choice.backend == Backend::Map {
@@ -273,12 +273,12 @@ impl Layout {
         Some((position, reason))
     }
 
-    /// What was chosen, and why.
+    /// The read strategy and its reason.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// Refuses what takes more memory than that, and fetches no more pages than are left of it.
+    /// Fails if the load exceeds this memory limit. The pages of views are loaded up to the limit.
     fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
         let needed = most.map_or(Ok(0), |most| self.keep_threads_to(most))?;
         if !self.to_host {
@@ -300,7 +300,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Reads on no more threads than there is memory for in so many bytes, but on one; returns what is taken then.
+    /// Reduces the number of threads, to one at least, until the load fits the limit. Returns the bytes then needed.
     pub fn keep_threads_to(&mut self, most: u64) -> Result<u64> {
         let mut needed = self.own_bytes()?;
         while needed > most && self.to_host && self.choice.halve_threads() {
@@ -309,7 +309,7 @@ impl Layout {
         Ok(needed)
     }
 
-    /// Takes no more pinned memory than is left of so many bytes of host memory, but enough for two staging buffers.
+    /// Limits pinned memory to the rest of this much host memory, but keeps two staging buffers.
     pub(super) fn keep_pinned_to(&mut self, most: usize) -> Result<()> {
         let left = most.saturating_sub(usize::try_from(self.own_bytes()?).unwrap_or(usize::MAX));
         self.pinned = self.pinned.min(left.max(2 * PIECE));
@@ -322,12 +322,12 @@ impl Layout {
         if !self.to_host {
             return Sizes { written: PIECE, ..sizes };
         }
-        // The caches do not hold all results, however small each is.
+        // The caches cannot hold all results, however small each is.
         let many = self.runs.iter().map(|run| run.room).sum::<usize>() >= MANY;
         Sizes { streamed: if many { STREAMED_OF_MANY } else { sizes.streamed }, ..sizes }
     }
 
-    /// The bytes of host memory that are taken: arenas, what is made apart, and what threads read into; without staging buffers.
+    /// Host memory of the load: arenas, materialized tensors, and read buffers, without staging buffers.
     pub fn own_bytes(&self) -> Result<u64> {
         let mut bytes = if self.to_host { self.arena_bytes() as u64 } else { 0 };
         let mut largest = 0;
@@ -348,20 +348,20 @@ impl Layout {
         Ok(bytes + largest + Scratch::new(&self.choice, self.all()).bytes(read) as u64)
     }
 
-    /// The bytes of the files that are read or fetched.
+    /// The bytes of the files that are read, or whose pages are loaded.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The bytes of memory that are taken for arenas.
+    /// The bytes of all arenas.
     pub fn arena_bytes(&self) -> usize {
         self.arenas.iter().map(|arena| arena.len).sum()
     }
 
-    /// Room for a tensor, or for several that share it: the arena, and where it begins.
+    /// Reserves memory for a tensor, or for several that share it. Returns the arena and the offset.
     ///
-    /// What is read past the page cache from `offset` on as it stands begins as far from a page as it does in the file: its pages are read to
-    /// where they go, and neighbours in the file are neighbours in memory.
+    /// A plain direct read from `offset` keeps its page offset in memory. So its pages are read to their place, and neighbours in the file are
+    /// neighbours in memory.
     fn room(&mut self, device: Device, dtype: DType, len: usize, offset: Option<u64>) -> Result<(usize, usize)> {
         let next = self.arenas.len();
         let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry((device, dtype)).or_insert(next));
@@ -385,7 +385,7 @@ impl Layout {
         Ok((arena, at))
     }
 
-    /// A tensor in C order, to be written from `at` on.
+    /// Plans a tensor in C order, written from `at` on.
     fn push_dense(&mut self, one: &Wanted, to: Destination, at: usize) -> Result<()> {
         let placement = &one.placement;
         let run = |start: u64, len: u64| Run::new(placement, one.conversion, placement.start + start, len);
@@ -411,7 +411,7 @@ impl Layout {
         Ok(())
     }
 
-    /// One more run; or a longer one, where it follows the last both in the file and in memory.
+    /// Adds a run, or extends the last one if it is contiguous in the file and in memory.
     fn push(&mut self, run: Run) {
         if run.deflated.is_none() {
             self.bytes += run.cut.as_ref().map_or(run.len, |cut| cut.bytes_read());
@@ -443,10 +443,10 @@ impl Layout {
     }
 }
 
-/// Tensors of one piece, and those of several, which are counted behind them.
+/// Tensors of one piece, followed by those of several.
 type ByPieces = (Vec<Wanted>, Vec<Recipe>, Vec<usize>, Vec<bool>);
 
-/// These with the position of each, where that is not its number; and which have memory of the caller's.
+/// Sorts requests by the number of pieces. Returns positions, if they differ from the numbers, and which tensors have memory of the caller's.
 fn by_pieces<R: Into<Request>>(requests: Vec<R>, outs: &[bool]) -> Result<ByPieces> {
     let (mut wanted, mut composed) = (budget::list(requests.len())?, Vec::new());
     let (mut positions, mut behind) = (budget::list(requests.len())?, Vec::new());
@@ -477,7 +477,7 @@ struct Together {
     tensors: Vec<usize>,
 }
 
-/// Those of one segment, sorted by their start, in groups that share bytes.
+/// Groups tensors of one segment, sorted by their start, that share bytes.
 fn touching(tensors: &[usize], wanted: &[Wanted]) -> Vec<Together> {
     let mut groups: Vec<Together> = Vec::new();
     for &i in tensors {

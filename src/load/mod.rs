@@ -1,7 +1,7 @@
-//! Taking tensors: where each lies ([`Placement`]), what is wanted of it ([`Wanted`]), and how its bytes get into memory ([`Layout`]).
+//! Loads tensors: the place of each ([`Placement`]), the request ([`Wanted`]), and the plan by which bytes reach memory ([`Layout`]).
 //!
-//! A tensor is a view of the mapping where the file allows it; otherwise its bytes are read, inflated and swapped into a block of their
-//! own. No lock is held meanwhile.
+//! A tensor is a view of the mapping where the file allows it. Otherwise its bytes are read, inflated and swapped into separate memory. No lock is
+//! held meanwhile.
 
 mod ahead;
 mod choice;
@@ -64,16 +64,15 @@ use crate::buffer::{Buffer, Index};
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::{Error, Result};
 
-/// Bytes that are read between two questions whether to go on.
+/// Bytes read between two checks for cancellation.
 const READ_AT_A_TIME: usize = 1 << 20;
-/// Tensors between two questions whether to go on, where nothing is read.
+/// Tensors between two checks for cancellation, where nothing is read.
 const ASKED_EVERY: usize = 1024;
 
 impl Checkpoint {
-    /// Weight number `number`: a view of the mapping where it is aligned, else its own bytes in their own memory, read now.
-    /// Packed blocks come as bytes, in the shape of [`crate::tensor::TensorInfo::byte_shape`]; elements of a type that this version does not
-    /// know, as one row of bytes; those of a type that only PyTorch has, with the bytes of an element as the last dimension.
-    /// Tensors of a big-endian file come in the order of this machine, in their own memory.
+    /// Weight number `number`: a view of the mapping if it is aligned; otherwise its bytes are read now, into memory that the tensor owns. Packed
+    /// blocks are bytes of the shape [`crate::tensor::TensorInfo::byte_shape`]. Elements of an unknown type are one row of bytes. Those of a type
+    /// that only PyTorch has are bytes, with the element as the last dimension. Big-endian files are swapped.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -81,7 +80,7 @@ impl Checkpoint {
         self.composed(self.catalog().recipe(number, None)?, tensor::read)
     }
 
-    /// Weight number `number` as a view of a mapping that is there already, which takes no longer than a lookup.
+    /// Weight number `number` as a view of an existing mapping, at the cost of a lookup.
     pub fn view(&self, number: usize) -> Result<Option<Buffer>> {
         match self.catalog().recipe(number, None)?.into_one() {
             Ok(one) if self.file(one.placement.segment.file)?.is_mapped() => self.mapped(&one),
@@ -89,8 +88,8 @@ impl Checkpoint {
         }
     }
 
-    /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in their own memory. No more of
-    /// the file is read for them than is in short gaps between them.
+    /// The part of weight number `number` that `expression` selects: a view of the mapping, or a copy. The copy reads only the part and short gaps in
+    /// it.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
         let recipe = self.catalog().recipe(number, None)?;
         if recipe.one().is_some_and(|one| !one.placement.has_parts()) {
@@ -99,7 +98,7 @@ impl Checkpoint {
         self.composed(recipe.index(expression)?, slice::read)
     }
 
-    /// Weights by their numbers, as [`Checkpoint::tensor`] gives each; those that share bytes in the file share them in memory, too.
+    /// Weights by their numbers, each as by [`Checkpoint::tensor`]. Those that share bytes in the file share memory, too.
     ///
     /// # Panics
     /// If there is no weight of one of these numbers.
@@ -109,13 +108,13 @@ impl Checkpoint {
         self.take(numbers().map(|number| self.catalog().recipe(number, None)))
     }
 
-    /// A tensor of one piece as a view of the mapping, where it can be one.
+    /// A tensor of one piece as a view of the mapping, if possible.
     fn mapped(&self, one: &Wanted) -> Result<Option<Buffer>> {
         if one.is_unchanged() { tensor::mapped(self, &one.placement) } else { Ok(None) }
     }
 
-    /// A tensor as a view of the mapping, or in memory of its own. One piece that is taken as it is comes by `read`: with the strides that it has in its
-    /// file, along which it may repeat elements, or gathered.
+    /// A tensor as a view of the mapping, or as a copy. `read` loads a single unchanged piece, gathered or with its strides in the file, which may
+    /// repeat elements.
     pub(super) fn composed(
         &self,
         recipe: Recipe,
@@ -130,7 +129,7 @@ impl Checkpoint {
         }
     }
 
-    /// Tensors in their order: views where the file is mapped; the others are read together.
+    /// Loads tensors in order: views where the file is mapped; the others are read together.
     pub fn take<R: Into<Request>>(&self, requests: impl ExactSizeIterator<Item = Result<R>>) -> Result<Vec<Buffer>> {
         let (mut taken, mut others) = (budget::list(requests.len())?, Vec::new());
         for (i, request) in requests.enumerate() {

@@ -1,5 +1,4 @@
-//! Parts of what is wanted, by NumPy's basic indexing, and with its axes in another order: elements that are stored together, as those of a block,
-//! stay together.
+//! Parts of a request, by NumPy's basic indexing or with reordered axes. Elements that are stored together, such as those of a block, stay together.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{StridedAxis, StridedSteps, extent};
 
-/// A tensor in what is stored together: so many elements along its last axis, in so many bytes.
+/// A tensor in units of what is stored together: `per` elements along the last axis take `bytes`.
 struct Units {
     per: i64,
     bytes: i64,
@@ -22,7 +21,7 @@ struct Units {
 }
 
 impl Wanted {
-    /// What of it `expression` selects.
+    /// The part that `expression` selects.
     pub(super) fn part(&self, expression: &[Index]) -> Result<Self> {
         let (units, wanted) = (self.units()?, axes(&self.shape, expression)?);
         let shape: Vec<i64> = wanted.iter().filter_map(Axis::len).collect();
@@ -31,25 +30,25 @@ impl Wanted {
         self.with(Units { shape: of_shape, strides, ..units }, first, shape)
     }
 
-    /// It with its axes in this order.
+    /// The request with its axes in this order.
     pub(super) fn transpose(&self, order: &[usize]) -> Result<Self> {
         let units = self.units()?;
         if units.per > 1 && order.last().is_some_and(|last| last + 1 != order.len()) {
-            return self.refuse(&units, "is the last");
+            return self.refuse(&units, "must stay the last");
         }
         let [shape, of_shape, strides] = [&self.shape, &units.shape, &units.strides]
             .map(|values| order.iter().map(|&axis| values[axis]).collect::<Vec<i64>>());
         self.with(Units { shape: of_shape, strides, ..units }, 0, shape)
     }
 
-    /// It with one axis as two: so many rows, which take whole units of what is stored together.
+    /// Splits an axis into two, with `rows` rows, each of whole units.
     pub(super) fn unflatten(&self, axis: usize, rows: i64) -> Result<Self> {
         let mut units = self.units()?;
         let mut shape = self.shape.clone();
         let inner = shape[axis] / rows.max(1);
         let of_last = if axis + 1 == shape.len() { units.per } else { 1 };
         if inner % of_last != 0 {
-            return self.refuse(&units, "is taken in whole ones");
+            return self.refuse(&units, "is taken in whole units");
         }
         shape.splice(axis..=axis, [rows, inner]);
         let (of_axis, stride) = (inner / of_last, units.strides[axis]);
@@ -58,8 +57,8 @@ impl Wanted {
         self.with(units, 0, shape)
     }
 
-    /// The bytes of the segment that are in a row, as those of the axes from one on are, which is no earlier than this; that axis, and each row with
-    /// where it goes from `first` on, by these strides. `None` where not even the elements of the last axis are.
+    /// The longest rows of contiguous bytes, from axis `from` on or a later one. Returns that axis and each row's bytes in the segment, with its
+    /// destination by the strides `to` from `first` on. `None` if even the last axis is not contiguous.
     pub(super) fn rows(
         &self,
         from: usize,
@@ -84,7 +83,9 @@ impl Wanted {
 
     fn units(&self) -> Result<Units> {
         if self.cut.is_some() {
-            return Err(Error::Argument("a part that is cut is not cut again: index the whole tensor".to_owned()));
+            return Err(Error::Argument(
+                "a part of a tensor cannot be indexed again: index the whole tensor".to_owned(),
+            ));
         }
         let plain = |dtype: DType| {
             let group = elements_per_group(dtype);
@@ -105,9 +106,9 @@ impl Wanted {
         let mut shape = self.shape.clone();
         match shape.last_mut() {
             Some(row) if *row % per == 0 => *row /= per,
-            _ => return Err(Error::Argument(format!("rows of {:?} do not end where {per} elements do", self.shape))),
+            _ => return Err(Error::Argument(format!("rows of {:?} are not a multiple of {per} elements", self.shape))),
         }
-        // Parts have the bytes of a unit as an axis of their own.
+        // Parts have the bytes of a unit as a separate axis.
         let strides = match &placement.strides {
             Some(strides) if placement.shape.len() > shape.len() => strides[..shape.len()].to_vec(),
             _ => in_bytes(&row_major(&shape)),
@@ -115,7 +116,7 @@ impl Wanted {
         Ok(Units { per, bytes, shape, strides })
     }
 
-    /// The same of units, where it takes whole ones along the last axis, and leaves that the last.
+    /// The index in units. The last axis must stay last and select whole units.
     fn axes_of_units(&self, units: &Units, mut wanted: Vec<Axis>) -> Result<Vec<Axis>> {
         let per = units.per;
         match wanted.last_mut() {
@@ -123,7 +124,7 @@ impl Wanted {
                 (*begin, *len) = (*begin / per, *len / per);
                 Ok(wanted)
             }
-            _ => self.refuse(units, "stays the last, and is taken in whole ones"),
+            _ => self.refuse(units, "must stay the last, and is taken in whole units"),
         }
     }
 
@@ -134,7 +135,7 @@ impl Wanted {
         )))
     }
 
-    /// Other units of the same segment, the first of them so many bytes behind the first of these.
+    /// Other units of the same segment; the first one is `first` bytes behind this request's first.
     fn with(&self, units: Units, first: i64, shape: Vec<i64>) -> Result<Self> {
         let Units { per, bytes, shape: mut of_shape, mut strides } = units;
         let (mut item, mut dtype) = (bytes, self.placement.dtype);

@@ -1,4 +1,4 @@
-//! Where the bytes of a tensor lie, what is done to them on their way into memory, and how the elements are there.
+//! Where the bytes of a tensor are, how they are transformed while they are loaded, and the layout of the elements in memory.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType};
 
-/// Bytes of a file, and what they become in memory. Tensors of one segment share bytes.
+/// Bytes of a file, and their transformation. Tensors of one segment share bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
     /// The number of the file in the checkpoint.
     pub file: u32,
     /// The bytes in that file.
     pub span: Span,
-    /// What is done to them.
+    /// The transformation of the bytes.
     pub transform: Transform,
 }
 
-/// What is done to bytes of a file on their way into memory. Nothing, for nearly all files: they can be mapped.
+/// How bytes of a file change while they are loaded. Most files need no change, and can be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Transform {
-    /// They are compressed.
+    /// How they are compressed; `None` if they are not.
     pub inflate: Option<Inflate>,
-    /// They have the other byte order; swapped when they are inflated.
+    /// How their byte order is swapped, after they are inflated.
     pub swap: Swap,
 }
 
@@ -41,32 +41,32 @@ pub enum Codec {
     Deflate,
     /// As frames of zstd.
     Zstd,
-    /// As an item of a distributed checkpoint that is read as a whole: in it is looked up where the elements of the piece of this number are.
+    /// As an item of a distributed checkpoint that is read whole. A lookup in it finds the elements of the piece of this number.
     Item(u32),
-    /// As deltas of other libraries change it: it is composed as a whole.
+    /// Changed by deltas of other libraries, and composed whole.
     Deltas,
 }
 
 /// A compressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inflate {
-    /// How.
+    /// The codec.
     pub codec: Codec,
-    /// The number of bytes once they are inflated.
+    /// The number of inflated bytes.
     pub size: u64,
-    /// Their checksum; 0 where the file says none.
+    /// The checksum; 0 if the file has none.
     pub crc32: u32,
 }
 
-/// Which bytes change places in a file of the other byte order.
+/// Which bytes are swapped in a file of the other byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Swap {
     /// None.
     #[default]
     Nothing,
-    /// Those of each number of so many bytes.
+    /// The bytes of each number, which has this size.
     Numbers(usize),
-    /// Those of the numbers in packed blocks.
+    /// The bytes of the numbers in packed blocks.
     Blocks(Encoding),
 }
 
@@ -78,7 +78,7 @@ impl Swap {
         }
     }
 
-    /// The bytes that are swapped independently of others.
+    /// The size of a group of bytes that is swapped separately.
     pub(super) fn unit(self) -> usize {
         match self {
             Self::Nothing => 1,
@@ -87,7 +87,7 @@ impl Swap {
         }
     }
 
-    /// Swaps in place; what is left over at the end stays as it is.
+    /// Swaps in place; an incomplete unit at the end is unchanged.
     pub(super) fn apply(self, bytes: &mut [u8]) {
         match self {
             Self::Nothing => {}
@@ -97,10 +97,10 @@ impl Swap {
     }
 }
 
-/// Where a tensor lies, and how: all that is needed to take it.
+/// The place and layout of a tensor: all that a load needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// The bytes that it shares with others, or has for itself.
+    /// The bytes of the tensor, perhaps shared with others.
     pub segment: Segment,
     /// Whether its first element is at a multiple of its alignment in the file.
     pub aligned: bool,
@@ -119,17 +119,17 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Whether the file's bytes can be used where they are.
+    /// Whether the file's bytes can be mapped and used in place.
     pub fn is_mappable(&self) -> bool {
         self.aligned && self.segment.transform == Transform::default()
     }
 
-    /// Whether its elements are in C order and without gaps, so that bytes can be taken as they come.
+    /// Whether the elements are contiguous and in C order.
     pub(crate) fn is_dense(&self) -> bool {
         self.strides.as_ref().is_none_or(|strides| **strides == *row_major(&self.shape))
     }
 
-    /// Whether its elements can be taken apart: not those of less than a byte, nor those of blocks that are swapped as a whole.
+    /// Whether single elements are addressable: not those of less than a byte, nor those of blocks that are swapped whole.
     pub(super) fn has_parts(&self) -> bool {
         self.dtype.bytes().is_some() && !matches!(self.segment.transform.swap, Swap::Blocks(_))
     }
@@ -144,14 +144,15 @@ impl Placement {
 }
 
 impl Catalog {
-    /// Where weight number `number` lies; or why no array of the file stands for it.
+    /// The placement of weight number `number`, or an error if no array of the file represents it.
     ///
     /// # Panics
     /// If there is no weight of this number.
     pub fn placement(&self, number: usize) -> Result<Placement> {
         let info = self.table().get(number);
         if self.is_composed(number) {
-            let fault = Diagnostic::new(rules::NAMES_CONVERSION, "it is made of several parts of the files".to_owned());
+            let fault =
+                Diagnostic::new(rules::NAMES_CONVERSION, "it is composed of several parts of the files".to_owned());
             let path = &self.files()[info.file as usize].path;
             return Err(fault.tensor(info.name).path(path).help("Load it with load() or data()").unsupported());
         }
@@ -179,7 +180,7 @@ impl Catalog {
         let mut strides = info.view.filter(|_| dtype.bytes().is_some()).map(|view| signed(view.strides));
         if let (Element::Torch(dtype), Some(strides)) = (info.element, &mut strides) {
             let item = dtype.bytes() as i64;
-            // The stride of a dimension of one element may be any number, and says nothing.
+            // The stride of a dimension of one element is arbitrary.
             for stride in &mut *strides {
                 *stride = stride.checked_mul(item).unwrap_or(item);
             }
@@ -190,7 +191,7 @@ impl Catalog {
         Ok(Placement { segment, aligned: info.is_aligned(), dtype, shape, strides, start, len, before: 0 })
     }
 
-    /// Where a storage of a PyTorch file lies, as bytes; numbers of `dtype` in it will have the order of this machine.
+    /// The placement of a PyTorch file's storage, as bytes; numbers of `dtype` in it are swapped to native order.
     pub fn storage_placement(&self, file: u32, number: usize, dtype: TorchDType) -> Result<Placement> {
         let torch = self.torch(file).ok_or_else(|| Error::Argument("this is not a PyTorch file".into()))?;
         let path = &self.files()[file as usize].path;
@@ -214,14 +215,14 @@ impl Catalog {
 
     fn no_array(&self, kind: NoArray, info: &TensorInfo<'_>) -> Error {
         let cause = format!("this is {}, which no single array in the file represents", kind.what());
-        let parts = "The arrays that it is made from have names below its own (items() walks them)";
+        let parts = "The arrays that it is composed of have names below this one (items() walks them)";
         let load = "max_weights.torch.load returns it as torch does";
-        // Of a class of its own: load does not build it either.
+        // A wrapper of an unknown class: load does not build it either.
         let help = match (self.range(info.name).len() > 1, kind == NoArray::Wrapper) {
             (true, false) => format!("{parts}; {load}"),
             (false, false) => load.to_owned(),
             (true, true) => parts.to_owned(),
-            (false, true) => "objects() shows what the file says about it".to_owned(),
+            (false, true) => "objects() shows its entry in the file".to_owned(),
         };
         let path = &self.files()[info.file as usize].path;
         Diagnostic::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported()

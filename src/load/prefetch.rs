@@ -1,5 +1,5 @@
-//! Tensors that are taken one by one from a disk: what follows the one that is taken is fetched before it is asked for, in the order of the
-//! files, by threads that end when there is nothing more to fetch.
+//! Readahead for tensors that are taken one by one from a disk. Threads fetch the bytes after the current tensor, in file order, and end when there
+//! is nothing more to fetch.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +17,13 @@ use crate::memory::{ForkMutex, Storage, available_memory};
 use crate::source::{Filesystem, ReadCost};
 use crate::workers::{self, in_order};
 
-/// How far beyond the tensor that was taken last bytes are fetched.
+/// How far bytes are fetched beyond the tensor that was taken last.
 const AHEAD: u64 = 256 << 20;
-/// Bytes that were fetched because they are wanted, of all checkpoints that are open in this process: what is fetched long before it is used
-/// must not push out what is.
+/// Bytes fetched for announced tensors, of all open checkpoints in this process. The limit keeps early requests from evicting bytes that are needed
+/// now.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// Fetches ahead of whoever takes tensors. It has no its own memory, and a forked child fetches nothing.
+/// Fetches ahead of the caller's tensors. It owns no memory for the bytes, and a forked child fetches nothing.
 #[derive(Debug)]
 pub struct Prefetch {
     shared: Arc<Shared>,
@@ -32,43 +32,43 @@ pub struct Prefetch {
 
 #[derive(Debug)]
 struct Shared {
-    /// Gone when the checkpoint is closed.
+    /// Dropped when the checkpoint is closed.
     checkpoint: Weak<Checkpoint>,
     jobs: Vec<Fetch>,
-    /// How many threads fetch.
+    /// The number of threads that fetch.
     threads: usize,
-    /// The jobs that whoever takes a tensor does, by its position; none where tensors share a job, but where that stands.
+    /// The jobs that a caller does when it takes a tensor, by position. A tensor that shares a job has an empty range, which starts at that job.
     of_tensor: Vec<Range<usize>>,
     /// The first job after the tensor that was taken last.
     from: AtomicUsize,
-    /// The jobs of tensors that are going to be used, and that nobody else reads.
+    /// The jobs of announced tensors that no caller reads itself.
     wanted: ForkMutex<Vec<usize>>,
-    /// Its part of [`HELD`].
+    /// The share of [`HELD`].
     held: AtomicU64,
-    /// Whether a thread is at it.
+    /// Whether a thread is running.
     running: AtomicBool,
     stop: AtomicBool,
 }
 
-/// Bytes of a file that are fetched as one.
+/// Bytes of a file that are fetched together.
 #[derive(Debug)]
 struct Fetch {
     file: u32,
     bytes: Range<u64>,
     /// Bytes of all jobs before it.
     before: u64,
-    /// Where tensors are views of them, which are then fetched into the page table, too. Gone with the last tensor.
+    /// The mapping, where tensors are views; the pages are then mapped, too. Dropped with the last tensor.
     view: Option<Weak<Storage>>,
-    /// Several small tensors may be in it: none of them fetches it all.
+    /// Whether it may hold several small tensors; none of them fetches all of it.
     shared: bool,
-    /// Whether somebody has fetched it, or is about to.
+    /// Whether it is fetched, or about to be.
     taken: AtomicBool,
-    /// Whether a tensor in it is going to be used.
+    /// Whether a tensor in it was announced.
     wanted: AtomicBool,
 }
 
 impl Prefetch {
-    /// For tensors of a checkpoint that are wanted so; `own`: each gets its own memory.
+    /// Creates the readahead for these requests; `own`: each tensor gets its own memory.
     pub fn new(checkpoint: &Arc<Checkpoint>, wanted: &[Wanted], own: bool) -> Self {
         let span = |one: &Wanted| {
             let Wanted { placement, .. } = one;
@@ -135,8 +135,8 @@ impl Prefetch {
         Self { shared: Arc::new(shared), process: std::process::id() }
     }
 
-    /// Says that the tensor at this position is going to be read now, by the caller. Where what follows is not in the page cache, a thread
-    /// begins to fetch it.
+    /// Announces that the caller reads the tensor at this position now. If the following bytes are not in the page cache, a thread starts to fetch
+    /// them.
     pub fn take(&self, position: usize) {
         let Some(jobs) = self.jobs_of(position) else { return };
         for job in &self.shared.jobs[jobs.clone()] {
@@ -148,11 +148,10 @@ impl Prefetch {
         }
     }
 
-    /// Says that the tensor at this position is going to be used, and that the caller does not read it now: a thread begins to fetch it, and
-    /// what follows it.
+    /// Announces that the tensor at this position will be used, but is not read by the caller now. A thread fetches it and the following bytes.
     pub fn want(&self, position: usize) {
         let Some(jobs) = self.jobs_of(position) else { return };
-        // Small tensors have no job of their own: that in which they lie is the first of none.
+        // The range of a small tensor is empty, and starts at its shared job.
         let own = jobs.start..jobs.end.max(jobs.start + 1);
         let is_open = |job: &usize| {
             let job = self.shared.jobs.get(*job);
@@ -166,12 +165,12 @@ impl Prefetch {
         }
     }
 
-    /// None in a forked child.
+    /// `None` in a forked child.
     fn jobs_of(&self, position: usize) -> Option<Range<usize>> {
         self.shared.of_tensor.get(position).filter(|_| self.process == std::process::id()).cloned()
     }
 
-    /// Starts the thread that fetches, unless it runs.
+    /// Starts the fetch thread, unless it runs.
     fn start(&self) {
         if self.shared.running.swap(true, Ordering::AcqRel) {
             return;
@@ -197,7 +196,7 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// The jobs that nobody has taken, no farther ahead than `most` bytes; none when nobody takes tensors any more.
+    /// The jobs not yet taken, up to `most` bytes ahead; none once the tensors are dropped.
     fn waiting(&self, most: u64) -> impl Iterator<Item = &Fetch> {
         let most = if self.stop.load(Ordering::Relaxed) { 0 } else { most };
         let from = self.from.load(Ordering::Relaxed);
@@ -206,7 +205,7 @@ impl Shared {
         ahead.filter(|job| !job.taken.load(Ordering::Relaxed))
     }
 
-    /// The first job to do, if it is near, and comes from a disk, and there is memory for it. What is cached is not asked for again.
+    /// The first job to do, if it is near, not cached, and there is memory for it. Cached jobs are marked as taken.
     fn needs_more(&self) -> Option<&Fetch> {
         let checkpoint = self.checkpoint.upgrade()?;
         let is_cold = |job: &&Fetch| {
@@ -223,23 +222,23 @@ impl Shared {
         self.wanted.lock()
     }
 
-    /// Fetches until what is wanted is there and enough is ahead, or nobody wants it any more.
+    /// Fetches until the announced tensors and enough bytes ahead are loaded, or the tensors are dropped.
     fn run(&self) {
         loop {
-            // After a panic nothing is fetched, until somebody takes the next tensor.
+            // After a panic, nothing is fetched until the next tensor is taken.
             let fetched = catch_unwind(AssertUnwindSafe(|| self.fetch_more()));
             if fetched.is_ok_and(|fetched| fetched.is_ok_and(|any| any)) {
                 continue;
             }
             self.running.store(false, Ordering::Release);
-            // What was wanted between the last look and now has started no thread.
+            // A tensor announced after the last check found the flag set, and so started no thread.
             if self.wanted().is_empty() || self.running.swap(true, Ordering::AcqRel) {
                 return;
             }
         }
     }
 
-    /// What is wanted now, in the order of the file, and what follows. False: there was nothing.
+    /// Fetches the announced tensors, in file order, and the following bytes. False if there were none.
     fn fetch_more(&self) -> Result<bool> {
         let mut wanted = std::mem::take(&mut *self.wanted());
         wanted.sort_unstable();
@@ -248,11 +247,11 @@ impl Shared {
         let all = wanted.chain(self.waiting(AHEAD));
         let jobs: Vec<&Fetch> = all.filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
         let any = !jobs.is_empty();
-        // An error is told to whoever uses the tensor.
+        // The caller sees the error when it uses the tensor.
         in_order(self.threads, jobs, &|| Ok(()), |job, (): &mut (), _| self.fetch(job)).map(|()| any)
     }
 
-    /// Counts a job, if no more than `most` bytes are held with it.
+    /// Reserves the bytes of a job, if the total then is at most `most`.
     fn hold(&self, job: &Fetch, most: u64) -> bool {
         let len = job.bytes.end - job.bytes.start;
         let fits = HELD.fetch_add(len, Ordering::Relaxed) + len <= most;
@@ -264,7 +263,7 @@ impl Shared {
         fits
     }
 
-    /// What is wanted is fetched as long as there are views of it, even if the file is closed; what only may be is not.
+    /// Announced jobs are fetched while there are views of the file, even if it is closed; readahead stops then.
     fn fetch(&self, job: &Fetch) -> Result<()> {
         let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
         if self.stop.load(Ordering::Relaxed) && !job.wanted.load(Ordering::Relaxed) {
@@ -304,11 +303,11 @@ mod tests {
         let ends = |what: &str| {
             let begun = Instant::now();
             while prefetch.shared.running.load(Ordering::Acquire) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: the thread is said to run still");
+                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: the thread is still marked as running");
                 thread::sleep(Duration::from_millis(1));
             }
         };
-        prefetch.shared.wanted().push(usize::MAX); // there is no such job: its index panics
+        prefetch.shared.wanted().push(usize::MAX); // an invalid index, which panics
         prefetch.start();
         ends("the one that panics");
         assert!(!prefetch.shared.jobs[0].taken.load(Ordering::Relaxed));

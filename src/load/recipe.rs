@@ -1,7 +1,7 @@
-//! A tensor as a recipe: what it is, and which boxes of it are made of which weights, or parts of them.
+//! A recipe describes a tensor, and which boxes of it are composed of which weights or parts of weights.
 //!
-//! Recipes are joined, stacked, indexed, split and transposed as NumPy does it with arrays, and nothing is read for that. An ordinary tensor has one
-//! piece, and is read as such.
+//! Recipes are concatenated, stacked, indexed, split and transposed like NumPy arrays, without reading. An ordinary tensor has one piece, and is read
+//! directly.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,39 +13,39 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Rows of fewer bytes are not read to their places one by one: there would be more to say about them than they have.
+/// Shorter rows are not read directly to their places: the list of rows would be larger than their bytes.
 const ROW: usize = 16 << 10;
 
-/// A tensor that is made of pieces, which fill it and do not overlap.
+/// A tensor composed of pieces, which fill it and do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     pub(super) dtype: DType,
     pub(super) shape: Vec<i64>,
-    /// The shape in which pieces are boxes: that of the tensor, or with an axis in its place as several, of the same elements in C order.
+    /// The shape in which pieces are boxes: that of the tensor, or with some axes split, with the same elements in C order.
     pub(super) grid: Vec<i64>,
-    /// How many axes of the grid each axis of the tensor is.
+    /// The number of grid axes per axis of the tensor.
     pub(super) axes: Vec<usize>,
     pub(super) device: Device,
-    /// Whether its elements come in C order, also where the one piece that it is has them in another.
+    /// Whether the result is in C order, even if its only piece is stored in another order.
     pub(super) in_order: bool,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// A box of a tensor, and what it is made of.
+/// A box of a tensor, and its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Where the box begins on each axis of the grid.
+    /// The start of the box on each axis of the grid.
     pub(super) start: Vec<i64>,
-    /// What is in it, whose shape is that of the box.
+    /// The contents, with the shape of the box.
     pub(super) wanted: Wanted,
 }
 
-/// Bytes in a row of a tensor that is made, and what they are made of.
+/// The source of contiguous bytes of a composed tensor.
 #[derive(Debug)]
 pub(super) enum Fill<'a> {
-    /// All of a piece.
+    /// A whole piece.
     Whole(&'a Wanted),
-    /// Of its segment, the bytes from one on.
+    /// The bytes of its segment in this range.
     Row(&'a Wanted, Range<u64>),
 }
 
@@ -56,12 +56,12 @@ impl From<Wanted> for Recipe {
     }
 }
 
-/// What is to be read: a tensor of one piece, or of several.
+/// A tensor to be read, of one piece or of several.
 #[derive(Debug)]
 pub enum Request {
     /// A piece, which is the whole tensor.
     One(Wanted),
-    /// Several; or one that is put into another order.
+    /// Several pieces, or one that is reordered.
     Composed(Recipe),
 }
 
@@ -82,10 +82,10 @@ fn refused<T>(cause: String) -> Result<T> {
 }
 
 impl Recipe {
-    /// A tensor of boxes: where each begins on each axis, and what is in it, whose shape is that of the box.
+    /// Composes a tensor of boxes: the start of each on each axis, and its contents, of the shape of the box.
     ///
     /// # Errors
-    /// A piece of another dtype or device, or that reaches outside; pieces that overlap; elements that no piece has.
+    /// A piece of another dtype or device, or outside the tensor; pieces that overlap; elements without a piece.
     pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, Wanted)>) -> Result<Self> {
         checked_size(dtype, shape)?;
         let device = pieces.first().map_or(Device::Cpu, |(_, wanted)| wanted.device);
@@ -103,7 +103,7 @@ impl Recipe {
                     });
             if !fits {
                 return refused(format!(
-                    "piece {number}, {size:?} from {start:?} on, reaches outside a tensor of {shape:?}"
+                    "piece {number}, {size:?} from {start:?} on, is outside a tensor of {shape:?}"
                 ));
             }
         }
@@ -113,13 +113,13 @@ impl Recipe {
         Ok(whole)
     }
 
-    /// Without pieces.
+    /// Creates a tensor without pieces.
     pub(super) fn empty(dtype: DType, device: Device, shape: Vec<i64>) -> Self {
         let (grid, axes) = (shape.clone(), vec![1; shape.len()]);
         Self { dtype, shape, grid, axes, device, in_order: false, pieces: Vec::new() }
     }
 
-    /// That no two pieces overlap, and none is missing.
+    /// Fails if two pieces overlap, or the pieces leave a gap.
     fn check_filled(&self) -> Result<()> {
         let elements = |shape: &[i64]| shape.iter().map(|dim| *dim as u64).product::<u64>();
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
@@ -131,7 +131,7 @@ impl Recipe {
         if self.shape.is_empty() && order.len() > 1 {
             return refused(format!("pieces {} and {} overlap", order[0], order[1]));
         }
-        // Boxes are compared with those that they share positions of one axis with, of which there are the fewest where it begins most of them.
+        // Boxes are compared only if they overlap along one axis. The axis with the most distinct starts has the fewest such pairs.
         let starts = |axis: usize| order.iter().map(|&i| box_of(i, axis).start).collect::<BTreeSet<i64>>().len();
         let first = (0..self.shape.len()).max_by_key(|&axis| starts(axis)).unwrap_or_default();
         if !self.shape.is_empty() {
@@ -158,10 +158,10 @@ impl Recipe {
         Ok(())
     }
 
-    /// Tensors one after the other along an axis, as `numpy.concatenate` has them.
+    /// Concatenates tensors along an axis, as `numpy.concatenate` does.
     ///
     /// # Errors
-    /// None, or one of another dtype, device or shape apart from that axis; an axis that there is not.
+    /// No tensor; one of another dtype, device, or shape outside that axis; an axis that does not exist.
     pub fn join(axis: usize, recipes: Vec<Self>) -> Result<Self> {
         let Some(first) = recipes.first() else { return refused("there is nothing to join".to_owned()) };
         let (dtype, device, mut shape) = (first.dtype, first.device, first.shape.clone());
@@ -172,7 +172,7 @@ impl Recipe {
         let Some((mut grid, axes)) = recipes.first().map(|first| (first.grid.clone(), first.axes.clone())) else {
             return refused("there is nothing to join".to_owned());
         };
-        // Of several axes of the grid, the first is as long as all of them say.
+        // If the axis is several axes of the grid, the first of them grows.
         let first_axis = axes[..axis].iter().sum::<usize>();
         grid[first_axis] = 0;
         let (mut end, mut pieces) = (0_i64, Vec::new());
@@ -199,14 +199,14 @@ impl Recipe {
         Ok(Self { dtype, shape, grid, axes, device, in_order: false, pieces })
     }
 
-    /// Tensors of one shape beside each other along a new axis, as `numpy.stack` has them.
+    /// Stacks tensors of one shape along a new axis, as `numpy.stack` does.
     ///
     /// # Errors
-    /// As of [`Self::join`].
+    /// See [`Self::join`].
     pub fn stack(axis: usize, recipes: &[Self]) -> Result<Self> {
         let with_axis = |recipe: &Self| {
             if axis > recipe.shape.len() {
-                return refused(format!("a tensor of {:?} has no place for a new axis {axis}", recipe.shape));
+                return refused(format!("a tensor of {:?} cannot get a new axis {axis}", recipe.shape));
             }
             let mut expression = vec![WHOLE; recipe.shape.len()];
             expression.insert(axis, Index::NewAxis);
@@ -215,10 +215,10 @@ impl Recipe {
         Self::join(axis, recipes.iter().map(with_axis).collect::<Result<_>>()?)
     }
 
-    /// What `expression` selects, as NumPy's basic indexing does. No more is read for it than it needs.
+    /// Selects `expression`, as NumPy's basic indexing does. Only the selected elements are read.
     ///
     /// # Errors
-    /// As of NumPy; elements that are stored together, as those of a block, are not taken apart.
+    /// The errors of NumPy; also an index that would split elements which are stored together, such as those of a block.
     pub fn index(&self, expression: &[Index]) -> Result<Self> {
         let wanted = axes(&self.shape, expression)?;
         let shape = wanted.iter().filter_map(Axis::len).collect();
@@ -236,13 +236,13 @@ impl Recipe {
         Ok(Self { dtype: self.dtype, shape, grid, axes, device: self.device, in_order: self.in_order, pieces })
     }
 
-    /// Parts of these sizes along an axis, as `torch.split` has them.
+    /// Splits an axis into parts of these sizes, as `torch.split` does.
     ///
     /// # Errors
-    /// As of [`Self::index`]; sizes that are not those of the axis together.
+    /// See [`Self::index`]; also sizes that do not add up to the axis.
     pub fn split(&self, axis: usize, sizes: &[i64]) -> Result<Vec<Self>> {
         if self.shape.get(axis).copied() != sizes.iter().try_fold(0_i64, |end, size| end.checked_add(*size)) {
-            return refused(format!("a tensor of {:?} is not split into {sizes:?} along axis {axis}", self.shape));
+            return refused(format!("a tensor of {:?} cannot be split into {sizes:?} along axis {axis}", self.shape));
         }
         let mut end = 0;
         let part = |size: &i64| {
@@ -255,15 +255,15 @@ impl Recipe {
         sizes.iter().map(part).collect()
     }
 
-    /// The same elements with the axes in this order, as `numpy.transpose` has them.
+    /// Reorders the axes, as `numpy.transpose` does.
     ///
     /// # Errors
-    /// What is no order of the axes; blocks lie along the last axis, which stays the last.
+    /// An invalid order; with blocks, the last axis must stay the last.
     pub fn transpose(&self, order: &[usize]) -> Result<Self> {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.shape.len()) {
-            return refused(format!("{order:?} is no order of the axes of {:?}", self.shape));
+            return refused(format!("{order:?} is not a permutation of the axes of {:?}", self.shape));
         }
         let in_grid: Vec<usize> = order.iter().flat_map(|&axis| self.grid_axes(axis)).collect();
         let pieces = self.pieces.iter().map(|Piece { start, wanted }| {
@@ -277,10 +277,10 @@ impl Recipe {
         Ok(Self { dtype, shape, grid, axes, device, in_order: self.in_order, pieces })
     }
 
-    /// The same with a number that is added to each element, as [`Conversion::Add`] does it. No view of a file is left of it.
+    /// Adds a number to each element, as [`Conversion::Add`] does. The result is not a view of a file.
     ///
     /// # Errors
-    /// Packed blocks; pieces that have something added to them already.
+    /// Packed blocks; pieces that already have a sum.
     pub fn with_sum(mut self, amount: i32) -> Result<Self> {
         for Piece { wanted, .. } in &mut self.pieces {
             wanted.conversion = wanted.conversion.with_sum(wanted.dtype, amount)?;
@@ -288,7 +288,7 @@ impl Recipe {
         Ok(self)
     }
 
-    /// The same in C order: it is no view of a file that has the elements in another.
+    /// The same in C order, which is no view of a file that stores the elements differently.
     #[must_use]
     pub fn in_order(self) -> Self {
         Self { in_order: true, ..self }
@@ -314,7 +314,7 @@ impl Recipe {
         &self.shape
     }
 
-    /// Where it goes.
+    /// The target device.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -324,27 +324,27 @@ impl Recipe {
         checked_size(self.dtype, &self.shape)
     }
 
-    /// What its pieces are made of.
+    /// The requests of its pieces.
     pub fn into_wanted(self) -> impl Iterator<Item = Wanted> {
         self.pieces.into_iter().map(|piece| piece.wanted)
     }
 
-    /// The same, while it is kept.
+    /// The requests of its pieces, by reference.
     pub(super) fn wanted(&self) -> impl Iterator<Item = &Wanted> + Clone {
         self.pieces.iter().map(|piece| &piece.wanted)
     }
 
-    /// Where its pieces are.
+    /// The placements of its pieces.
     pub(crate) fn placements(&self) -> impl Iterator<Item = &Placement> {
         self.wanted().map(|one| &one.placement)
     }
 
-    /// Where it is, if it is one piece that is taken as it is.
+    /// The placement, if it is one piece that is loaded unchanged.
     pub(crate) fn as_stored(&self) -> Option<&Placement> {
         self.one().filter(|one| one.is_unchanged()).map(|one| &one.placement)
     }
 
-    /// Where its pieces begin, and where they are, if each is taken as it is.
+    /// The starts and placements of its pieces, if each is loaded unchanged.
     pub(crate) fn stored_pieces(&self) -> Option<Vec<(&[i64], &Placement)>> {
         let stored = self.pieces.iter().map(|piece| {
             let wanted = &piece.wanted;
@@ -362,7 +362,7 @@ impl Recipe {
         &self.grid
     }
 
-    /// The one piece that it is, if it is one as [`Self::into_one`] has it.
+    /// The only piece, if it is the whole tensor unchanged.
     pub(super) fn one(&self) -> Option<&Wanted> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Some(&piece.wanted),
@@ -371,13 +371,13 @@ impl Recipe {
     }
 
     fn is_one(&self, wanted: &Wanted) -> bool {
-        // Elements of less than a byte have their bytes as an axis of their own in a part.
+        // A part with elements of less than a byte has their bytes as a separate axis.
         let has_shape = wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.grid;
         let has_order = !self.in_order || wanted.placement.is_dense();
         wanted.cut.is_some() || (wanted.shape == self.grid && has_shape && has_order)
     }
 
-    /// The one piece that it is.
+    /// The recipe as a request of one piece, or the recipe itself if that is not possible.
     pub(crate) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
@@ -394,17 +394,16 @@ impl Recipe {
         }
     }
 
-    /// What each of its bytes is made of, in their order, and where that begins; `None` where rows are so short that pieces are read by themselves
-    /// first.
+    /// The source of each byte range, in order, with its offset. `None` if rows are so short that pieces are read separately first.
     ///
     /// # Errors
-    /// A piece of elements of less than a byte that begins or ends within one.
+    /// A piece with elements of less than a byte that begins or ends within a byte.
     pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
         let (strides, bits) = (row_major(&self.grid), self.dtype.bits());
         let (mut fills, mut by_rows) = (Vec::new(), true);
         for Piece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
             let size = &wanted.shape;
-            // From this axis on, what follows each other in the piece does so in the tensor.
+            // From this axis on, contiguous elements of the piece are contiguous in the tensor.
             let together = (0..size.len()).rfind(|&axis| size[axis] != self.grid[axis]).unwrap_or_default();
             let first: i64 = start.iter().zip(&*strides).map(|(start, stride)| start * stride).sum();
             let begin = bytes_of(first, bits)?;
@@ -454,7 +453,7 @@ impl Piece {
         self.start.iter().zip(&self.wanted.shape).map(|(start, size)| *start..start + size)
     }
 
-    /// What is selected of it; `None` if nothing is.
+    /// The selected part of the box; `None` if it is empty.
     fn index(&self, wanted: &[Axis]) -> Result<Option<Self>> {
         let (mut start, mut expression) = (Vec::new(), Vec::new());
         let mut own = self.ranges();
@@ -471,7 +470,7 @@ impl Piece {
                 Axis::Range { begin, len, step } => {
                     let Some(own) = own.next() else { return Ok(None) };
                     let size = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
-                    // How far the first and the end of its elements are from the begin, in the direction of the step.
+                    // The distance of the first and last selected elements from the start, in the direction of the step.
                     let (near, far) = if step > 0 {
                         (own.start - begin, own.end - begin)
                     } else {

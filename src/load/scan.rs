@@ -1,7 +1,7 @@
-//! The elements of one tensor a part at a time, each once and in any order: for work that need not have all of them in memory.
+//! Reads the elements of one tensor part by part, each once and in any order, so that they need not all be in memory.
 //!
-//! Parts are read from the file, whether it is mapped or not. Their memory grows neither with the tensor nor with what its header says:
-//! strides of a PyTorch file that lead to the same bytes again and again are followed once.
+//! Parts are read from the file, whether it is mapped or not. Their memory depends neither on the tensor's size nor on its header: strides of a
+//! PyTorch file that repeat the same bytes are followed once.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,27 +22,27 @@ use crate::source::Source;
 use crate::tensor::{Element, Span, extent};
 use crate::workers::{self, Interrupt, WORKERS, now_and_then};
 
-/// Of elements that overlap, so that they are more than the file has, so many are taken.
+/// If overlapping elements outnumber those in the file, only this many are read.
 const FIRST_OF_OVERLAPPING: u64 = 1 << 20;
-/// A tensor of several pieces that has no more bytes is in memory as a whole.
+/// A tensor of several pieces up to this size is read whole.
 const WHOLE: u64 = 16 << 20;
-/// Tensors of fewer bytes are not worth the way to other threads.
+/// Smaller tensors are not worth the overhead of other threads.
 const ALONE: u64 = 1 << 20;
 
-/// Elements in C order that overlap may have so many bytes; of more, only those that the file has are read, and in its order.
+/// The maximum bytes of overlapping elements in C order. Above it, only the elements in the file are read, in file order.
 const OVERLAPPING_BYTES: u64 = 256 << 20;
 
-/// A tensor that is to be read in parts.
+/// A tensor that is read in parts.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
     bytes: Bytes<'a>,
-    /// The first byte of the first element there.
+    /// The offset of the first element.
     first: usize,
-    /// Bytes that are not parted: an element, or the smallest group of them that fills whole bytes.
+    /// Bytes that are never split: an element, or the smallest group of them that fills whole bytes.
     unit: usize,
-    /// What is still to be swapped.
+    /// The byte swap that is still to be done.
     swap: Swap,
-    /// The units as they are in the file, those of the longest stride first; none of them is the same twice.
+    /// The distinct units, in file order: the longest stride comes first.
     shape: Vec<i64>,
     strides: Vec<i64>,
     units: u64,
@@ -52,15 +52,15 @@ pub(crate) struct Scan<'a> {
 /// Fills memory with the bytes from an offset on.
 type ReadElements<'a> = dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a;
 
-/// Where the bytes are.
+/// The source of the bytes.
 enum Bytes<'a> {
     /// A range of a file.
     File(&'a dyn Source, Span),
-    /// The same, compressed: its units are wanted in the order in which they come out.
+    /// A compressed range of a file, whose units are needed in inflated order.
     Deflated(&'a Checkpoint, Deflated),
-    /// The whole tensor in memory: what is compressed and taken in another order.
+    /// The whole tensor in memory, if it is compressed and needed in another order.
     Memory(Buffer),
-    /// What fills a part with the bytes from an offset on.
+    /// A function that fills a part with the bytes from an offset on.
     Elements(&'a ReadElements<'a>),
     /// Several pieces of files.
     Pieces(&'a Checkpoint, Recipe),
@@ -79,7 +79,7 @@ impl fmt::Debug for Bytes<'_> {
 }
 
 impl<'a> Scan<'a> {
-    /// The elements of weight number `number`, or its packed blocks, each once and in any order.
+    /// The elements or packed blocks of weight number `number`, each once and in any order.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -95,14 +95,14 @@ impl<'a> Scan<'a> {
         Self::of(checkpoint, &placement, unit, (shape, strides), repeats)
     }
 
-    /// Elements in C order that are no weight of a checkpoint, of `unit` bytes each and `bytes` together: `read` fills a part from an offset on.
+    /// Elements in C order that are no weight of a checkpoint, of `unit` bytes each and `bytes` in total. `read` fills a part from an offset on.
     pub(crate) fn of_elements(read: &'a ReadElements<'a>, unit: usize, bytes: u64) -> Self {
         let units = bytes / unit as u64;
         let (shape, strides) = (vec![units as i64], vec![1]);
         Self { bytes: Bytes::Elements(read), first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 }
     }
 
-    /// The elements of weight number `number` in C order, or its packed blocks; `None` if they are far more than the file has.
+    /// The elements or packed blocks of weight number `number`, in C order; `None` if they far outnumber those in the file.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -114,8 +114,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The same of a tensor of several pieces, or one that is converted on its way. It is in memory as a whole if it is short, or if parts of it would
-    /// take much more than is wanted of them.
+    /// The scan of a tensor of several pieces, or of a converted one. It is read whole if it is short, or if its parts cannot be read without most of
+    /// the rest.
     pub(super) fn of_pieces(checkpoint: &'a Checkpoint, recipe: Recipe, unit: usize) -> Result<Self> {
         let bytes = recipe.size()? as u64;
         let item = recipe.dtype().bytes();
@@ -130,7 +130,7 @@ impl<'a> Scan<'a> {
         Ok(Self { bytes, first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 })
     }
 
-    /// The elements of a tensor in memory that lie in C order without gaps.
+    /// The elements of a tensor in memory, in C order and without gaps.
     pub(crate) fn of_tensor(whole: Buffer, unit: usize) -> Self {
         let (first, units) = (whole.offset(), whole.size() / unit);
         let (shape, strides) = (vec![units as i64], vec![1]);
@@ -138,7 +138,7 @@ impl<'a> Scan<'a> {
         Self { bytes, first, unit, swap, shape, strides, units, repeats: 1 }
     }
 
-    /// The same with the elements in C order, each as often as it is in the tensor; `None` if they are far more than the file has.
+    /// The elements in C order, repeated as in the tensor; `None` if they far outnumber those in the file.
     pub(crate) fn in_order(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Option<Self>> {
         let (shape, strides) = c_order(placement, unit);
         let lie_between = extent(&shape, &strides).map_or(0, |extent| extent.len);
@@ -150,14 +150,14 @@ impl<'a> Scan<'a> {
         Self::of(checkpoint, placement, unit, (shape, strides), 1).map(Some)
     }
 
-    /// The same however many they are, and any of them at a time: what is compressed is in memory as a whole.
+    /// As [`Self::in_order`], for any number of elements, and with random access: a compressed tensor is read whole.
     pub(super) fn in_any_order(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
         let (shape, strides) = c_order(placement, unit);
         let bytes = shape.iter().try_fold(unit as i64, |bytes, dim| bytes.checked_mul(*dim));
         bytes.ok_or_else(|| Error::Argument("the tensor's size overflows".into()))?;
         let scan = Self::of(checkpoint, placement, unit, (shape, strides), 1)?;
         if matches!(scan.bytes, Bytes::Deflated(..)) {
-            // Strides lead to the same elements there.
+            // The strides apply to the inflated bytes, too.
             let whole = tensor::read(checkpoint, placement)?;
             return Ok(Self { first: whole.offset(), swap: Swap::Nothing, bytes: Bytes::Memory(whole), ..scan });
         }
@@ -186,25 +186,25 @@ impl<'a> Scan<'a> {
         Ok(Self { bytes, first, unit, swap, shape, strides, units, repeats })
     }
 
-    /// The number of bytes in the parts.
+    /// The bytes of all parts.
     pub(crate) fn bytes(&self) -> u64 {
         self.units * self.unit as u64
     }
 
-    /// Bytes that are not parted.
+    /// The size of what is never split, in bytes.
     pub(crate) fn unit(&self) -> usize {
         self.unit
     }
 
-    /// How often each unit is in the tensor: more than once along dimensions whose stride is 0.
+    /// How often each unit occurs in the tensor: more than once along dimensions of stride 0.
     pub(crate) fn repeats(&self) -> u64 {
         self.repeats
     }
 
-    /// Calls `work` once for each part, which has `per_part` units, but for the last one: with its number and its bytes. A thread works on what
-    /// `start` gave it, and `end` takes that when there is no part left. Without `all_cores` they come one after the other, on this thread.
+    /// Calls `work` once per part, with its number and bytes. A part has `per_part` units, except for the last. Each thread gets its state from
+    /// `start`, and passes it to `end` after its last part. Without `all_cores`, this thread does all parts sequentially.
     ///
-    /// The parts are the same however many threads there are; which thread has which is not.
+    /// The parts do not depend on the number of threads, but their assignment to threads does.
     pub(crate) fn each<S>(
         &self,
         per_part: usize,
@@ -240,7 +240,7 @@ impl<'a> Scan<'a> {
         self.check_unchanged()
     }
 
-    /// Calls `work` once for each part, in their order, on this thread: with its bytes, which `part` is the memory for.
+    /// Calls `work` once per part, in order, on this thread. `part` is a reusable buffer for the bytes.
     pub(crate) fn each_in_order(
         &self,
         per_part: usize,
@@ -267,7 +267,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Some units in the byte order of this machine: where they are, if that is possible, or read into `memory`.
+    /// Some units in native byte order: in place if possible, otherwise read into `memory`.
     fn part<'p>(&'p self, units: Range<usize>, memory: &'p mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<&'p [u8]> {
         if let (Bytes::Memory(whole), Swap::Nothing, [_], [1]) = (&self.bytes, self.swap, &*self.shape, &*self.strides)
             && whole.storage().origin().is_none()
@@ -279,7 +279,7 @@ impl<'a> Scan<'a> {
         Ok(memory)
     }
 
-    /// Fills `out` with some units, in the byte order of this machine.
+    /// Fills `out` with some units, in native byte order.
     pub(super) fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match &self.bytes {
             Bytes::File(source, span) => {
@@ -296,7 +296,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Whether all of it is in memory.
+    /// Whether the whole tensor is in memory.
     pub(super) fn is_in_memory(&self) -> bool {
         matches!(self.bytes, Bytes::Memory(_))
     }
@@ -308,7 +308,7 @@ impl<'a> Scan<'a> {
         gather_some(from, self.first, (&self.shape, &self.strides), self.unit, units, out, interrupt)
     }
 
-    /// Calls `work` for each part of what is inflated from the begin to the end, and none of it kept.
+    /// Calls `work` for each part of the inflated bytes, from start to end, and keeps none of them.
     fn inflate(
         &self,
         checkpoint: &Checkpoint,
@@ -343,7 +343,7 @@ impl<'a> Scan<'a> {
         if part.is_empty() { Ok(()) } else { finish(&mut part) }
     }
 
-    /// The bytes of the units, in runs.
+    /// The byte runs of the units.
     fn runs(&self) -> impl Iterator<Item = Range<usize>> {
         let (axes, len) = match (&*self.shape, &*self.strides) {
             ([outer @ .., row], [.., 1]) => (outer.len(), *row as usize * self.unit),
@@ -362,10 +362,11 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// On how many threads at most weights are scanned, one on each: what a scan has in memory as a whole takes no more than a stream does, or is of one weight.
+/// The maximum number of threads that scan weights, one each. Weights that are scanned whole together take no more memory than a stream, or only one
+/// is.
 ///
 /// # Errors
-/// As of the scans.
+/// See the scans.
 pub(crate) fn scan_threads(
     checkpoint: &Checkpoint,
     numbers: &[usize],
@@ -377,7 +378,7 @@ pub(crate) fn scan_threads(
     let ask = now_and_then(interrupt);
     for &number in numbers {
         ask()?;
-        // What is wrong with one is said when it is scanned.
+        // The scan of this weight reports the error.
         let Ok(recipe) = catalog.recipe(number, None) else { continue };
         let is_whole = match recipe.into_one() {
             Ok(one) if one.is_unchanged() => {
@@ -390,7 +391,7 @@ pub(crate) fn scan_threads(
             largest = largest.max(catalog.table().get(number).bytes());
         }
     }
-    // As it is read, and as it becomes.
+    // Both as stored and as converted.
     let most = default_budget() as u64 / largest.saturating_mul(2).max(1);
     Ok(threads.unwrap_or_else(workers::threads).min(budget::saturating_usize(most)).max(1))
 }
@@ -400,9 +401,9 @@ fn is_held(recipe: &Recipe) -> Result<bool> {
     Ok(recipe.size()? as u64 <= WHOLE || !recipe.has_windows())
 }
 
-/// Where weight number `number` lies, if it is one piece that is taken as it is; otherwise what it is made of.
+/// The placement of weight number `number`, if it is one unchanged piece; otherwise its recipe.
 pub(super) fn one_piece(checkpoint: &Checkpoint, number: usize) -> Result<std::result::Result<Placement, Recipe>> {
-    // Of what is not in memory as a whole, windows are read.
+    // Long tensors are read by windows.
     let is_long = checkpoint.catalog().table().get(number).bytes() > WHOLE;
     checkpoint.look_up(std::iter::once(number), is_long, checkpoint.interrupt())?;
     Ok(match checkpoint.catalog().recipe(number, None)?.into_one() {
@@ -412,12 +413,12 @@ pub(super) fn one_piece(checkpoint: &Checkpoint, number: usize) -> Result<std::r
     })
 }
 
-/// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.
+/// Bytes that are never split: an element, the smallest group of them that fills whole bytes, or a packed block.
 pub(super) fn group_bytes(element: Element<'_>) -> usize {
     match element {
         Element::Plain(dtype) => elements_per_group(dtype) * dtype.bits() / 8,
         Element::Packed(encoding) => encoding.bytes_per_block(),
-        // The bytes of an element that only PyTorch has are a dimension of their own.
+        // The bytes of an element whose type only PyTorch has are a separate dimension.
         Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => 1,
     }
 }
@@ -430,13 +431,13 @@ fn c_order(placement: &Placement, unit: usize) -> (Vec<i64>, Vec<i64>) {
     }
 }
 
-/// Shape and strides in the order of the file, without the dimensions along which every element is the same one (`expand` makes them, and a
-/// file of a kilobyte may have a tensor of petabytes), and how many times larger they made it.
+/// Shape and strides in file order, without dimensions of stride 0, and how many times those repeat the elements. `expand` makes such dimensions, and
+/// a file of a kilobyte may have a tensor of petabytes.
 fn once(shape: &[i64], strides: &[i64]) -> (Vec<i64>, Vec<i64>, u64) {
     if shape.contains(&0) {
         return (vec![0], vec![1], 1);
     }
-    // The stride of a dimension of one element may be any number, and says nothing.
+    // The stride of a dimension of one element is arbitrary.
     let axes = || shape.iter().copied().zip(strides.iter().copied()).filter(|(dim, _)| *dim > 1);
     let repeats = axes().filter(|(_, stride)| *stride == 0).map(|(dim, _)| dim as u64).product();
     let mut axes: Vec<(i64, i64)> = axes().filter(|(_, stride)| *stride != 0).collect();
@@ -452,7 +453,7 @@ fn once(shape: &[i64], strides: &[i64]) -> (Vec<i64>, Vec<i64>, u64) {
     (shape, strides, repeats)
 }
 
-/// The shape; of one whose elements overlap so that they are more than lie between the first and the last, that of the first ones.
+/// The shape, cut to the first elements if overlapping elements outnumber the memory range between the first and the last.
 fn first_of(mut shape: Vec<i64>, strides: &[i64]) -> Vec<i64> {
     let mut rest = shape.iter().product::<i64>() as u64;
     let lie_between = extent(&shape, strides).map_or(0, |extent| extent.len);

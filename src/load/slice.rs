@@ -1,4 +1,4 @@
-//! A part of a tensor that is not a view: the runs of bytes that its elements are in are read, and gathered in C order.
+//! Reads a part of a tensor that is not a view: the byte runs of its elements, gathered in C order.
 
 use crate::buffer::{Buffer, Runs, checked_size, gather_all};
 use crate::checkpoint::Checkpoint;
@@ -11,10 +11,10 @@ use crate::workers::{Interrupt, WORKERS};
 use super::placement::{Placement, Swap};
 use super::tensor;
 
-/// Bytes that are read between two questions whether to go on.
+/// Bytes read between two checks for cancellation.
 const READ_AT_A_TIME: usize = 4 << 20;
 
-/// The part of a tensor that is at `part`, in its own memory.
+/// Reads the part of a tensor at `part` into its own memory.
 pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> {
     let (segment, swap) = (&part.segment, part.segment.transform.swap);
     let item = part.dtype.bytes().unwrap_or(1);
@@ -22,14 +22,14 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
         return tensor::read(checkpoint, part);
     };
     let interrupt = checkpoint.interrupt();
-    // What is inflated, or parts the bytes of a number, has to be made as a whole first.
+    // A compressed segment, or a part that splits the bytes of a number, must be materialized whole first.
     if segment.transform.inflate.is_some() || matches!(swap, Swap::Blocks(_)) || !item.is_multiple_of(swap.unit()) {
         return tensor::read(checkpoint, part)?.copy(interrupt);
     }
     let file = checkpoint.file(segment.file)?;
     let mut block = Block::any(checked_size(part.dtype, &part.shape)?)?;
     let out = block.as_mut_slice();
-    // Parts of the first axis, where each lies by itself in the file, are read on all cores; otherwise all of them would read the same bytes.
+    // Parts of the first axis that are separate in the file are read on all cores; otherwise each part would read the same bytes.
     let first = part.shape.iter().position(|dim| *dim != 1).unwrap_or_default();
     let (shape, strides) = (&part.shape[first..], &strides[first..]);
     let row = out.len() / shape.first().map_or(1, |rows| (*rows).max(1) as usize);
@@ -51,7 +51,7 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
     Buffer::contiguous_at(block.freeze(), 0, part.dtype, &part.shape)
 }
 
-/// Whether the elements are in the order of their numbers.
+/// Whether the elements ascend in memory.
 pub(super) fn rises(shape: &[i64], strides: &[i64]) -> bool {
     (0..shape.len()).all(|axis| {
         extent(&shape[axis + 1..], &strides[axis + 1..]).is_some_and(|inner| inner.len <= strides[axis] as u64)

@@ -1,4 +1,4 @@
-//! Tensors one after the other, in bounded memory: a thread reads ahead of whoever takes them.
+//! Streams tensors sequentially, in bounded memory: a thread reads ahead of the consumer.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -23,94 +23,93 @@ use crate::memory::{self, Block, Exclusive, Recycled, Storage, default_budget};
 use crate::text;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
-/// How long the end of a stream waits for its thread, which ends with the read that is under way.
+/// How long the end of a stream waits for its thread, which ends after the read in flight.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How a stream uses memory.
 #[derive(Debug, Default)]
 pub struct StreamOptions {
-    /// The most bytes of memory that all tensors take that are read, wait, or were given out last; [`default_budget`] if there is none, or the
-    /// least that will do. For tensors of a device it is the most host memory that they take on their way; those that are there beside the one that
-    /// was given out last take no more, either, if one of them alone does not.
+    /// The maximum memory of tensors that are read, queued, or were taken last; [`default_budget`] by default, or the minimum. For tensors on a
+    /// device it limits the host memory of transfers. It also limits the device memory of the other tensors, unless one tensor alone exceeds it.
     pub budget: Option<usize>,
-    /// Where the memory of a tensor goes when the next one is taken, to be written again; otherwise it belongs to whoever has the tensor.
+    /// Receives the memory of a tensor when the next one is taken, for reuse. Without it, the memory belongs to the consumer.
     pub recycled: Option<Exclusive<Recycled>>,
-    /// How files are read; its own budget is not looked at.
+    /// How files are read; its own budget is ignored.
     pub load: LoadOptions,
-    /// The digest of each tensor, which is compared before anything is made of it; for weights that are wanted as a whole
-    /// ([`LoadOptions::whole`]). None, if nobody asks for that.
+    /// The digest of each tensor, compared before anything is converted, for weights that are read whole ([`LoadOptions::whole`]). `None` without
+    /// verification.
     pub digests: Option<Vec<String>>,
 }
 
-/// What is read, for the thread that does it.
+/// The work of the thread that reads.
 struct Reading {
     checkpoint: Arc<Checkpoint>,
     catalog: Arc<Catalog>,
-    /// The numbers of the weights, and what is wanted of each.
+    /// The numbers of the weights, and their recipes.
     numbers: Vec<usize>,
     wanted: Vec<Recipe>,
     groups: Vec<Group>,
     options: LoadOptions,
     digests: Option<Vec<String>>,
-    /// The most bytes of host memory on the way to a device.
+    /// The maximum of host memory for transfers to a device.
     on_the_way: usize,
 }
 
 /// The tensors of a group, and the memory of each piece that is to be recycled.
 type Read = (Vec<Buffer>, Vec<Option<Arc<Storage>>>);
 
-/// A stream of tensors. The thread that reads them is of the process that made the stream: a forked child is told so.
+/// A stream of tensors. Its thread belongs to the process that made it, and a forked child gets an error.
 #[derive(Debug)]
 pub struct Stream {
     shared: Arc<Shared>,
     reader: Mutex<Option<JoinHandle<()>>>,
     process: u32,
     choice: Choice,
-    /// What was asked for.
+    /// The budget of the caller.
     budget: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// That any of it is another.
+    /// Notifies about changes of the state.
     changed: Condvar,
     stop: AtomicBool,
-    /// What may be used.
+    /// The budget in use.
     budget: usize,
     recycled: Option<Exclusive<Recycled>>,
-    /// What released blocks kept before, and may keep afterwards.
+    /// The cache limit of released blocks before the stream, restored afterwards.
     kept: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Tensors that are read and not taken, and the memory that goes with the last of a piece.
+    /// Tensors that are read and not yet taken; the last one of a piece carries the memory.
     ready: VecDeque<(Buffer, Option<Held>)>,
-    /// How many were taken, the memory of those that may still be in use, and the number of the last one in each.
+    /// The number of tensors taken, and the memory that may still be in use with the number of its last tensor.
     taken: usize,
     in_use: VecDeque<(usize, Held)>,
-    /// Bytes of what is being read, waits, or may still be in use.
+    /// Bytes of tensors that are read, queued, or may still be in use.
     used: usize,
     failed: Option<Error>,
-    /// Nothing more is read.
+    /// The thread has ended.
     ended: bool,
 }
 
-/// Memory that counts, until whoever took its tensors has let go of them.
+/// Memory that counts until the consumer releases its tensors.
 #[derive(Debug)]
 struct Held {
     bytes: usize,
-    /// Where it is to be written again.
+    /// The memory, if it is recycled.
     storage: Option<Arc<Storage>>,
 }
 
 impl Stream {
-    /// Begins to read the weights of these numbers of a catalog, each as it is wanted, in this order, which is best that of the files.
+    /// Starts to read these weights of a catalog by their recipes, in this order. File order is the fastest.
     ///
     /// # Errors
-    /// A budget that is too small for one of the tensors; a device that is not there; memory of a device that is to be used again.
-    /// Of the stream: a digest is another than the one that is expected.
+    /// A budget too small for one of the tensors; a missing device; reuse of device memory. The stream itself fails if a digest differs from the
+    /// expected one.
     pub fn new(
         checkpoint: Arc<Checkpoint>,
         catalog: Arc<Catalog>,
@@ -119,7 +118,7 @@ impl Stream {
         options: StreamOptions,
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
-        // For all at once, as a load does; what is read at a time is too little to try both ways of reading.
+        // One choice for all groups, as for a load. A group is too small to probe both read methods.
         let mut choice = Choice::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
@@ -132,7 +131,7 @@ impl Stream {
         };
         let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
         let all_threads = choice.threads;
-        // So many that were asked for are kept.
+        // A thread count set by the caller is kept.
         let may_have_fewer =
             |least: usize| options.load.threads.is_none() && options.budget.is_some_and(|most| most < least);
         while may_have_fewer(least) && choice.halve_threads() {
@@ -154,7 +153,7 @@ impl Stream {
             let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
             if budget < needed {
                 return Err(Error::Argument(format!(
-                    "'{}' takes {needed} bytes of host memory on its way to {there}: max_memory must be at least that, not {budget}",
+                    "'{}' needs {needed} bytes of host memory for the transfer to {there}: max_memory must be at least that, not {budget}",
                     name(piece)
                 )));
             }
@@ -173,7 +172,7 @@ impl Stream {
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            budget: budget.max(least), // more on a device, where the largest tensors need more
+            budget: budget.max(least), // on a device, the largest tensors may need more
             recycled: options.recycled,
             kept: memory::kept(),
         });
@@ -190,17 +189,17 @@ impl Stream {
         Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), choice, budget })
     }
 
-    /// How files are read, and why.
+    /// The read strategy and its reason.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// The most bytes of host memory that tensors take which are read, wait, or were taken last.
+    /// The maximum host memory of tensors that are read, queued, or were taken last.
     pub fn budget(&self) -> usize {
         self.budget
     }
 
-    /// The next tensor and its position; none after the last one, or once the stream was closed. An error ends it.
+    /// The next tensor and its position; `None` after the last one, or once the stream was closed. An error ends the stream.
     pub fn next(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Buffer)>> {
         if !self.is_here() {
             let cause = "this stream reads in the process that opened it; open one in the child";
@@ -246,7 +245,7 @@ impl Stream {
         let ended = waited.unwrap_or_else(PoisonError::into_inner).0.ended;
         drop(ready);
         if ended && let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = reader.join(); // it has nothing more to do than to end
+            let _ = reader.join(); // the thread is about to end
         }
         if let Some(recycled) = &shared.recycled {
             recycled.keep_at_most(0);
@@ -254,7 +253,7 @@ impl Stream {
         memory::keep_at_most(shared.kept);
     }
 
-    /// Whether this is the process that reads, and not a child, in which another thread may have had the lock for ever.
+    /// Whether this is the process that reads. In a forked child, another thread may hold the lock forever.
     fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
@@ -265,7 +264,7 @@ impl Drop for Stream {
         if self.is_here() {
             drop(self.shared.stop());
         } else if let Ok(reader) = self.reader.get_mut() {
-            std::mem::forget(reader.take()); // of a thread that is not in this process
+            std::mem::forget(reader.take()); // the thread does not exist in this process
         }
     }
 }
@@ -286,8 +285,8 @@ impl Shared {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// What whoever asks for the next tensor has let go of: those before the last one, as a loop keeps that until it has the next; all of
-    /// them, where it is said that nobody uses them any more.
+    /// Releases the tensors that the consumer no longer uses. A loop still holds the last tensor while it takes the next one; with recycled memory,
+    /// no tensor stays in use.
     fn let_go(&self, state: &mut State) {
         let kept = usize::from(self.recycled.is_none());
         while state.in_use.front().is_some_and(|(last, _)| last + kept < state.taken)
@@ -307,7 +306,7 @@ impl Shared {
         let read = read.unwrap_or_else(|_| Err(Error::Argument("the thread of the stream panicked".into())));
         let mut state = self.lock();
         if self.go_on().is_err() {
-            // What was ready when the stream was closed is gone by now, and this came later.
+            // Close already cleared the queue; these tensors were read after that.
             state.ready.clear();
         } else {
             state.failed = read.err();
@@ -337,7 +336,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until so many bytes more are within the budget, and counts them.
+    /// Waits until the budget has room for `bytes` more, and reserves them.
     fn wait_for_room(&self, bytes: usize) -> Result<()> {
         let full = |state: &mut State| self.go_on().is_ok() && state.used + bytes > self.budget;
         let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
@@ -368,7 +367,7 @@ impl Shared {
             storages.push(self.recycled.as_ref().map(|_| memory.get().clone()));
             outs.extend(memory.into_parts(|storage| parts(storage, tensors))?.map(Some));
         }
-        // Memory of other sizes, which waits for its next use, counts.
+        // Recycled memory of other sizes counts against the budget.
         let left = self.budget.saturating_sub(self.lock().used);
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left.saturating_sub(waits));
@@ -386,7 +385,7 @@ impl Shared {
 }
 
 impl Piece {
-    /// New memory for it.
+    /// Allocates memory for the piece.
     fn memory(&self) -> Result<Exclusive<Arc<Storage>>> {
         match self.device {
             Device::Cuda(index) => DeviceMemory::new(index, self.len).map(Exclusive::on_device),
@@ -395,12 +394,12 @@ impl Piece {
     }
 }
 
-/// What recipes are made of.
+/// The requests of these recipes.
 fn all(recipes: &[Recipe]) -> impl Iterator<Item = &Wanted> {
     recipes.iter().flat_map(Recipe::wanted)
 }
 
-/// Tensors one after the other in their own memory.
+/// The tensors, contiguous in shared memory.
 fn parts(storage: &Arc<Storage>, tensors: &[Recipe]) -> Result<Vec<Buffer>> {
     let mut at = 0;
     let part = |one: &Recipe| {
@@ -411,7 +410,7 @@ fn parts(storage: &Arc<Storage>, tensors: &[Recipe]) -> Result<Vec<Buffer>> {
     tensors.iter().map(part).collect()
 }
 
-/// An error while these weights, which end at these bytes of their files, were read: with the name of the one that it is about, or of them all.
+/// Adds weight names to an error from reading these weights, which end at these bytes of their files: the affected one, or all of them.
 fn about(mut error: Error, catalog: &Catalog, numbers: &[usize], ends: &[u64]) -> Error {
     let name = |number: usize| catalog.table().name(number).to_owned();
     let file = |number: usize| catalog.files().get(catalog.table().get(number).file as usize);

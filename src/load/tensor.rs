@@ -1,4 +1,4 @@
-//! One tensor by itself: a view of the mapping, or its bytes in a block of their own.
+//! Loads one tensor: a view of the mapping, or a copy in a separate block.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, Block, Storage, no_memory};
 use crate::tensor::Span;
 
-/// A tensor in its own memory.
+/// A copy of the tensor in its own memory.
 pub(super) fn read(checkpoint: &Checkpoint, placement: &Placement) -> Result<Buffer> {
     let needed = needed(placement);
     let first = placement.start - needed.start;
     placement.buffer(&memory(checkpoint, &placement.segment, needed)?, first)
 }
 
-/// The tensor as a view of the mapping, where that can be.
+/// The tensor as a view of the mapping, where possible.
 pub(super) fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
     if checkpoint.backend().maps() { view(checkpoint, placement) } else { Ok(None) }
 }
 
-/// The same, however the checkpoint was opened.
+/// As [`mapped`], whatever the checkpoint's backend.
 pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
     if !placement.is_mappable() {
         return Ok(None);
@@ -35,21 +35,21 @@ pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Opt
     }
 }
 
-/// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on, and whole numbers, or blocks, where those
-/// are swapped.
+/// The bytes of the inflated segment that a tensor needs. They start at a multiple of the block alignment, and cover whole numbers or blocks where
+/// those are swapped.
 pub(super) fn needed(placement: &Placement) -> Range<u64> {
     let lowest = placement.start - placement.before;
     let Segment { span, transform, .. } = placement.segment;
     let size = transform.inflate.map_or(span.len(), |inflate| inflate.size);
     let end = placement.start + placement.len;
     let align = match transform.swap {
-        Swap::Blocks(_) => transform.swap.unit() as u64, // which no element of a block needs to be aligned to
+        Swap::Blocks(_) => transform.swap.unit() as u64, // elements of a block have no alignment
         Swap::Nothing | Swap::Numbers(_) => BLOCK_ALIGN as u64,
     };
     lowest - lowest % align..end.next_multiple_of(transform.swap.unit() as u64).min(size.max(end))
 }
 
-/// These bytes of a segment, in a block of their own.
+/// These bytes of a segment, in a separate block.
 fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Result<Arc<Storage>> {
     let (file, swap, interrupt) = (checkpoint.file(segment.file)?, segment.transform.swap, checkpoint.interrupt());
     let Some(deflated) = Deflated::of(segment) else {

@@ -1,6 +1,6 @@
-//! Bytes that go from a disk to a device without the host: GPUDirect Storage.
+//! Transfers from a disk to a device without the host: GPUDirect Storage.
 
-#![cfg_attr(not(feature = "cuda"), allow(clippy::zero_sized_map_values))] // a file is nothing then
+#![cfg_attr(not(feature = "cuda"), allow(clippy::zero_sized_map_values))] // without CUDA, a file has no size
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::error::{Error, Result};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Smaller pieces go together, from a staging buffer.
+/// Smaller pieces are combined in a staging buffer.
 const PIECE_FROM: usize = 64 << 10;
 
-/// The files of a load that are read so, by number; none, if nobody asked for it.
+/// The files of a load that GPUDirect Storage reads, by number; empty if it was not requested.
 #[derive(Debug, Default)]
 pub(super) struct Opened(BTreeMap<u32, CuFile>);
 
 impl Opened {
-    /// Those that these runs read; or why a file cannot be read so.
+    /// Opens the files that these runs read, or reports why a file cannot be read in this way.
     pub(super) fn new(asked: bool, checkpoint: &Checkpoint, runs: &[Run]) -> Result<Self> {
         let mut opened = BTreeMap::new();
         for number in runs.iter().map(|run| run.file).filter(|_| asked) {
@@ -29,7 +29,7 @@ impl Opened {
             }
             let source = checkpoint.file(number)?;
             if source.is_written(0, source.len()) {
-                continue; // the disk does not have what was written
+                continue; // written bytes are not on the disk
             }
             let file = source.open_direct().ok_or_else(|| {
                 let path = text::path(source.path());
@@ -42,7 +42,7 @@ impl Opened {
         Ok(Self(opened))
     }
 
-    /// Brings what goes to its place as it is; gives back the other jobs.
+    /// Reads unchanged bytes to their place; returns the other jobs.
     pub(super) fn bring<'a, 'k>(
         &self,
         upload: &Upload,

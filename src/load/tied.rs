@@ -1,4 +1,4 @@
-//! Tensors that are the same memory under two names, as tied weights are: deltas must make the same of both.
+//! Tensors that share memory under two names, such as tied weights: deltas must change both in the same way.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -12,17 +12,17 @@ use crate::rules;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What can be done about two names of one memory.
+/// Advice for two names of one memory.
 const APART: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
 
-/// A tensor, by its number, and the memory from its first element to its last.
+/// The memory range of a tensor from its first element to its last, its number, and its name.
 type Reach<'a> = (Range<usize>, usize, &'a str);
 
-/// The numbers of tensors that are the memory of another one, under another name, and that the deltas make the same of. With `may_be_tied`, a name that
-/// the checkpoint does not have may be one of them.
+/// The numbers of tensors that share another tensor's memory, if the deltas change both in the same way. With `may_be_tied`, an unknown name may be
+/// an alias.
 ///
 /// # Errors
-/// Deltas make something else of both, or change one of two that overlap.
+/// Deltas that change the two differently, or that change one of two overlapping tensors.
 pub(super) fn tied(
     deltas: &[Delta],
     tensors: &[(String, Exclusive<Buffer>)],
@@ -40,7 +40,7 @@ pub(super) fn tied(
     let mut rest = &*all;
     let mut twice = HashSet::new();
     while let [(first, ..), ..] = rest {
-        // Those that overlap, whichever of them.
+        // All tensors that overlap, directly or through others.
         let mut end = first.end;
         let is_apart = |(range, ..): &Reach<'_>| {
             let is_apart = range.start >= end;
@@ -57,7 +57,7 @@ pub(super) fn tied(
     Ok(twice)
 }
 
-/// Finds those of some tensors that overlap of which another one has all that is to be done.
+/// Finds overlapping tensors whose changes another tensor includes.
 fn of_group(
     deltas: &[Delta],
     tensors: &[(String, Exclusive<Buffer>)],
@@ -78,7 +78,7 @@ fn of_group(
         let is_same = range == other_range && (own.dtype(), own.shape()) == (tensor.dtype(), tensor.shape());
         let [one, two] = [name, other].map(|name| text::shown(name));
         if !(is_same && own.is_contiguous() && tensor.is_contiguous()) {
-            return Err(Error::Argument(format!("'{one}' and '{two}' are the same memory in part: give one of them")));
+            return Err(Error::Argument(format!("'{one}' and '{two}' overlap in memory: pass only one of them")));
         }
         if !changes(other) {
             let leaves = |delta: &Delta| delta.leaves(other, interrupt);
@@ -87,17 +87,19 @@ fn of_group(
                 is_there |= delta.dialect() != Dialect::MaxWeights || leaves(delta)?;
             }
             if is_there {
-                let cause = format!("'{two}' is the same memory, and the deltas leave that as it is");
+                let cause = format!("'{two}' has the same memory, but the deltas leave it unchanged");
                 return Err(refused(deltas, name, cause));
             }
             if !may_be_tied {
-                return Err(Error::Argument(format!("'{one}' and '{two}' are the same memory: give one of them")));
+                return Err(Error::Argument(format!(
+                    "'{one}' and '{two}' have the same memory: pass only one of them"
+                )));
             }
         } else if !makes_same(deltas, tensor, name, other, interrupt)? {
             return Err(refused(
                 deltas,
                 name,
-                format!("'{two}' is the same memory, and the deltas make something else of that"),
+                format!("'{two}' has the same memory, but the deltas change it differently"),
             ));
         }
         twice.insert(*other_number);
@@ -110,7 +112,7 @@ fn refused(deltas: &[Delta], name: &str, cause: String) -> Error {
     deltas.first().map_or_else(|| fault.clone().format(), |delta| fault.clone().path(delta.path()).format())
 }
 
-/// Whether deltas make the same of a tensor under both names.
+/// Whether deltas change a tensor in the same way under both names.
 fn makes_same(deltas: &[Delta], tensor: &Buffer, one: &str, other: &str, interrupt: Interrupt<'_>) -> Result<bool> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let of: (DType, &[u64]) = (tensor.dtype(), &shape);

@@ -1,5 +1,5 @@
-//! Where it is not known what a disk fills faster, views of its files or memory of their own: some tensors become the ones and some get the others
-//! first, and all that are left what was faster. No byte is read for the comparison alone.
+//! Probes a disk whose faster method is unknown: views of its files, or owned memory. Some tensors are loaded by each method, and the others by the
+//! faster one. No byte is read only for the comparison.
 
 use std::mem;
 use std::sync::atomic::AtomicU64;
@@ -15,7 +15,7 @@ use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::Result;
 use crate::workers::Interrupt;
 
-/// What was loaded in one way, and how long it took.
+/// The bytes loaded by one method, and the time taken.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rate {
     bytes: u64,
@@ -23,14 +23,14 @@ struct Rate {
 }
 
 impl Rate {
-    /// Gigabytes a second.
+    /// Gigabytes per second.
     fn gigabytes(self) -> f64 {
         self.bytes as f64 / 1e9 / self.time.as_secs_f64().max(1e-9)
     }
 }
 
 impl Layout {
-    /// [`Layout::run`] of tensors that may be either, none of which goes to memory of the caller's. So many bytes are loaded in each way at a time.
+    /// [`Layout::run`] for tensors that may be views or copies, none in memory of the caller's. Each probe loads `probed` bytes by each method.
     pub(super) fn run_trial(
         mut self,
         checkpoint: &Checkpoint,
@@ -58,7 +58,7 @@ impl Layout {
         };
         let (mut own, mut views) = (Rate::default(), Rate::default());
         let mut rest = &*order;
-        // In turns, because a disk is now slower and now faster.
+        // In turns, because the speed of a disk varies.
         for _ in 0..PROBES {
             for (rate, backend) in [(&mut own, Backend::Direct), (&mut views, Backend::Map)] {
                 let (part, others) = rest.split_at(part(&wanted, rest, probed));
@@ -67,7 +67,7 @@ impl Layout {
                 *rate = Rate { bytes: rate.bytes + bytes, time: rate.time + time };
             }
         }
-        // Views are kept unless they are slower by a tenth: the page cache serves the next load, too.
+        // Views are kept unless they are slower by a tenth: the page cache also serves the next load.
         let faster = if own.gigabytes() * 0.9 > views.gigabytes() { Backend::Direct } else { Backend::Map };
         if let Some(&first) = order.first() {
             remember(checkpoint.file(wanted[first].placement.segment.file)?, Question::Views, faster);
@@ -76,7 +76,7 @@ impl Layout {
         self.choice.backend = faster;
         self.choice.on_trial = false;
         self.choice.reason = format!(
-            "this disk fills memory of its own with {:.2} GB/s, and views with {:.2}",
+            "this disk fills owned memory with {:.2} GB/s, and views with {:.2}",
             own.gigabytes(),
             views.gigabytes()
         );
@@ -84,7 +84,7 @@ impl Layout {
     }
 }
 
-/// The bytes of the file that a tensor is made of.
+/// The bytes of the file that a tensor needs.
 fn reach(wanted: &Wanted) -> (u64, u64) {
     let (segment, placement) = (&wanted.placement.segment, &wanted.placement);
     let start = segment.span.start();
@@ -94,7 +94,7 @@ fn reach(wanted: &Wanted) -> (u64, u64) {
     }
 }
 
-/// How many of these tensors, which are in the order of the files, are loaded to compare: those that share bytes stay together.
+/// The number of these tensors, which are in file order, to load as a probe. Tensors that share bytes stay together.
 fn part(wanted: &[Wanted], order: &[usize], probed: u64) -> usize {
     let (mut bytes, mut last) = (0, None);
     for (count, &i) in order.iter().enumerate() {
@@ -124,7 +124,7 @@ mod tests {
     use crate::load::{Codec, Inflate};
     use crate::workers::uninterrupted;
 
-    /// A file of so many weights, each of so many bytes, no two of which begin alike.
+    /// Writes a file of `count` weights of `bytes` bytes each, all with different first bytes.
     fn written(folder: &Path, count: usize, bytes: usize) -> PathBuf {
         let entry = |i: usize| {
             let (start, end) = (i * bytes, (i + 1) * bytes);
@@ -152,7 +152,7 @@ mod tests {
         let done = AtomicU64::new(0);
         let (loaded, choice) = run(&uninterrupted, &done).expect("loaded");
         assert_eq!(done.load(Ordering::Relaxed), 20 * 8192);
-        assert!(choice.reason.starts_with("this disk fills memory of its own with ") && !choice.on_trial, "{choice}");
+        assert!(choice.reason.starts_with("this disk fills owned memory with ") && !choice.on_trial, "{choice}");
         for (buffer, number) in loaded.iter().zip((0..20).rev()) {
             assert_eq!(buffer.bytes(), checkpoint.tensor(number).expect("a weight").bytes(), "{number}");
         }

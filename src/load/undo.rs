@@ -1,4 +1,4 @@
-//! What was replaced in tensors in memory, until it is known that nothing of it is needed again.
+//! The undo log: the replaced bytes of tensors in memory, kept until the transaction is complete.
 
 use std::collections::HashMap;
 
@@ -8,30 +8,30 @@ use crate::error::{Error, Result};
 use crate::memory::Exclusive;
 use crate::source::Spooled;
 
-/// What was replaced is in memory up to so many bytes, and in a temporary file beyond.
+/// Replaced bytes up to this size stay in memory; those beyond go to a temporary file.
 const IN_MEMORY: usize = 32 << 20;
 
-/// What one record of a delta replaced in a block, as a record of the same places.
+/// The bytes that one record of a delta replaced in a block, as a record of the same positions.
 #[derive(Debug, Clone, Copy)]
 struct Replacement {
     target: usize,
-    /// Where the block begins in the target, and how many bytes it has.
+    /// The offset of the block in the target, and its bytes.
     start: u64,
     len: usize,
     width: usize,
     lists: Lists,
-    /// Where the record is, and how many bytes it has.
+    /// The offset of the record, and its bytes.
     record: (u64, usize),
 }
 
-/// What a thread replaced in some blocks, in the order in which it was.
+/// The bytes that a thread replaced in some blocks, in order.
 #[derive(Debug, Default)]
 pub(super) struct Replacements {
     bytes: Vec<u8>,
     all: Vec<Replacement>,
 }
 
-/// What deltas replaced in tensors in memory, of one call or of several, so that all of them can be undone together.
+/// The bytes that deltas replaced in tensors in memory, in one call or several, so that all of them can be undone together.
 #[derive(Debug)]
 pub struct UndoLog {
     bytes: Spooled,
@@ -41,7 +41,7 @@ pub struct UndoLog {
 }
 
 impl Replacements {
-    /// Keeps what a record is about to replace in a block of elements of `width` bytes, which begins at byte `start` of a target.
+    /// Saves what a record is about to replace in a block of elements of `width` bytes, at byte `start` of a target.
     pub(super) fn keep(
         &mut self,
         (target, start): (usize, u64),
@@ -56,8 +56,7 @@ impl Replacements {
         Ok(())
     }
 
-    /// Makes a block of elements of `width` bytes, which begins at byte `start` of a target, another one, and keeps what is replaced. Returns whether
-    /// anything was.
+    /// Replaces a block of elements of `width` bytes, at byte `start` of a target, and saves the old bytes. Returns whether any byte changed.
     pub(super) fn replace(
         &mut self,
         (target, start): (usize, u64),
@@ -83,7 +82,7 @@ impl Default for UndoLog {
 }
 
 impl UndoLog {
-    /// Nothing was replaced yet.
+    /// Creates an empty log.
     pub fn new() -> Self {
         Self::within(IN_MEMORY)
     }
@@ -92,17 +91,17 @@ impl UndoLog {
         Self { bytes: Spooled::within(most), all: Vec::new(), names: Vec::new() }
     }
 
-    /// Adds targets of these names: the number of the first of them, and how much was replaced before.
+    /// Adds targets of these names. Returns the number of the first one, and a mark for [`Self::undo_since`].
     pub(super) fn begin<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> (usize, usize) {
         let first = self.names.len();
         self.names.extend(names.map(str::to_owned));
         (first, self.all.len())
     }
 
-    /// Makes tensors, by their names, what they were before all that is in the log. Those that nothing was replaced in stay as they are.
+    /// Restores tensors, by their names, to their state before everything in the log. Tensors without replaced bytes stay unchanged.
     ///
     /// # Errors
-    /// What was replaced cannot be read again; a tensor that is smaller than it was.
+    /// Replaced bytes that cannot be read again; a tensor that is smaller than it was.
     pub fn undo(&self, tensors: &mut [(String, Exclusive<Buffer>)]) -> Result<()> {
         let numbers: HashMap<String, usize> =
             tensors.iter().enumerate().map(|(number, (name, _))| (name.clone(), number)).collect();
@@ -123,7 +122,7 @@ impl UndoLog {
         one.put_back(record, 0, bytes)
     }
 
-    /// Takes what a thread replaced in `bytes`, which begin at byte `start` of a target. If there is no place for it, they are what they were before.
+    /// Moves what a thread replaced in `bytes`, at byte `start` of a target, to the log. If that fails, it restores the bytes.
     pub(super) fn take(&mut self, own: &mut Replacements, start: u64, bytes: &mut [u8]) -> Result<()> {
         let Replacements { bytes: records, all } = own;
         let first = self.bytes.len();
@@ -141,7 +140,7 @@ impl UndoLog {
         taken
     }
 
-    /// Makes targets, of which the first has the number `first`, what they were before what follows `mark`, and forgets that.
+    /// Restores targets, the first of which has the number `first`, to their state at `mark`, and drops later entries.
     pub(super) fn undo_since(&mut self, (first, mark): (usize, usize), targets: &mut [&mut [u8]]) -> Result<()> {
         let mut record = Vec::new();
         let replaced = self.all.split_off(mark);
@@ -150,7 +149,7 @@ impl UndoLog {
 }
 
 impl Replacement {
-    /// Puts back what was replaced into bytes of the target, the first of which has this number.
+    /// Restores replaced bytes in a part of the target, which begins at byte `first`.
     fn put_back(&self, record: &[u8], first: u64, bytes: &mut [u8]) -> Result<()> {
         let start = (self.start - first) as usize;
         let block = bytes.get_mut(start..start + self.len).unwrap_or_default();
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
     use crate::delta::{BLOCK, Scratch, changes};
 
-    /// Two records of one block, of which the second changes what the first did; and a second target, of which part is a job's.
+    /// Two records of one block, the second of which changes the result of the first; and a second target, only part of which belongs to a job.
     #[test]
     fn what_was_replaced_comes_back_in_reverse_order_from_memory_and_from_a_file() {
         for most in [0, 100, 1 << 20] {

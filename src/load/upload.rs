@@ -1,4 +1,4 @@
-//! Loading to a device: jobs whose places are bytes of the device's memory write to a staging buffer first, from which the device copies.
+//! Loads to a device: jobs write to a staging buffer, from which the device copies to its memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ use crate::text;
 use crate::workers::Interrupt;
 
 impl Layout {
-    /// Brings everything that has a place in an arena, or in memory of the caller's, into the memory of devices. The last copies may be going on
-    /// when this returns, but for those to memory of other libraries.
+    /// Loads everything that has a place in an arena, or in memory of the caller's, into device memory. On return, the last copies may be in flight,
+    /// except for those to memory of other libraries.
     pub(super) fn upload(
         &self,
         checkpoint: &Checkpoint,
@@ -35,7 +35,7 @@ impl Layout {
         let mut memories: Vec<Arc<DeviceMemory>> = budget::list(self.arenas.len())?;
         for (number, arena) in self.arenas.iter().enumerate() {
             let index = arena.device.id();
-            DeviceMemory::new(index, 0)?; // that the device is there
+            DeviceMemory::new(index, 0)?; // fails if the device does not exist
             let made = DeviceMemory::new(index, arena.len);
             memories.push(Arc::new(made.map_err(|error| self.no_room(checkpoint, number, error))?));
             interrupt()?;
@@ -72,7 +72,7 @@ impl Layout {
         Ok(upload.finish()?.into_iter().take(self.arenas.len()).map(Storage::on_device).collect())
     }
 
-    /// The memory of tensors that the caller gave, and their places: the number of the memory, where they begin there, and their bytes.
+    /// Adds the memory of the caller's tensors, and their places: the number of the memory, the offset there, and the bytes.
     fn add_outs(
         &self,
         outs: &[Option<Exclusive<Buffer>>],
@@ -91,7 +91,7 @@ impl Layout {
             if !matches!(self.ways[i], Way::Out) {
                 continue;
             }
-            // What lies together is copied together, and the gaps with it: only where nothing is in them yet.
+            // Contiguous places are copied together with the gaps between them, which is safe only in new memory.
             let next = memories.len();
             let number = if memory.is_new() { *new.entry(Arc::as_ptr(memory)).or_insert(next) } else { next };
             if number == next {
@@ -102,7 +102,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The kernels for what is converted. A device that cannot run one leaves that to the CPU.
+    /// The kernels for the conversions. If a device cannot run one, the CPU converts instead.
     fn kernels(&self, upload: &Upload) -> Vec<(Conversion, Kernel)> {
         let mut kernels: Vec<(Conversion, Option<Kernel>)> = Vec::new();
         for run in &self.runs {
@@ -118,7 +118,7 @@ impl Layout {
         kernels.into_iter().filter_map(|(conversion, kernel)| Some((conversion, kernel?))).collect()
     }
 
-    /// The error for an arena that there is no memory for, with the largest of the tensors that were to are in it.
+    /// The error for an arena that cannot be allocated. It names the largest tensor in it.
     fn no_room(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
         let Error::Device(cause) = error else { return error };
         let there = |i: &usize| matches!(self.ways.get(*i), Some(Way::Arena(of, _)) if *of == arena);
@@ -134,13 +134,13 @@ impl Layout {
         let name = text::shown(found.unwrap_or_default());
         let others = match tensors.len() - 1 {
             0 => String::new(),
-            others => format!(" and {others} more beside it"),
+            others => format!(" and {others} more in the same arena"),
         };
         Error::Device(format!("no room for '{name}' of {} bytes{others}: {cause}", size(largest)))
     }
 }
 
-/// The jobs with room in a staging buffer, and what is to be copied from there to where. What lies together on the device does so here.
+/// Places the jobs in a staging buffer, and lists the copies. Bytes that are contiguous on the device are contiguous here.
 fn staged<'a>(jobs: Vec<Job<'a, Place<'_>>>, bytes: &'a mut [u8]) -> (Vec<Job<'a>>, Vec<Span>) {
     let mut places: Vec<(Place<'_>, u64, usize)> = Vec::new();
     for (offset, place) in jobs.iter().flat_map(Job::places) {

@@ -1,4 +1,4 @@
-//! What is wanted of a tensor: where it is, and what its elements become on their way.
+//! A request for a tensor: its placement, and the conversion of its elements.
 
 use super::cut::Cut;
 use super::placement::{Placement, Transform};
@@ -15,38 +15,38 @@ use crate::tensor::{Element, Region};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What happens to elements on their way into memory.
+/// The conversion of elements while they are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
-    /// They stay what they are.
+    /// Unchanged.
     Nothing,
     /// They are cast.
     Cast {
-        /// What they are.
+        /// The stored type.
         from: DType,
-        /// What they become.
+        /// The resulting type.
         to: DType,
     },
-    /// A number is added to them in float32, or in float64 where they are that, and they are cast from there.
+    /// A number is added in float32, or in float64 for elements of that type, and the sum is cast.
     Add {
-        /// What they are.
+        /// The stored type.
         from: DType,
-        /// What they become.
+        /// The resulting type.
         to: DType,
-        /// What is added to each.
+        /// The number added to each element.
         amount: i32,
     },
     /// Packed blocks are decoded.
     Decode {
-        /// How they are packed.
+        /// The encoding of the blocks.
         encoding: Encoding,
-        /// What the elements become, by way of float32 where that is none of the 16- and 32-bit floats.
+        /// The resulting type; other than the 16- and 32-bit floats, it is computed through float32.
         to: DType,
     },
 }
 
 impl Conversion {
-    /// How many bytes go in, and how many come out, of what cannot be cut any further.
+    /// The input and output bytes of the smallest unit that can be converted separately.
     pub(crate) fn unit(self) -> (usize, usize) {
         match self {
             Self::Nothing => (1, 1),
@@ -60,7 +60,7 @@ impl Conversion {
         }
     }
 
-    /// The elements, or packed blocks, that so many bytes before it are.
+    /// The number of elements or packed blocks in `bytes` stored bytes.
     pub(super) fn count(self, bytes: usize) -> usize {
         match self {
             Self::Nothing => bytes,
@@ -69,21 +69,21 @@ impl Conversion {
         }
     }
 
-    /// It with a number that is added to the elements, of this dtype if they are not converted so far.
+    /// The conversion followed by the addition of a number. Unconverted elements have this dtype.
     pub(super) fn with_sum(self, dtype: DType, amount: i32) -> Result<Self> {
         match self {
             Self::Nothing => Ok(Self::Add { from: dtype, to: dtype, amount }),
             Self::Cast { from, to } => Ok(Self::Add { from, to, amount }),
             Self::Add { amount: other, .. } => {
-                Err(Error::Argument(format!("{amount} is added to what {other} was added to on the way")))
+                Err(Error::Argument(format!("cannot add {amount}: {other} was already added to the elements")))
             }
             Self::Decode { encoding, .. } => {
-                Err(Error::Argument(format!("nothing is added to packed blocks of {encoding}: decode them first")))
+                Err(Error::Argument(format!("cannot add to packed blocks of {encoding}: decode them first")))
             }
         }
     }
 
-    /// Converts whole units. `scratch` is memory for what is between; it may hold anything.
+    /// Converts whole units. `scratch` is memory for intermediate results, with any contents.
     pub(crate) fn apply(self, from: &[u8], to: &mut [u8], stream: bool, scratch: &mut Vec<u8>) -> Result<()> {
         let options = CastOptions { saturate: false, stream };
         match self {
@@ -103,36 +103,36 @@ impl Conversion {
     }
 }
 
-/// What packed blocks decode to directly.
+/// Whether packed blocks decode to this dtype directly.
 pub(super) fn is_decoded_to(dtype: DType) -> bool {
     matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16)
 }
 
-/// One tensor that is wanted in memory.
+/// A tensor to be loaded into memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Where it is.
+    /// The place of its bytes.
     pub placement: Placement,
-    /// What its elements become.
+    /// The conversion of its elements.
     pub conversion: Conversion,
     /// The type of the result.
     pub dtype: DType,
     /// The shape of the result.
     pub shape: Vec<i64>,
-    /// The part of it that is wanted, where that is not one range of bytes.
+    /// The region, if it is not one range of bytes.
     pub cut: Option<Cut>,
-    /// Where it goes.
+    /// The target device.
     pub device: Device,
 }
 
 impl Wanted {
-    /// What is at a placement, as it is.
+    /// The tensor at a placement, unchanged.
     pub fn as_it_is(placement: Placement) -> Self {
         let (dtype, shape) = (placement.dtype, placement.shape.clone());
         Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None, device: Device::Cpu }
     }
 
-    /// Whether it is what the file has, all of it, or elements that strides lead to.
+    /// Whether it is the stored tensor, whole or by strides, without conversion.
     pub(super) fn is_unchanged(&self) -> bool {
         self.conversion == Conversion::Nothing && self.cut.is_none()
     }
@@ -142,7 +142,7 @@ impl Wanted {
         checked_size(self.dtype, &self.shape)
     }
 
-    /// What is wanted, made of the whole tensor as it was read, in new memory or written to `out`.
+    /// Materializes the request from the tensor as stored, in new memory or in `out`.
     pub(super) fn made_of(
         &self,
         read: Buffer,
@@ -180,7 +180,7 @@ impl Wanted {
         }
     }
 
-    /// Elements of less than a byte, of which a part was read as bytes.
+    /// Gives a part with elements of less than a byte, read as bytes, its type.
     fn typed(&self, read: Buffer, dtype: DType, interrupt: Interrupt<'_>) -> Result<Buffer> {
         if read.dtype() == dtype {
             return Ok(read);
@@ -189,7 +189,7 @@ impl Wanted {
         Buffer::contiguous_at(bytes.storage().clone(), bytes.offset(), dtype, &self.shape)
     }
 
-    /// Elements that were read, in C order, with what is added to them.
+    /// The elements read, in C order, with the number added.
     fn added(&self, read: &Buffer, interrupt: Interrupt<'_>) -> Result<Buffer> {
         let read = read.contiguous(interrupt)?;
         let bytes = read.bytes();
@@ -216,13 +216,13 @@ impl Wanted {
 }
 
 impl Catalog {
-    /// Weight number `number`, its elements as `dtype`, or as they are. Packed blocks are decoded where a dtype is named; elements of a type
-    /// that is not known here cannot become another.
+    /// The request for weight number `number`, its elements as `dtype` or unchanged. A dtype decodes packed blocks; elements of an unknown type
+    /// cannot be converted.
     pub fn wanted(&self, number: usize, dtype: Option<DType>) -> Result<Wanted> {
         self.wanted_at(number, self.placement(number)?, dtype)
     }
 
-    /// The same of elements of it that are at a placement.
+    /// As [`Self::wanted`], for elements of the weight at a placement.
     pub(super) fn wanted_at(&self, number: usize, placement: Placement, dtype: Option<DType>) -> Result<Wanted> {
         let info = self.table().get(number);
         let refused = |cause: String| {
@@ -256,8 +256,8 @@ impl Catalog {
         Ok(Wanted { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
     }
 
-    /// Of weight number `number`, which is wanted as a whole so far, a region. It counts elements, also where those are packed, and must not part
-    /// a block.
+    /// Selects a region of weight number `number`, which is requested whole so far. The region counts elements, also of packed weights, and must not
+    /// split a block.
     pub fn cut(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
         let mut wanted = self.cut_of_whole(wanted, number, region)?;
         let shape: Vec<i64> = wanted.placement.shape.clone();
@@ -276,7 +276,7 @@ impl Catalog {
         Ok(wanted)
     }
 
-    /// The shape of a region of a weight; `stored`: as the file has it, of the bytes of packed blocks.
+    /// The shape of a region of a weight; `stored`: as in the file, in bytes of packed blocks.
     fn shape_of(&self, number: usize, mut shape: Vec<i64>, region: &Region, stored: bool) -> Vec<i64> {
         let info = self.table().get(number);
         for (axis, ranges) in region {
@@ -291,7 +291,7 @@ impl Catalog {
         shape
     }
 
-    /// The same of a weight that is read as a whole.
+    /// As [`Self::cut`], for a weight that is read whole.
     pub fn cut_of_whole(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
         let info = self.table().get(number);
         let unit = match info.element {

@@ -1,5 +1,5 @@
-//! Any elements of a tensor of several pieces that follow each other in C order, read by a load plan of their own: for work that need not have all of
-//! them in memory.
+//! Windows of a tensor of several pieces: elements contiguous in C order, each read by its own load plan. So the tensor need not be in memory as a
+//! whole.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
 impl Recipe {
-    /// Whether elements that follow each other are read without much of what lies between them: each piece has its elements in C order.
+    /// Whether contiguous elements can be read without much of what lies between them: each piece is stored in C order.
     pub(super) fn has_windows(&self) -> bool {
         let rises = |shape: &[i64], strides: &[i64]| strides.iter().all(|stride| *stride >= 0) && rises(shape, strides);
         self.dtype().bytes().is_some()
@@ -30,7 +30,7 @@ impl Recipe {
     /// Fills `out` with the bytes of whole elements, from byte `start` of the tensor on.
     ///
     /// # Errors
-    /// As of [`Layout::run`]; bytes that are not whole elements, or that the tensor does not have.
+    /// See [`Layout::run`]; also bytes that are not whole elements, or outside the tensor.
     pub(super) fn read_window(
         &self,
         checkpoint: &Checkpoint,
@@ -38,7 +38,7 @@ impl Recipe {
         out: &mut [u8],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let outside = || Error::Argument("these bytes are not whole elements of the tensor".to_owned());
+        let outside = || Error::Argument("these bytes are not a whole number of the tensor's elements".to_owned());
         let item = self.dtype().bytes().ok_or_else(outside)? as u64;
         let elements = start / item..(start + out.len() as u64) / item;
         if !start.is_multiple_of(item)
@@ -62,7 +62,7 @@ impl Recipe {
     }
 }
 
-/// The boxes that elements are which follow each other in C order, in their order.
+/// The boxes that cover a range of elements in C order, in order.
 fn boxes_of(shape: &[i64], elements: Range<u64>, outer: &mut Vec<Index>, boxes: &mut Vec<Vec<Index>>) {
     if elements.is_empty() {
         return;

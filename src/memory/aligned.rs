@@ -1,12 +1,12 @@
-//! [`Aligned`]: memory of one owner that begins at a page, for reads past the page cache.
+//! [`Aligned`]: page-aligned memory with one owner, for reads that bypass the page cache.
 
 use super::Block;
 use crate::error::Result;
 
-/// What offset, length and address of a direct read must be multiples of: a page satisfies all devices.
+/// The alignment of offset, length and address of a direct read: a page satisfies all devices.
 pub const DIRECT_ALIGN: usize = 4096;
 
-/// Bytes that begin at a multiple of [`DIRECT_ALIGN`], as many as were needed so far.
+/// Bytes aligned to [`DIRECT_ALIGN`], which grow on demand.
 #[derive(Debug, Default)]
 pub struct Aligned {
     block: Option<Block>,
@@ -15,7 +15,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// At least so many bytes, with any content.
+    /// At least `len` bytes of unspecified content.
     pub fn room(&mut self, len: usize) -> Result<&mut [u8]> {
         if self.len < len || self.block.is_none() {
             self.block = None;

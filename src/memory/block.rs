@@ -1,4 +1,4 @@
-//! [`Block`]: new memory with one owner, who fills it.
+//! [`Block`]: new memory, filled by one owner.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -10,7 +10,7 @@ use super::pages::Pages;
 use crate::budget::no_memory;
 use crate::error::Result;
 
-/// From this size on a block is a mapping of its own. Below, the allocator's reuse of warm pages is worth more.
+/// Blocks of at least this size get a separate mapping. For smaller ones, the allocator's reuse of warm pages is worth more.
 const MAPPED_FROM: usize = 1 << 20;
 
 /// New memory, aligned to [`BLOCK_ALIGN`], to be filled by its one owner and then shared: see [`Block::freeze`].
@@ -20,7 +20,7 @@ pub struct Block {
     memory: Memory,
 }
 
-/// Who gave the memory.
+/// Where the memory comes from.
 enum Memory {
     Nobody,
     Allocator(Layout),
@@ -36,7 +36,7 @@ impl fmt::Debug for Block {
 
 // SAFETY: the block owns its memory, which is not tied to a thread, and hands it out by reference only.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives shared access only, and the memory is not tied to a thread.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -45,7 +45,7 @@ impl Block {
         Self::new(len, Pages::fresh).ok_or_else(|| no_memory(len))
     }
 
-    /// A block of any content, for somebody who fills all of it: memory that was used before, where there is some.
+    /// A block of unspecified content, for a caller that fills all of it. Reuses memory where possible.
     pub fn any(len: usize) -> Result<Self> {
         Self::new(len, Pages::any).ok_or_else(|| no_memory(len))
     }
@@ -72,7 +72,7 @@ impl Block {
     }
 }
 
-/// `bytes` as parts of these lengths, one after the other, to be filled by several at a time.
+/// Splits `bytes` into consecutive parts of these lengths, which several threads can fill at a time.
 ///
 /// # Panics
 /// If they are longer than the bytes.
@@ -86,7 +86,7 @@ pub(crate) fn parts(bytes: &mut [u8], lens: impl IntoIterator<Item = usize>) -> 
 
 impl AsRef<[u8]> for Block {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the block owns `len` initialised bytes from `start`, and whoever writes to them borrows it mutably.
+        // SAFETY: the block owns `len` initialised bytes from `start`, and writing to them borrows the block mutably.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -5,8 +5,8 @@
 
 use std::io;
 
-/// Copies runs of bytes, each an address and a length, one after the other into `out`, which has the length of all. An error of kind
-/// `UnexpectedEof` means that some of the memory is no longer there.
+/// Copies runs of bytes, each an address and a length, back to back into `out`, which has their total length. An error of kind `UnexpectedEof` means
+/// that some of the memory is no longer there.
 ///
 /// # Safety
 /// Each run must be in a mapping that stays mapped during the call (its pages may have lost their file).
@@ -46,11 +46,11 @@ pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io
                     match error.raw_os_error() {
                         Some(libc::EFAULT) => return Err(io::ErrorKind::UnexpectedEof.into()),
                         Some(libc::EINTR) => {}
-                        // Sandboxes forbid the call; then nothing better than a plain copy is to be had, and [`copies_are_guarded`] says so.
+                        // Sandboxes may forbid the call. Then only a plain copy is possible, and [`copies_are_guarded`] reports that.
                         Some(libc::EPERM | libc::ENOSYS) => {
                             let left =
                                 remote[first..].iter().map(|run| (run.iov_base.cast_const().cast(), run.iov_len));
-                            // SAFETY: by the contract of this function, as far as the file still has its length.
+                            // SAFETY: the caller guarantees that the runs are mapped; the file must still have its length.
                             unsafe { plain(left, &mut now[done..]) };
                             done = len;
                         }
@@ -64,7 +64,7 @@ pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io
     Ok(())
 }
 
-/// Whether copies out of a mapping survive a file that is truncated under it: sandboxes forbid the call that makes them do so.
+/// Whether copies out of a mapping survive a file that is truncated meanwhile: sandboxes may forbid the call for this.
 pub fn copies_are_guarded() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -79,7 +79,7 @@ pub fn copies_are_guarded() -> bool {
     false
 }
 
-/// Removes `count` bytes that were read from the front of the runs; gives the number of runs that are done.
+/// Removes the first `count` bytes from the runs; returns the number of finished runs.
 #[cfg(target_os = "linux")]
 fn advance(runs: &mut [libc::iovec], mut count: usize) -> usize {
     let mut finished = 0;
@@ -100,19 +100,19 @@ fn advance(runs: &mut [libc::iovec], mut count: usize) -> usize {
 unsafe fn plain(runs: impl Iterator<Item = (*const u8, usize)>, mut out: &mut [u8]) {
     for (start, len) in runs {
         let (now, later) = out.split_at_mut(len);
-        // SAFETY: by the contract; `now` is ours and has the run's length.
+        // SAFETY: the caller guarantees that the run is readable; `now` is ours and has the run's length.
         unsafe { std::ptr::copy_nonoverlapping(start, now.as_mut_ptr(), len) };
         out = later;
     }
 }
 
-/// Where the kernel has no such call, a plain copy.
+/// A plain copy, on systems without such a call.
 ///
 /// # Safety
 /// Each run must be readable.
 #[cfg(not(target_os = "linux"))]
 pub(super) unsafe fn copy(runs: &[(*const u8, usize)], out: &mut [u8]) -> io::Result<()> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that each run is readable.
     unsafe { plain(runs.iter().copied(), out) };
     Ok(())
 }

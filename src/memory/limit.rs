@@ -1,4 +1,4 @@
-//! How much memory this process may use: what the machine has, or less where a container (a cgroup) says so.
+//! How much memory this process may use: that of the machine, or less in a container (a cgroup).
 
 #[cfg(any(target_os = "linux", test))]
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 pub(crate) fn memory_limit() -> usize {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: asks for two numbers.
+        // SAFETY: `sysconf` returns two numbers, and accesses no memory of ours.
         let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGE_SIZE)) };
         let machine = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
         least_of_groups(limit).map_or(machine, |limit| machine.min(limit))
@@ -18,8 +18,8 @@ pub(crate) fn memory_limit() -> usize {
     }
 }
 
-/// Bytes that this process can have now without anything being swapped out, as far as the system says: what is free or only cached, of the machine
-/// and of each group that the process is in.
+/// Bytes that this process can have now without swapping, as far as the system reports it. Free and cached memory counts, of the machine and of each
+/// control group of the process.
 pub fn available_memory() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
@@ -33,19 +33,19 @@ pub fn available_memory() -> Option<u64> {
     None
 }
 
-/// The least of what `of` says of the groups of this process.
+/// The minimum of `of` over the groups of this process.
 #[cfg(target_os = "linux")]
 fn least_of_groups(of: impl Fn(&Path, &Files) -> Option<usize>) -> Option<usize> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     least(&groups, Path::new("/sys/fs/cgroup"), of)
 }
 
-/// What the files of a version of control groups are called.
+/// The file names of a version of control groups.
 #[cfg(any(target_os = "linux", test))]
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// The keys of `memory.stat` for pages of files, which the system takes away before it refuses any.
+    /// The keys of `memory.stat` for pages of files, which the system reclaims before it refuses memory.
     cached: [&'static str; 2],
 }
 
@@ -65,7 +65,7 @@ fn limit(group: &Path, files: &Files) -> Option<usize> {
     number(&group.join(files.limit))
 }
 
-/// What a group may have beyond what it uses; none where there is no limit, or it is not known what is used.
+/// How much more a group may use; none if there is no limit, or if its usage is not known.
 #[cfg(any(target_os = "linux", test))]
 fn left(group: &Path, files: &Files) -> Option<usize> {
     let (limit, used) = (limit(group, files)?, number(&group.join(files.used))?);
@@ -80,10 +80,10 @@ fn number(file: &Path) -> Option<usize> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The least of what `of` says of the groups that `/proc/self/cgroup` names, and of all above them, below the folder `root`.
+/// The minimum of `of` over the groups that `/proc/self/cgroup` names, and all above them, below the folder `root`.
 ///
-/// A line is `0::/path` (version 2) or `4:memory:/path` (version 1). In a container the path may be that of the host, of which only the part at
-/// the root is visible: folders that are not there say nothing.
+/// A line is `0::/path` (version 2) or `4:memory:/path` (version 1). In a container the path may be that of the host, of which only the part at the
+/// root is visible: missing folders are skipped.
 #[cfg(any(target_os = "linux", test))]
 fn least(groups: &str, root: &Path, of: impl Fn(&Path, &Files) -> Option<usize>) -> Option<usize> {
     let limits = groups.lines().flat_map(|line| {
@@ -101,12 +101,12 @@ fn least(groups: &str, root: &Path, of: impl Fn(&Path, &Files) -> Option<usize>)
     limits.min()
 }
 
-/// What streams, and work on several tensors at a time, take where nobody says how much they may…
+/// The default memory budget of streams, and of work on several tensors at a time…
 const BUDGET: usize = 2 << 30;
 /// … and as a share of what this process may use.
 const BUDGET_SHARE: usize = 8;
 
-/// The memory of a stream where no budget is given: 2 GiB, or an eighth of what this process may use.
+/// The default memory of a stream: 2 GiB, or an eighth of what this process may use.
 pub fn default_budget() -> usize {
     BUDGET.min(memory_limit() / BUDGET_SHARE)
 }

@@ -8,8 +8,8 @@
 //! Buffer         a tensor over it: dtype, shape, strides (the room `buffer`)
 //! ```
 //!
-//! Every tensor that is handed out holds an [`Arc`](std::sync::Arc) to its storage, and nothing else keeps the storage alive. `raw.rs` has the
-//! doors through which memory that is shared is written in place all the same.
+//! Every tensor that is handed out holds an [`Arc`](std::sync::Arc) to its storage. Nothing else keeps the storage alive. `raw.rs` has the entry
+//! points through which shared memory is nevertheless written in place.
 #![allow(unsafe_code)]
 
 mod aligned;
@@ -42,5 +42,5 @@ pub use views::FileMappings;
 
 pub(crate) use crate::budget::no_memory;
 
-/// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
+/// The alignment of every block that this crate allocates: a cache line, which AVX-512 and zero-copy import into JAX need.
 pub const BLOCK_ALIGN: usize = 64;

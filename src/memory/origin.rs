@@ -1,4 +1,4 @@
-//! The file that bytes come from: what identifies it, and the errors for one that is no longer what it was.
+//! The origin of bytes: the identity of a file, and the errors if it changed.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use crate::rules;
 pub struct Fingerprint {
     /// Bytes.
     pub len: u64,
-    /// What differs where the content does.
+    /// What differs if the content does.
     pub identity: Identity,
 }
 
-/// What identifies the content beside its length.
+/// What identifies the content, in addition to its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// Of a file of this machine.
+    /// A local file.
     File {
         /// Modification time, nanoseconds since the epoch.
         modified: i128,
         /// Device and inode; zero where the system has none.
         inode: (u64, u64),
     },
-    /// Of an object of a server: the SHA-256 of its entity tag and version.
+    /// A remote object: the SHA-256 of its entity tag and version.
     Object([u8; 32]),
-    /// Of bytes in memory, which do not change.
+    /// Bytes in memory, which do not change.
     Memory,
 }
 
@@ -37,7 +37,7 @@ impl Identity {
         if let Self::File { inode: (device, _), .. } = self { Some(*device) } else { None }
     }
 
-    /// What is the same on another machine that sees the same content: no inode.
+    /// The identity without the inode, which differs between machines.
     pub fn mark(&self) -> i128 {
         match self {
             Self::File { modified, .. } => *modified,
@@ -74,27 +74,27 @@ impl Fingerprint {
     }
 }
 
-/// The file that bytes come from, as it was when it was opened.
+/// The file that bytes come from, as of its opening.
 #[derive(Debug)]
 pub struct Origin {
-    /// The path that it was opened by.
+    /// The path that was opened.
     pub path: PathBuf,
-    /// The same from the root on, for another process or after a change of folder.
+    /// The absolute path, for another process or after a change of the working directory.
     pub absolute: PathBuf,
-    /// What it was then.
+    /// Its fingerprint at the opening.
     pub fingerprint: Fingerprint,
 }
 
 impl Origin {
-    /// The error for a file that has become shorter than it was.
+    /// The error for a file that became shorter.
     pub(crate) fn truncated(&self) -> Error {
         let len = self.fingerprint.len;
         let cause = format!("the file had {len} bytes when it was opened, but is shorter now: it was truncated");
         changed(Diagnostic::new(rules::FILE_TRUNCATED, cause).path(&self.path))
     }
 
-    /// An error if the file, still under its name, is known to end before byte `end`. Touches no page and needs no open file; a file that was
-    /// renamed or removed is not looked for.
+    /// Fails if the file, still under its name, is known to end before byte `end`. Touches no page and needs no open file; a file that was renamed
+    /// or removed is not searched for.
     pub fn require(&self, end: u64) -> Result<()> {
         match std::fs::metadata(&self.absolute).map(|metadata| Fingerprint::of(&metadata)) {
             Ok(now) if now.is_same_file(&self.fingerprint) && now.len < end => Err(self.truncated()),
@@ -102,13 +102,13 @@ impl Origin {
         }
     }
 
-    /// Whether the file under its name is the one that was opened, as it was then.
+    /// Whether the file under its name is unchanged since it was opened.
     pub fn is_unchanged(&self) -> bool {
         matches!(self.fingerprint.identity, Identity::File { .. })
             && std::fs::metadata(&self.absolute).is_ok_and(|metadata| Fingerprint::of(&metadata) == self.fingerprint)
     }
 
-    /// An error if the file is no longer what it was.
+    /// Fails if the file changed.
     pub fn check(&self, now: Fingerprint) -> Result<()> {
         if now == self.fingerprint {
             return Ok(());
@@ -122,13 +122,13 @@ impl Origin {
     }
 }
 
-/// The error for a path at which there is another file than there was.
+/// The error for a path whose file was replaced.
 pub fn replaced(path: &Path) -> Error {
     let cause = "the file is not the one that was opened before: its size or its modification time differs";
     changed(Diagnostic::new(rules::FILE_REPLACED, cause).path(path))
 }
 
-/// The error for an object of a server that is another one than when it was opened, and what shows it.
+/// The error for a remote object that changed since it was opened, with the evidence.
 pub fn changed_at(path: &Path, cause: impl Into<String>) -> Error {
     changed(Diagnostic::new(rules::FILE_CHANGED, cause).path(path))
 }

@@ -1,7 +1,7 @@
-//! Large blocks: huge pages, kept for the next user when they are released.
+//! Large blocks: huge pages, which are kept for reuse when they are released.
 //!
-//! Fresh pages are the hidden cost of every copy: the system clears each page when it is first touched, which takes longer than writing to it.
-//! Huge pages make that cheaper, and a block that was used before has none to clear.
+//! Fresh pages are the hidden cost of every copy: the system clears each page when it is first touched, which takes longer than writing to it. Huge
+//! pages make that cheaper, and a reused block needs no clearing.
 
 use std::num::NonZero;
 use std::ptr::NonNull;
@@ -13,11 +13,11 @@ use super::pool::{HasSize, Pool};
 use crate::device::release_staging;
 use crate::huge_pages::{HUGE_PAGE, HugePages};
 
-/// The most memory that released blocks keep, in all and as a share of what this process may use.
+/// The most memory of released blocks that is kept, in all and as a share of what this process may use.
 const KEPT_MOST: usize = 4 << 30;
 const KEPT_SHARE: usize = 8;
 
-/// Those that were released.
+/// The released blocks.
 static KEPT: Pool<Pages> = Pool::new();
 
 /// Pages of a block.
@@ -29,7 +29,7 @@ impl Pages {
         HugePages::fresh(len).map(Self)
     }
 
-    /// Pages that were used before, with what was written there, or fresh ones.
+    /// Reused pages, with their old content, or fresh ones.
     pub(super) fn any(len: usize) -> Option<Self> {
         KEPT.take(len).or_else(|| Self::fresh(len))
     }
@@ -38,7 +38,7 @@ impl Pages {
         self.0.start()
     }
 
-    /// Keeps them for the next user, unless too much is kept already.
+    /// Keeps them for reuse, unless too much is kept already.
     pub(super) fn release(self) {
         KEPT.keep(self, kept_most());
     }
@@ -50,29 +50,29 @@ impl HasSize for Pages {
     }
 }
 
-/// How much released blocks may keep. Limits of a container are looked up once: they hardly ever change.
+/// The limit for released blocks. The limits of a container are looked up once: they hardly ever change.
 fn kept_most() -> usize {
     static MOST: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let most = || NonZero::new(KEPT_MOST.min(memory_limit() / KEPT_SHARE)).unwrap_or(NonZero::<usize>::MIN);
     MOST.get_or_init(most).get()
 }
 
-/// Gives the memory of released blocks back to the system, and what devices keep for copies; returns how many bytes that were.
+/// Gives the memory of released blocks, and staging memory of devices, back to the system; returns the number of bytes.
 pub fn release_memory() -> usize {
     KEPT.trim(0) + release_staging()
 }
 
-/// The same for as many blocks as it takes to keep no more than `most` bytes.
+/// Frees released blocks until at most `most` bytes are kept.
 pub(crate) fn keep_at_most(most: usize) {
     KEPT.trim(most);
 }
 
-/// How many bytes released blocks keep.
+/// The bytes of released blocks.
 pub(crate) fn kept() -> usize {
     KEPT.size()
 }
 
-/// The most memory that a block of so many bytes takes: the last of its huge pages is one, however little of it is used.
+/// The most memory that a block of `len` bytes takes: its last huge page counts in full, however little of it is used.
 pub(crate) fn block_bytes(len: usize) -> usize {
     if len < HUGE_PAGE { len } else { len.checked_next_multiple_of(HUGE_PAGE).unwrap_or(len) }
 }

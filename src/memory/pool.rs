@@ -1,10 +1,10 @@
-//! What was released and is kept for the next user.
+//! Released blocks, kept for reuse.
 //!
-//! `tests/models.rs` runs this file with every order in which threads can come to its lock.
+//! `tests/models.rs` runs this file with every interleaving of threads at its lock.
 
 use crate::sync::{ForkMutex, const_fn};
 
-/// A kept block serves a request of at least this share of its size.
+/// A kept block is reused for a request of at least this share of its size.
 const FIT_SHARE: usize = 2;
 
 /// Something with a number of bytes.
@@ -33,7 +33,7 @@ impl<B: HasSize> Pool<B> {
         Some(kept.swap_remove(best))
     }
 
-    /// Keeps a block, unless more than `most` bytes would be kept then. What is not kept is freed after the lock.
+    /// Keeps a block, unless more than `most` bytes would be kept then. A block that is not kept is freed after the lock is released.
     pub(super) fn keep(&self, block: B, most: usize) {
         let mut kept = self.kept.lock();
         let total: usize = kept.iter().map(HasSize::size).sum();
@@ -47,7 +47,7 @@ impl<B: HasSize> Pool<B> {
         self.kept.lock().iter().map(HasSize::size).sum()
     }
 
-    /// Frees as many blocks as it takes to keep no more than `most` bytes; returns how many bytes that were. They are freed after the lock.
+    /// Frees blocks until at most `most` bytes are kept; returns the bytes freed. They are freed after the lock is released.
     pub(super) fn trim(&self, most: usize) -> usize {
         let mut kept = self.kept.lock();
         let mut total: usize = kept.iter().map(HasSize::size).sum();

@@ -1,24 +1,24 @@
-//! Memory that is shared and written in place all the same, and why that is sound. No other file makes `&mut` of shared memory.
+//! Memory that is shared and nevertheless written in place, and why that is sound. No other file makes `&mut` of shared memory.
 //!
-//! Inside this crate memory is written by its one owner, as a [`Block`](super::Block), and shared afterwards. Three doors lead past that:
-//! - `out=`: somebody names the tensor that a result is written to ([`Exclusive`]), or lets memory be used again ([`Recycled`]);
-//! - DLPack and the buffer protocol, outwards: a consumer gets the address of a tensor, and may write there ([`Storage::as_ptr`]);
-//! - the same, inwards: memory of another library, which goes on using it ([`Storage::foreign`]).
+//! Inside this crate a [`Block`](super::Block) is written by its one owner, and is shared afterwards. There are three exceptions:
+//! - `out=`: The caller names the tensor that a result is written to ([`Exclusive`]), or allows memory to be reused ([`Recycled`]).
+//! - DLPack and the buffer protocol, export: A consumer gets the address of a tensor, and may write there ([`Storage::as_ptr`]).
+//! - DLPack and the buffer protocol, import: The memory belongs to another library, which keeps using it ([`Storage::foreign`]).
 //!
-//! What holds:
-//! 1. Addresses go out as the raw pointer that was taken when the memory was made, never by way of a reference to shared memory, so that writing
-//!    through them is allowed by whatever Rust says of pointers, as long as no reference to the same bytes lives meanwhile.
-//! 2. `&mut [u8]` of a storage is made by [`Exclusive::bytes_mut`] alone. That nobody else has those bytes is what the maker of an `Exclusive`
-//!    promises, in an `unsafe` block; it lends them from `&mut self`, so that there is one such slice at a time. What a function reads itself
-//!    cannot be promised by its caller: `check_out` of the room `buffer` refuses an `out` that overlaps it.
-//! 3. `&[u8]` of a storage ([`Storage::slice`]) is borrowed for one call into this crate. In a program of Rust alone nobody writes during that
-//!    borrow but by (1) or (2), and has said so in an `unsafe` block.
-//! 4. Python promises nothing: while a call reads an array without the GIL, another thread may write to it. That is the data race that it is
-//!    with NumPy and torch, and by the letter undefined behaviour here as there. What limits it: the bytes stay where they are, every byte is
-//!    a valid `u8`, and all sizes and places come from dtype, shape and strides, which nobody writes to, never from the bytes. So it gives
-//!    elements old, new or mixed, and the documentation of `out=` says to keep other threads away.
-//! 5. The pages of a mapped file change if another process writes to the file, and are gone if it is truncated. Bulk reads copy by way of the
-//!    kernel ([`Storage::copy_runs`]); docs/security.md says what a view means.
+//! The rules:
+//! 1. Addresses are exported as the raw pointer that was taken when the memory was allocated, never through a reference to shared memory. Rust
+//!    allows writes through such a pointer as long as no reference to the same bytes is alive.
+//! 2. Only [`Exclusive::bytes_mut`] makes `&mut [u8]` of a storage. The maker of an `Exclusive` promises, in an `unsafe` block, that no other code
+//!    uses those bytes. `bytes_mut` borrows `&mut self`, so that only one such slice exists at a time. The caller cannot promise this for the inputs
+//!    of a function. Instead, `check_out` of the module `buffer` refuses an `out` that overlaps them.
+//! 3. `&[u8]` of a storage ([`Storage::slice`]) is borrowed for one call into this crate. In pure Rust, writes during that borrow are possible only
+//!    through (1) or (2), and so need an `unsafe` block.
+//! 4. Python promises nothing: while a call reads an array without the GIL, another thread may write to it. That is the same data race as with NumPy
+//!    and torch, and formally undefined behaviour in all three. Three facts limit it. The bytes stay where they are. Every byte is a valid `u8`. All
+//!    sizes and offsets come from dtype, shape and strides, which never change, and never from the bytes. The result has old, new or mixed elements,
+//!    and the documentation of `out=` tells callers to keep other threads away.
+//! 5. The pages of a mapped file change if another process writes to the file, and are gone if it is truncated. Bulk reads let the kernel copy
+//!    ([`Storage::copy_runs`]). docs/security.md says what this means for a view.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -31,7 +31,7 @@ use crate::device::DeviceMemory;
 use crate::error::{Error, Result};
 
 impl Storage {
-    /// Memory of somebody else, kept alive by `owner`.
+    /// Memory of another library, kept alive by `owner`.
     ///
     /// # Safety
     /// `start` must stay valid for reads of `len` bytes (and for writes, if `writable`) for as long as `owner` lives, from any thread.
@@ -44,21 +44,21 @@ impl Storage {
         Self::of(start, len, Owner::Foreign { writable, _owner: owner })
     }
 
-    /// The address of the first byte, for the doors (DLPack, buffer protocol): whoever gets it may write there.
+    /// The address of the first byte, for export (DLPack, buffer protocol). The consumer may write there.
     pub fn as_ptr(&self) -> *mut u8 {
         self.lend();
         self.start.as_ptr()
     }
 
-    /// The same as a number, for comparisons.
+    /// The address as a number, for comparisons.
     pub fn base(&self) -> usize {
         self.start.as_ptr().addr()
     }
 }
 
-/// A tensor to write to, with the promise of whoever gave it that nobody else uses its bytes meanwhile.
+/// A tensor to write to. The caller promises that no other code uses its bytes meanwhile.
 ///
-/// It cannot be checked here: the memory may be an array of another library. `out=` is such a promise, as it is with every function of NumPy.
+/// The promise cannot be checked here: the memory may be an array of another library. NumPy's `out=` relies on the same promise.
 #[derive(Debug)]
 pub struct Exclusive<T>(T);
 
@@ -66,18 +66,18 @@ impl<T> Exclusive<T> {
     /// Takes the promise.
     ///
     /// # Safety
-    /// While the result lives, no reference of Rust to the bytes of `of` lives but what functions that take the result make of it, and nobody
-    /// else reads or writes them, be it by a clone of `of`.
+    /// While the result lives, the only references to the bytes of `of` are those that functions make from the result. No other code reads or writes
+    /// the bytes, not even through a clone of `of`.
     pub unsafe fn promised(of: T) -> Self {
         Self(of)
     }
 
-    /// What the promise is about.
+    /// The subject of the promise.
     pub fn get(&self) -> &T {
         &self.0
     }
 
-    /// The bytes to write: `of` says in which storage they lie, from where on, and how many they are, which are not others than those of `T`.
+    /// The bytes to write: `of` returns their storage, start and length, which must be those of `T`.
     ///
     /// # Panics
     /// If the bytes are not in the storage.
@@ -88,24 +88,25 @@ impl<T> Exclusive<T> {
         }
         let at = storage.host(start, len)?;
         storage.lend();
-        // SAFETY: the bytes are writable (private pages, a block, or foreign memory given as such) and stay while `self` does, which has the
-        // storage. That no reference to them lives is what whoever made this promised, and it is borrowed mutably.
+        // SAFETY: the bytes are writable (private pages, a block, or foreign memory registered as writable). They stay valid while `self` lives,
+        // because it holds the storage. The caller of `promised` guarantees that no other reference to them lives, and `&mut self` allows one slice
+        // at a time.
         Ok(unsafe { std::slice::from_raw_parts_mut(at, len) })
     }
 }
 
 impl Exclusive<Arc<Storage>> {
-    /// New memory, which nobody else has.
+    /// New memory, without other owners.
     pub(crate) fn new(block: Block) -> Self {
         Self(block.freeze())
     }
 
-    /// New memory of a device, which nobody else has.
+    /// New memory of a device, without other owners.
     pub(crate) fn on_device(memory: DeviceMemory) -> Self {
         Self(Storage::on_device(memory))
     }
 
-    /// As tensors over parts of it, which `make` makes and keeps nothing of, and which do not overlap: who writes to several checks that.
+    /// Tensors over parts of it. `make` must keep none of them, and they must not overlap: callers that write to several check that.
     pub(crate) fn into_parts<T>(
         self,
         make: impl FnOnce(&Arc<Storage>) -> Result<Vec<T>>,
@@ -114,7 +115,7 @@ impl Exclusive<Arc<Storage>> {
     }
 }
 
-/// Memory of tensors that were handed out, which is written again whoever still has them.
+/// Memory of tensors that were handed out, reused even while their consumers still hold it.
 pub struct Recycled(Pool<Arc<Storage>>);
 
 impl Default for Recycled {
@@ -129,19 +130,19 @@ impl HasSize for Arc<Storage> {
     }
 }
 
-/// `Exclusive::promised(Recycled::default())` is the promise that nobody uses a tensor once its memory is kept here.
+/// `Exclusive::promised(Recycled::default())` promises that a tensor is not used once its memory is kept here.
 impl Exclusive<Recycled> {
     /// Memory for `len` bytes, if there is some of about that size.
     pub(crate) fn take(&self, len: usize) -> Option<Exclusive<Arc<Storage>>> {
         self.0.0.take(len).map(Exclusive)
     }
 
-    /// Keeps the memory of a tensor that nobody uses any more.
+    /// Keeps the memory of a tensor that is no longer used.
     pub(crate) fn keep(&self, storage: Arc<Storage>) {
         self.0.0.keep(storage, usize::MAX);
     }
 
-    /// Lets go of what is more than so many bytes; returns how many bytes are kept then.
+    /// Releases memory until at most `most` bytes are kept; returns how many are kept then.
     pub(crate) fn keep_at_most(&self, most: usize) -> usize {
         self.0.0.trim(most);
         self.0.0.size()

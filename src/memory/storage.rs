@@ -1,9 +1,8 @@
-//! [`Storage`]: memory that is shared, and who has it: a block of our own, a private mapping of a file, a device,
-//! or somebody else.
+//! [`Storage`]: shared memory and its owner: a block, a private mapping of a file, a device, or another library.
 //!
-//! A mapping is private and copy-on-write: a consumer that writes through a zero-copy tensor changes its own pages, never the file, never
-//! another process. It is made with `MAP_NORESERVE`, because the kernel would otherwise set aside memory for a copy of every page and
-//! refuse files that are larger than memory.
+//! A mapping is private and copy-on-write: a consumer that writes through a zero-copy tensor changes its own pages, never the file, never another
+//! process. It is made with `MAP_NORESERVE`, because the kernel would otherwise reserve memory for a copy of every page and refuse files that are
+//! larger than memory.
 
 use std::any::Any;
 use std::fmt;
@@ -20,10 +19,10 @@ use crate::device::{Device, DeviceMemory};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
+/// The length of one readahead request: the kernel cuts longer ones to its own readahead size, which is 128 KiB or more.
 #[cfg(unix)]
 pub(crate) const READ_AHEAD: usize = 128 << 10;
-/// Bytes that are asked for between two looks at whether to go on.
+/// Bytes that are requested between two checks for cancellation.
 const ASKED_AT_A_TIME: usize = 4 << 20;
 
 /// Memory with an owner.
@@ -31,11 +30,11 @@ pub struct Storage {
     pub(super) start: NonNull<u8>,
     len: usize,
     owner: Owner,
-    /// Of a mapping: somebody has had its address to write to.
+    /// Whether the address of a mapping was handed out for writing.
     pub(super) lent: AtomicBool,
 }
 
-/// Who frees the memory, which says also what memory it is.
+/// The owner frees the memory, and determines its kind.
 pub(super) enum Owner {
     Mapping {
         #[cfg_attr(not(unix), expect(dead_code, reason = "it is kept, because advice has no effect there"))]
@@ -50,15 +49,14 @@ pub(super) enum Owner {
         _owner: Box<dyn Any + Send + Sync>,
     },
     Device(Arc<DeviceMemory>),
-    /// Memory that the CPU does not read, where there is no device.
+    /// Memory that the CPU cannot read, for tests without a device.
     #[cfg(test)]
     Elsewhere(Device),
 }
 
-// SAFETY: the memory is owned by `owner`, whose parts are Send + Sync, and is not tied to a thread. Who may write to it while it is shared,
-// says `raw.rs`.
+// SAFETY: `owner` owns the memory; its parts are Send + Sync, and it is not tied to a thread. `raw.rs` has the rules for writes to shared memory.
 unsafe impl Send for Storage {}
-// SAFETY: as above.
+// SAFETY: reads through shared references are allowed on any thread, and `raw.rs` has the rules for writes to shared memory.
 unsafe impl Sync for Storage {}
 
 impl Storage {
@@ -74,14 +72,14 @@ impl Storage {
         Self::of(start, len, Owner::Mapping { map, origin })
     }
 
-    /// Memory of a device, written already. Its address is the device's, which the CPU does not follow.
+    /// Initialised memory of a device. Its address belongs to the device, and the CPU does not dereference it.
     pub fn on_device(memory: impl Into<Arc<DeviceMemory>>) -> Arc<Self> {
         let memory = memory.into();
         let address = NonZero::new(memory.address() as usize);
         Self::of(address.map_or(NonNull::dangling(), NonNull::without_provenance), memory.len(), Owner::Device(memory))
     }
 
-    /// Bytes of a device, of which the CPU has no address.
+    /// Bytes of a device, without an address for the CPU.
     #[cfg(test)]
     pub(crate) fn elsewhere(len: usize) -> Arc<Self> {
         Self::of(NonNull::dangling(), len, Owner::Elsewhere(Device::Cuda(7)))
@@ -114,7 +112,7 @@ impl Storage {
         }
     }
 
-    /// The memory of a device that this is.
+    /// The device memory, if it is on a device.
     pub fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
         match &self.owner {
             Owner::Device(memory) => Some(memory),
@@ -127,7 +125,7 @@ impl Storage {
         self.origin().is_some()
     }
 
-    /// The file that this is a mapping of.
+    /// The mapped file, if it is a mapping.
     pub fn origin(&self) -> Option<&Arc<Origin>> {
         match &self.owner {
             Owner::Mapping { origin, .. } => Some(origin),
@@ -135,7 +133,7 @@ impl Storage {
         }
     }
 
-    /// False only for foreign memory that was given read-only.
+    /// False only for foreign memory that was imported read-only.
     pub fn is_writable(&self) -> bool {
         match &self.owner {
             Owner::Foreign { writable, .. } => *writable,
@@ -144,20 +142,20 @@ impl Storage {
         }
     }
 
-    /// The address of a part, which is inside.
+    /// The address of a part, which must be inside.
     fn address(&self, start: usize, len: usize) -> *mut u8 {
         assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
         self.start.as_ptr().wrapping_add(start)
     }
 
-    /// The same for the CPU, which reads and writes host memory only.
+    /// Like [`Self::address`], but only for memory that the CPU can access.
     pub(super) fn host(&self, start: usize, len: usize) -> Result<*mut u8> {
         self.device().require_host()?;
         Ok(self.address(start, len))
     }
 
-    /// Some of the bytes, as they are now. For the time of this borrow nobody may write to them: what that means for memory that others have
-    /// the address of is in `raw.rs`. Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
+    /// Some of the bytes, borrowed. They must not be written during the borrow: `raw.rs` has the rules for memory whose address was exported.
+    /// Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
     ///
     /// # Panics
     /// If the bytes are not in the storage.
@@ -168,8 +166,8 @@ impl Storage {
         Ok(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Copies runs of bytes, given as (start, length), one after the other into `out`, which has the length of all. Where this is a mapping of
-    /// a file that was truncated meanwhile, the answer is an error; a plain read would kill the process.
+    /// Copies runs of bytes, given as (start, length), back to back into `out`, which has their total length. If this is a mapping of a file that
+    /// was truncated meanwhile, the result is an error; a plain read would kill the process.
     ///
     /// # Panics
     /// If a run is not in the storage.
@@ -191,9 +189,9 @@ impl Storage {
         })
     }
 
-    /// Asks for these bytes of a mapped file to be read from the disk, and for nothing around them; elsewhere it does nothing.
+    /// Requests these bytes of a mapped file from the disk, without neighbours; for other memory it does nothing.
     ///
-    /// A first touch reads around the page instead, as far as the disk's read-ahead goes, which may be many times what is wanted.
+    /// A page fault would read around the page instead, up to the readahead size of the disk, which may be many times as much.
     pub fn prefetch(&self, start: usize, len: usize, interrupt: Interrupt<'_>) -> Result<()> {
         let end = start.saturating_add(len).min(self.len);
         for at in (start..end).step_by(ASKED_AT_A_TIME) {
@@ -209,7 +207,7 @@ impl Storage {
         if let Owner::Mapping { map, .. } = &self.owner {
             let end = start.saturating_add(len).min(self.len);
             for at in (start..end).step_by(READ_AHEAD) {
-                // Advice: where the system does not take it, the first touch reads.
+                // This is only advice: without it, the first access reads.
                 let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
             }
         }
@@ -217,8 +215,8 @@ impl Storage {
         let _ = (start, len);
     }
 
-    /// Brings these bytes of a mapped file into memory and into the page table, so that nobody waits at the first touch; elsewhere it does
-    /// nothing.
+    /// Brings these bytes of a mapped file into memory and into the page table, so that the first access does not wait. Other memory is left
+    /// unchanged.
     pub fn populate(&self, start: usize, len: usize) -> Result<()> {
         #[cfg(target_os = "linux")]
         if let Owner::Mapping { map, origin } = &self.owner
@@ -226,7 +224,7 @@ impl Storage {
         {
             return match error.raw_os_error() {
                 Some(libc::EFAULT) => Err(origin.truncated()),
-                // A kernel before 5.14: the first touch brings them.
+                // A kernel before 5.14: the first access brings them in.
                 Some(libc::EINVAL) => Ok(()),
                 _ => Err(Error::io(&origin.path, "fetch pages of the mapping", error)),
             };
@@ -237,7 +235,7 @@ impl Storage {
 }
 
 impl Block {
-    /// The filled block as memory that is shared, and not written to through this crate's references any more.
+    /// The filled block as shared memory, which references of this crate do not write to.
     pub fn freeze(self) -> Arc<Storage> {
         Storage::of(self.start, self.len, Owner::Block { _block: self })
     }

@@ -1,11 +1,11 @@
-//! Whether memory is a file's own pages: mapped by whomever, at which place of the file, and not written to since.
+//! Whether memory is a mapping of a file, by any library, at which offset of the file, and without writes since.
 //!
-//! The kernel lists the mappings of the process in `/proc/self/maps`. Elsewhere nothing is known, and no memory counts as a file's.
+//! The kernel lists the mappings of the process in `/proc/self/maps`. On other systems this is not known, and no memory counts as a file's.
 
 use super::written::has_own_pages;
 use super::{Origin, Storage};
 
-/// The mappings of files that this process has, as they are when it is asked.
+/// A snapshot of the mappings of files that this process has.
 #[derive(Debug, Default)]
 pub struct FileMappings(Vec<Mapping>);
 
@@ -13,20 +13,20 @@ pub struct FileMappings(Vec<Mapping>);
 struct Mapping {
     start: usize,
     end: usize,
-    /// The place in the file of its first byte.
+    /// The offset in the file of its first byte.
     offset: u64,
     device: (u32, u32),
     inode: u64,
 }
 
 impl FileMappings {
-    /// Those of now.
+    /// The current mappings.
     pub fn now() -> Self {
         let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         Self(text.lines().filter_map(Mapping::parse).filter(|mapping| mapping.inode != 0).collect())
     }
 
-    /// The device and the inode of the file that the first byte of a storage is mapped from, as the file's metadata have them.
+    /// The device and the inode of the file that the first byte of a storage is mapped from, as in the file's metadata.
     #[cfg(target_os = "linux")]
     pub fn file_of(&self, storage: &Storage) -> Option<(u64, u64)> {
         let address = storage.base();
@@ -35,13 +35,13 @@ impl FileMappings {
         Some((rustix::fs::makedev(major, minor), mapping.inode))
     }
 
-    /// Elsewhere that is not known.
+    /// Other systems do not report that.
     #[cfg(not(target_os = "linux"))]
     pub fn file_of(&self, _: &Storage) -> Option<(u64, u64)> {
         None
     }
 
-    /// Whether `len` bytes of a storage, from `start` on, are those of a file from `offset` on, because they are its pages.
+    /// Whether `len` bytes of a storage, from `start` on, are pages of a file from `offset` on.
     pub fn are_of_file(&self, storage: &Storage, start: usize, len: usize, origin: &Origin, offset: u64) -> bool {
         let Some((device, inode)) = place(origin) else { return false };
         let (first, end) = (storage.base() + start, storage.base() + start + len);
@@ -60,7 +60,7 @@ impl FileMappings {
 }
 
 impl Mapping {
-    /// Of a line such as `7f00-7f80 r--p 00001000 fe:01 4711 /path`.
+    /// Parses a line such as `7f00-7f80 r--p 00001000 fe:01 4711 /path`.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -73,7 +73,7 @@ impl Mapping {
     }
 }
 
-/// The device and the inode of a file, as the list of mappings has them.
+/// The device and the inode of a file, as in the list of mappings.
 #[cfg(target_os = "linux")]
 fn place(origin: &Origin) -> Option<((u32, u32), u64)> {
     let super::Identity::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };

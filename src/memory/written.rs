@@ -1,14 +1,14 @@
-//! Which pages of a private mapping this process has written to: the file does not have their bytes, and nobody else sees them.
+//! Which pages of a private mapping this process has written to. Their bytes are not in the file, and no other process sees them.
 //!
-//! The kernel gives a process a page of its own at the first write, and says so in `/proc/self/pagemap`. It is asked only for a mapping that
-//! was lent, so that reading a file of which nobody has a view costs nothing.
+//! The kernel copies a page at the first write, and reports that in `/proc/self/pagemap`. Only a mapping whose address was handed out is checked, so
+//! that reading a file without views costs nothing.
 
 use std::sync::atomic::Ordering;
 
 use super::Storage;
 
 impl Storage {
-    /// Says that somebody gets the address, and may write there.
+    /// Records that the address is handed out, for writing.
     pub(super) fn lend(&self) {
         if self.is_mapped() {
             self.lent.store(true, Ordering::Relaxed);
@@ -21,7 +21,7 @@ impl Storage {
         self.may_be_written() && len > 0 && has_own_pages(self.base() + start, len).unwrap_or(true)
     }
 
-    /// Whether that is known of any of its bytes; `None` where the system does not tell.
+    /// Whether any byte is known to be written; `None` if the system does not report that.
     pub fn any_written(&self) -> Option<bool> {
         if !self.may_be_written() || self.is_empty() {
             return Some(false);

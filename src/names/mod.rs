@@ -37,12 +37,12 @@ pub struct Child<'a> {
 }
 
 impl NameIndex {
-    /// Looks whether there is memory for the index of `table`, and for its sort and the pairs of one name, which cannot be refused.
+    /// Checks that memory is available for the index of `table`, its sort and the list of duplicates, whose allocations cannot fail gracefully.
     pub fn probe(table: &TensorTable) -> Result<(), Short> {
         budget::probe(table.len().saturating_mul(size_of::<u32>() + 2 * size_of::<(u64, u32)>()))
     }
 
-    /// Sorts the names of `table`; an error gives the pairs of entries of one name, of which there are some.
+    /// Sorts the names of `table`; the error has the pairs of entries with equal names.
     pub fn new(table: &TensorTable) -> Result<Self, Vec<(usize, usize)>> {
         let sorted = sort::sorted(table);
         let pairs = sorted.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize));
@@ -81,7 +81,7 @@ impl NameIndex {
         start..start + len
     }
 
-    /// The entries of a range, in the table's order, which is file order: sequential to read.
+    /// The entries of a range, in file order, so that reads are sequential.
     pub fn in_file_order(&self, range: Range<usize>) -> Vec<u32> {
         if range == (0..self.len()) {
             return (0..self.len() as u32).collect();
@@ -91,7 +91,7 @@ impl NameIndex {
         entries
     }
 
-    /// The children of a prefix whose range is given, in sorted order. Costs O(log n) a child, however much is below it.
+    /// The children of a prefix whose range is given, in sorted order. Costs O(log n) a child, whatever the number of weights below it.
     pub fn children<'a>(
         &'a self,
         table: &'a TensorTable,
@@ -112,7 +112,7 @@ impl NameIndex {
             let (component, _) = if skip == 0 { split_root(rest) } else { split_first(rest) };
             let child = &name[..skip + component.len()];
             let within = |&i: &u32| is_at_or_below(table.name(i as usize), child);
-            // Most children are short: the end is looked for in steps that double.
+            // Most children are short: galloping search for the end.
             let rest = &self.sorted[next..range.end];
             let most = (1..usize::BITS).map(|bit| 1 << bit).find(|&far| rest.get(far).is_none_or(|i| !within(i)));
             let len = rest[..most.unwrap_or(rest.len()).min(rest.len())].partition_point(within);
@@ -128,7 +128,7 @@ fn split_first(name: &str) -> (&str, Option<&str>) {
     name.split_once(SEPARATOR).map_or((name, None), |(first, rest)| (first, Some(rest)))
 }
 
-/// As [`split_first`], for a whole name: a separator that it begins with belongs to its first component, which, empty, would be the root.
+/// Like [`split_first`], for a whole name: a leading separator belongs to the first component, because an empty component would be the root.
 fn split_root(name: &str) -> (&str, Option<&str>) {
     let Some(after) = name.strip_prefix(SEPARATOR) else { return split_first(name) };
     let (first, rest) = split_first(after);
@@ -169,7 +169,7 @@ fn is_at_or_below(name: &str, prefix: &str) -> bool {
     }
 }
 
-/// What a component of a name is sorted by for people: 10 after 9, and numbers before words.
+/// The natural sort key of a component: 10 after 9, and numbers before words.
 pub(crate) fn natural(component: &str) -> (u64, &str) {
     (component.parse().unwrap_or(u64::MAX), component)
 }

@@ -1,4 +1,4 @@
-//! Names near a name that does not exist, for the error message.
+//! Names similar to a name that does not exist, for the error message.
 //!
 //! The distance of two names is an edit distance over their components: replacing a component costs the edit distance of its characters,
 //! leaving one out or adding one costs `COMPONENT`. The tree of names is searched from its root, the nearest branch first, so that the
@@ -14,13 +14,13 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
 /// The cost of a missing or additional component: that of a bad misspelling.
 const COMPONENT: usize = 4;
-/// Names further away than this share of the name's length are not near, and only confuse.
+/// Names with a distance above this share of the name's length are not suggested: they only confuse.
 const BOUND_DIVISOR: usize = 3;
 const BOUND_MIN: usize = 5;
 const BOUND_MAX: usize = 8;
 /// Longer components, and names of more components, are not compared.
 const COMPARED: usize = 64;
-/// Branches visited at most: bounds the time where very many names are equally near.
+/// The most branches that are visited: bounds the time if very many names are equally near.
 const VISITS: usize = 10_000;
 
 /// Up to `count` names near `name`, the nearest first; of those that are equally near, the one that begins with more of it.
@@ -36,7 +36,7 @@ pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize)
     let mut visits = VISITS;
     let mut found: Vec<&str> = Vec::new();
     let shared = |branch: &str| Reverse(branch.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count());
-    // What is to be looked at: the distance so far, a branch and how much it shares, how many components were compared with its name, and its range.
+    // The branches to visit: the distance so far, the component and how much it shares, the number of matched components, and the range.
     let mut open = BinaryHeap::from([Reverse((0, Reverse(0), "", 0, 0, index.len()))]);
     while let Some(Reverse((distance, same, branch, used, start, end))) = open.pop() {
         if distance > bound || found.len() >= count {
@@ -72,11 +72,11 @@ pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize)
     found.into_iter().map(str::to_owned).collect()
 }
 
-/// For each of the names that are `wanted`, up to `count` near ones of `names`.
+/// For each name in `wanted`, up to `count` similar ones of `names`.
 pub fn nearest_of(names: &[String], wanted: &[String], count: usize) -> Result<Vec<Vec<String>>> {
     let mut table = TensorTable::default();
     for name in names {
-        // Of a tensor, only the name is of interest.
+        // Only the names of these tensors matter.
         let (span, element) = (Span::within(0, 0, 0)?, Element::Plain(DType::UInt8));
         table.push(&TensorInfo { name, element, shape: &[], file: 0, span, view: None })?;
     }
@@ -84,8 +84,7 @@ pub fn nearest_of(names: &[String], wanted: &[String], count: usize) -> Result<V
     Ok(wanted.iter().map(|name| nearest(&index, &table, name, count)).collect())
 }
 
-/// Up to `count` names near what a pattern says before its first `*`, `?` or `[`: names, or for a pattern the begins of names that have as many
-/// components.
+/// Up to `count` names similar to the text of a pattern before its first `*`, `?` or `[`. For a pattern these are prefixes with as many components.
 pub fn nearest_to_pattern(names: &[&str], pattern: &str, count: usize) -> Vec<String> {
     let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
     let is_whole = literal.len() == pattern.len() && !pattern.ends_with(SEPARATOR);
@@ -108,7 +107,7 @@ pub fn nearest_to_pattern(names: &[&str], pattern: &str, count: usize) -> Vec<St
     near.into_iter().flatten().collect()
 }
 
-/// The edit distance of two components, if it is at most `most` and half of them is the same.
+/// The edit distance of two components, if it is at most `most` and at least half of them is equal.
 fn component_distance(part: &str, component: &str, most: usize) -> Option<usize> {
     if part == component {
         return Some(0);

@@ -1,4 +1,4 @@
-//! Other names for tensors: of one tensor, of all that begin with a prefix, or by a pattern.
+//! Renames of tensors: of one tensor, of a prefix, or by a pattern.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,13 +7,13 @@ use super::near::nearest_to_pattern;
 use crate::error::{Error, Result, did_you_mean};
 use crate::text;
 
-/// The most names that a pattern of many stars is tried on by going back; one that needs more matches nothing.
+/// The most literal texts, separated by `*`, of a pattern: bounds the work of matching.
 const MAX_STARS: usize = 16;
-/// Near names that a message has.
+/// The most suggestions in a message.
 const NEAR: usize = 3;
 
-/// `FROM=TO`, where each `*` of FROM is any text, which is in TO for its `*` of the same number. Without one, FROM is a name, or with a dot at its end
-/// the begin of names, for which TO stands.
+/// `FROM=TO`, where each `*` of FROM matches any text, which replaces the `*` of TO with the same number. Without a `*`, FROM is a name, or with a
+/// dot at its end a prefix, which TO replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     from: Vec<String>,
@@ -22,10 +22,10 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Of `FROM=TO`.
+    /// Parses `FROM=TO`.
     ///
     /// # Errors
-    /// Without `=`, with more `*` on one side than on the other, or with very many.
+    /// It has no `=`, more `*` on one side than on the other, or too many.
     pub fn parse(pattern: &str) -> Result<Self> {
         match pattern.split_once('=') {
             Some((from, to)) if !from.is_empty() => Self::new(from, to),
@@ -33,10 +33,10 @@ impl Pattern {
         }
     }
 
-    /// Of the two sides.
+    /// A pattern from its two sides.
     ///
     /// # Errors
-    /// As of [`Self::parse`].
+    /// Those of [`Self::parse`].
     pub fn new(from: &str, to: &str) -> Result<Self> {
         let pattern = format!("{from}={to}");
         let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(&pattern))));
@@ -55,17 +55,17 @@ impl Pattern {
         Ok(Self { from, to, text: pattern })
     }
 
-    /// The one name that it is for, if it is for one.
+    /// The name, if the pattern matches exactly one.
     fn exact(&self) -> Option<&str> {
         if let [name] = &*self.from { Some(name) } else { None }
     }
 
-    /// How long the begin of names is that it stands for, if it stands for one.
+    /// The length of the prefix, if it is one.
     fn prefix(&self) -> Option<usize> {
         if let [prefix, rest] = &*self.from { rest.is_empty().then_some(prefix.len()) } else { None }
     }
 
-    /// The other name, if this one matches.
+    /// The new name, if the pattern matches.
     pub fn apply(&self, name: &str) -> Option<String> {
         let (first, rest) = self.from.split_first()?;
         let mut left = name.strip_prefix(first.as_str())?;
@@ -75,7 +75,7 @@ impl Pattern {
         left = left.strip_suffix(last.as_str())?;
         let mut made = self.to.first()?.clone();
         let mut ends = self.to.iter().skip(1);
-        // A star takes as little as it can, but the last one, which takes what is left.
+        // Each star matches as little as possible, except for the last one, which matches the rest.
         for part in middle {
             let (taken, after) = left.split_once(part.as_str())?;
             made.push_str(taken);
@@ -88,7 +88,7 @@ impl Pattern {
     }
 }
 
-/// Several patterns. For a name counts the one that is for it alone, else the longest begin of names, else the first that matches.
+/// Several patterns. An exact name has priority over the longest prefix, and that over the first pattern that matches.
 #[derive(Debug, Default)]
 pub struct Renames {
     exact: HashMap<String, (usize, String)>,
@@ -97,7 +97,7 @@ pub struct Renames {
 }
 
 impl Renames {
-    /// Of patterns in the order in which they were given.
+    /// Patterns in their given order.
     pub fn new(patterns: Vec<Pattern>) -> Self {
         let mut made = Self::default();
         for (number, pattern) in patterns.into_iter().enumerate() {
@@ -109,12 +109,12 @@ impl Renames {
                 None => made.patterns.push((number, pattern)),
             }
         }
-        // A stable sort: those that stand for no begin of names stay in their order.
+        // A stable sort: patterns that are not prefixes keep their order.
         made.patterns.sort_by_key(|(_, pattern)| Reverse(pattern.prefix()));
         made
     }
 
-    /// The other name; none for a name that stays.
+    /// The new name; none if no pattern matches.
     pub fn apply(&self, name: &str) -> Option<String> {
         if let Some((_, new)) = self.exact.get(name) {
             return Some(new.clone());
@@ -122,7 +122,7 @@ impl Renames {
         self.patterns.iter().find_map(|(_, pattern)| pattern.apply(name))
     }
 
-    /// The other names of all.
+    /// The new names of all.
     ///
     /// # Errors
     /// A pattern that matches none of them.

@@ -1,22 +1,22 @@
 //! The order of names: [`compare`](super::compare), eight bytes at a time.
 //!
-//! Names have long beginnings in common, and lie apart in memory, so that comparing them two by two costs most of opening a file of many
-//! tensors. Here a group of names is sorted by the eight bytes that follow what all of them begin with, as numbers beside their positions;
-//! those whose eight bytes are the same are a group again.
+//! Names share long prefixes, and are scattered in memory, so that comparing them in pairs is most of the cost of opening a file of many tensors.
+//! Here a group of names is sorted by the eight bytes after its common prefix, kept as numbers together with their positions. Names whose eight
+//! bytes are equal form a group again.
 
 use std::ops::Range;
 
 use super::{SEPARATOR, compare};
 use crate::tensor::TensorTable;
 
-/// Names of a group that are compared as they are.
+/// Groups of at most this many names are compared directly.
 const FEW: usize = 12;
 
-/// The positions of the names in sorted order; of two that are the same, the smaller first.
+/// The positions of the names in sorted order; of equal names, the smaller position first.
 pub(super) fn sorted(table: &TensorTable) -> Vec<u32> {
     let name = |position: u32| table.name(position as usize);
     let mut names: Vec<(u64, u32)> = (0..table.len() as u32).map(|position| (0, position)).collect();
-    // Groups, each with how many bytes of its names are behind them.
+    // Groups, each with the length of its common prefix.
     let mut groups: Vec<(Range<usize>, usize)> = vec![(0..names.len(), 0)];
     while let Some((range, from)) = groups.pop() {
         let group = &mut names[range.clone()];
@@ -44,14 +44,14 @@ fn rest(name: &str, from: usize) -> &[u8] {
     name.as_bytes().get(from..).unwrap_or_default()
 }
 
-/// How many bytes all of them begin with.
+/// The length of their common prefix.
 fn shared<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(first) = names.next() else { return 0 };
     names.fold(first.len(), |len, name| first[..len].iter().zip(name).take_while(|(a, b)| a == b).count())
 }
 
-/// The first eight bytes as a number that is smaller where the name comes first. The separator, which is below every other byte, and the end
-/// of a name, which is below the separator, are both zero: names that differ in nothing else end up in one group, and are compared.
+/// The first eight bytes as a number that is smaller if the name comes first. The separator sorts below every other byte, and the end of a name
+/// below the separator. Both become zero: names that differ in nothing else end up in one group, and are compared.
 fn key_of(name: &[u8]) -> u64 {
     const DOT: u8 = SEPARATOR as u8;
     let mut bytes = [0; size_of::<u64>()];

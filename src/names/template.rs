@@ -1,4 +1,4 @@
-//! Names with places for what differs between them: `*` for any text, and `#` for the number of one of several.
+//! Names with placeholders: `*` for any text, and `#` for the number of one of several.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ const MAX_STARS: usize = 8;
 /// The most digits of a number.
 const MAX_DIGITS: usize = 9;
 
-/// A name in which each `*` stands for any text, and one `#`, if it is there, for a number: `*.experts.#.w1.weight`.
+/// A name in which each `*` matches any text, and at most one `#` a number: `*.experts.#.w1.weight`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// What stands before, between and behind the stars.
+    /// The text before, between and after the stars.
     segments: Vec<Segment>,
     text: String,
 }
@@ -21,24 +21,24 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Text(String),
-    /// A number, with what stands before it and behind it.
+    /// A number, with the text before and after it.
     Number(String, String),
 }
 
-/// What the places of a template stand for in a name.
+/// What the placeholders of a template match in a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captures<'a> {
-    /// For each star.
+    /// One for each star.
     pub stars: Vec<&'a str>,
-    /// For `#`.
+    /// The match of `#`.
     pub number: Option<u32>,
 }
 
 impl Template {
-    /// Of its text.
+    /// Parses a template.
     ///
     /// # Errors
-    /// An empty one; more than one `#`, or one without text beside it; too many `*`.
+    /// It is empty, has more than one `#` or too many `*`, or no text between `*` and `#`.
     pub fn parse(template: &str) -> Result<Self> {
         let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(template))));
         if template.is_empty() {
@@ -60,22 +60,22 @@ impl Template {
         Ok(Self { segments: template.split('*').map(segment).collect(), text: template.to_owned() })
     }
 
-    /// One that stands for this name alone, whatever is in it.
+    /// A template that matches only this name, with all of its characters literal.
     pub fn exact(name: &str) -> Self {
         Self { segments: vec![Segment::Text(name.to_owned())], text: name.to_owned() }
     }
 
-    /// Whether it stands for its text alone.
+    /// Whether it has no placeholders.
     pub fn is_exact(&self) -> bool {
         matches!(&*self.segments, [Segment::Text(_)])
     }
 
-    /// As it was written.
+    /// Its source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// How many `*` it has.
+    /// The number of `*`.
     pub fn stars(&self) -> usize {
         self.segments.len() - 1
     }
@@ -85,13 +85,13 @@ impl Template {
         self.segments.iter().any(|segment| matches!(segment, Segment::Number(..)))
     }
 
-    /// What its places stand for in this name, if it matches; `captures` is memory for that. A star takes as little as it can, but for the last one,
-    /// which takes what is left. Numbers are written without zeros before them.
+    /// What its placeholders match in this name, if it matches; `captures` is reused memory for the result. Each star matches as little as possible,
+    /// except for the last one, which matches the rest. Numbers have no leading zeros.
     pub fn matches<'a>(&self, name: &'a str, captures: &mut Captures<'a>) -> bool {
         captures.stars.clear();
         captures.number = None;
         let Some((last, rest)) = self.segments.split_last() else { return false };
-        // What most names do not end with is looked at first.
+        // The suffix is compared first: it rules out most names.
         let mut left = name;
         if rest.is_empty() {
             return last.begins(left, &mut captures.number).is_some_and(str::is_empty);
@@ -118,7 +118,7 @@ impl Template {
         true
     }
 
-    /// The name with this in its places.
+    /// The name with these texts for its placeholders.
     pub fn fill(&self, stars: &[&str], number: u32) -> String {
         let mut name = String::with_capacity(self.text.len() + stars.iter().map(|star| star.len()).sum::<usize>());
         for (at, segment) in self.segments.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Template {
 }
 
 impl Segment {
-    /// What follows it in a text that begins with it.
+    /// The rest of a text that begins with it.
     fn begins<'a>(&self, text: &'a str, number: &mut Option<u32>) -> Option<&'a str> {
         match self {
             Self::Text(own) => text.strip_prefix(own.as_str()),
@@ -148,7 +148,7 @@ impl Segment {
         }
     }
 
-    /// What stands before it in a text that ends with it.
+    /// The front of a text that ends with it.
     fn ends<'a>(&self, text: &'a str, number: &mut Option<u32>) -> Option<&'a str> {
         match self {
             Self::Text(own) => without_suffix(text, own),
@@ -162,7 +162,7 @@ impl Segment {
         }
     }
 
-    /// What stands before its first place in a text, and behind that.
+    /// The text before its first occurrence, and the text after it.
     fn find<'a>(&self, text: &'a str, number: &mut Option<u32>) -> Option<(&'a str, &'a str)> {
         match self {
             Self::Text(own) => text.split_once(own.as_str()),
@@ -173,13 +173,13 @@ impl Segment {
     }
 }
 
-/// As `strip_suffix`. Most names do not end so, and have another byte behind the first separator: that is faster to see than by a call.
+/// Like `strip_suffix`. Most names differ in the second byte of a suffix, the one after a separator: comparing that first is faster than a call.
 fn without_suffix<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
     let second = text.len().checked_sub(suffix.len()).and_then(|start| text.as_bytes().get(start + 1));
     if suffix.len() > 1 && second != suffix.as_bytes().get(1) { None } else { text.strip_suffix(suffix) }
 }
 
-/// The number that digits stand for; none if they begin with a zero that says nothing, or are too many.
+/// The value of digits; none if they have leading zeros, or are too many.
 fn number_of(digits: &str) -> Option<u32> {
     let is_plain = !digits.is_empty() && digits.len() <= MAX_DIGITS && (digits == "0" || !digits.starts_with('0'));
     if is_plain { digits.parse().ok() } else { None }

@@ -1,4 +1,4 @@
-//! Rules of adapters: ranks, target modules, and the configuration that they come with.
+//! Rules of adapters: ranks, target modules, and the matching configuration.
 
 use super::rules;
 
@@ -9,9 +9,9 @@ const BY_SCRIPT: &str = "the adapter was merged, split or renamed by a script, o
 
 rules! {
     ADAPTER_CONFIG_MISSING "MW-AD-001" "adapter.config-missing" Warning:
-        "there is no adapter_config.json beside the weights of an adapter";
+        "the folder of an adapter's weights has no adapter_config.json";
         NOT_FETCHED;
-        "fetch adapter_config.json as well: without it, nothing says how to apply the weights";
+        "fetch adapter_config.json as well: it defines how to apply the weights";
     ADAPTER_DORA "MW-AD-002" "adapter.dora" Warning:
         "the magnitude vectors of DoRA do not agree with use_dora";
         OTHER_CONFIG;
@@ -45,11 +45,11 @@ rules! {
         OTHER_CONFIG;
         "take adapter_config.json and the weights from the same run: loaders leave out such a layer silently";
     ADAPTER_TYPE "MW-AD-010" "adapter.type" Warning:
-        "the weights belong to a different kind of adapter than the configuration says";
+        "the weights belong to a different kind of adapter than the one in the configuration";
         OTHER_CONFIG;
         TOGETHER;
     ADAPTER_WEIGHTS_MISSING "MW-AD-011" "adapter.weights-missing" Warning:
-        "there is an adapter_config.json, but no adapter weights beside it";
+        "there is an adapter_config.json, but no adapter weights in its folder";
         NOT_FETCHED;
         "fetch adapter_model.safetensors as well";
 }

@@ -1,4 +1,4 @@
-//! Rules of archives, and of code in files that are not pickles: what is hidden in them, and what could not be looked at.
+//! Rules of archives, and of code in files that are not pickles: hidden contents, and contents that could not be examined.
 
 use super::{CUT, DAMAGED, FETCH_AGAIN, MADE, TWO_IN_ONE, rules};
 
@@ -10,12 +10,12 @@ const UNPACK_FIRST: &str =
 const TRUST: &str = "load it only if you trust where it comes from, or ask for weights without code";
 const CODE_IN_MODEL: &str = "the model was saved with its author's code, as its format allows";
 const MADE_TO_REACH: &str =
-    "no program writes this of its own accord: it was put there to make the loader reach what is not part of the model";
+    "no program writes this by itself: it was put there to make the loader reach what is not part of the model";
 
 rules! {
     ARCHIVE_BOMB "MW-EX-201" "archive.bomb" Error:
         "compressed bytes would unpack to more than is allowed";
-        "a bomb made to exhaust whoever unpacks it, or zeros by the gigabyte";
+        "a zip bomb that exhausts the program that unpacks it, or gigabytes of zeros";
         "nothing is known about the rest: if you trust it, unpack it and validate the files, or raise the limit on unpacked bytes";
     ARCHIVE_CASE "MW-EX-202" "archive.case" Warning:
         "two members have names that differ only in letter case";
@@ -24,7 +24,7 @@ rules! {
     ARCHIVE_COMMENT "MW-EX-203" "archive.comment" Note:
         "the archive has a comment";
         "some programs note there what they are, or the state of a repository; PyTorch and NumPy write none";
-        "nothing is lost; pack it again to get rid of it";
+        "nothing is lost; pack it again to remove the comment";
     ARCHIVE_CRC "MW-EX-204" "archive.crc" Error:
         "the bytes of a member do not match the checksum in the archive";
         "a copy or a disk damaged them, or they were changed in place";
@@ -55,7 +55,7 @@ rules! {
         DO_NOT_LOAD;
     ARCHIVE_LINK "MW-EX-211" "archive.link" Malicious:
         "a member is a link that leads out of the archive";
-        "whoever unpacks it and then reads or writes the link reaches another file on the machine";
+        "a program that unpacks it and then uses the link reads or writes another file on the machine";
         DO_NOT_LOAD;
     ARCHIVE_LOCAL "MW-EX-212" "archive.local" Malicious:
         "the two headers of a member differ";
@@ -109,11 +109,11 @@ rules! {
 
     CONTAINER_EXECUTABLE "MW-EX-231" "container.executable" Malicious:
         "an executable program is named like weights";
-        "it was renamed so that nobody would look at it";
+        "it was renamed to avoid inspection";
         DO_NOT_LOAD;
     CONTAINER_METADATA "MW-EX-232" "container.metadata" NeedsTrust:
         "the metadata of a weights file holds code";
-        "somebody put it there; a program that runs or renders metadata would run it";
+        "it was put there on purpose; a program that runs or renders metadata would run it";
         TRUST;
     CONTAINER_PATH_FILE "MW-EX-233" "container.path-file" Malicious:
         "the file is one of Python's path files, with a line that runs whenever Python starts";

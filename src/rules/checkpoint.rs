@@ -35,10 +35,10 @@ rules! {
         "Give the file that is meant";
     DIRECTORY_PARTIAL "MW-IX-007" "directory.partial" Error:
         "the directory holds only incomplete downloads";
-        "the download is under way, or was interrupted";
+        "the download is not complete yet, or was interrupted";
         "Wait for the download, or start it again";
     INDEX_DELTA "MW-IX-023" "index.delta" Error:
-        "the files hold what changed since another version of the checkpoint, not weights";
+        "the files hold the changes since another version of the checkpoint, not weights";
         "a trainer sent new weights to an engine as a delta (slime, miles, SkyRL and others write folders weight_v000012)";
         "open it with the version that it changes: load_weights([base, folder])";
     INDEX_DUPLICATE_NAME "MW-IX-008" "index.duplicate-name" Error:
@@ -66,7 +66,7 @@ rules! {
         VERSIONS;
         "Fetch the shard and the index again: they are from different versions";
     INDEX_OTHER_SHARD "MW-IX-014" "index.other-shard" Error:
-        "a tensor is not in the shard that the index says, but in another";
+        "a tensor is not in the shard that the index gives, but in another";
         VERSIONS;
         TOGETHER;
     INDEX_SHARD_NAME "MW-IX-015" "index.shard-name" Error:
@@ -102,7 +102,7 @@ rules! {
         "a renaming maps two names to one";
         "use the names of the file";
     NAMES_CONVERSION "MW-IX-118" "names.conversion" Error:
-        "weights are not what a rule that converts them needs";
-        "the checkpoint is of another architecture, is a part of one, or is laid out otherwise already";
+        "weights do not meet the requirements of a conversion rule";
+        "the checkpoint is of another architecture, is incomplete, or already has another layout";
         "open all of its files, or use the rules of its architecture";
 }

@@ -1,8 +1,8 @@
-//! Rules of what pickles call when they are loaded, and of how they hide it.
+//! Rules of the calls that pickles make when they are loaded, and of how they hide them.
 
 use super::{CUT, MADE, rules};
 
-const PAYLOAD: &str = "somebody put code into the file that is meant to run when it is loaded";
+const PAYLOAD: &str = "code was put into the file on purpose, to run when it is loaded";
 const HIDDEN: &str = "no program writes this: it hides what loading the file does";
 const DO_NOT_LOAD: &str = "do not load it; fetch the weights from a source that you trust, as safetensors";
 const OBJECT: &str = "the file was made by pickling a program's objects, whose code runs when they are loaded";
@@ -10,7 +10,7 @@ const TRUST: &str = "load it only if you trust where it comes from, or ask for t
 
 rules! {
     CODE_BROKEN "MW-EX-101" "code.broken" Error:
-        "a pickle breaks off: what comes before the break is run, and what follows may be meant for another reader";
+        "a pickle is truncated: the part before the break is run, and what follows may be meant for another reader";
         CUT;
         "fetch it again; if it breaks off at the same place, it was made this way and should not be loaded";
     CODE_COMPUTED_CALL "MW-EX-102" "code.computed-call" NeedsTrust:
@@ -74,7 +74,7 @@ rules! {
         "the archive was put together by hand, or one of its members was replaced";
         "do not load it with torch before 2.10; save it again from its source";
     CODE_STREAM "MW-EX-117" "code.stream" Note:
-        "there are several pickles, one after the other";
+        "there are several consecutive pickles";
         "a program wrote its objects one by one; a reader that takes only the first one does not see the others";
         "find out which of them your program loads; all were looked at";
     CODE_TORCH_PACKAGE "MW-EX-118" "code.torch-package" NeedsTrust:
@@ -98,7 +98,7 @@ rules! {
         "something was added to the archive after it was saved";
         "find out what put it there; torch.load does not read it, but another program may";
     CODE_UNRESOLVABLE "MW-EX-123" "code.unresolvable" Malicious:
-        "what a pickle imports, calls or unpickles shows only when it is loaded";
+        "what a pickle imports, calls or unpickles is known only when it is loaded";
         HIDDEN;
         DO_NOT_LOAD;
     CODE_WRONG_TARGET "MW-EX-124" "code.wrong-target" Malicious:

@@ -1,4 +1,4 @@
-//! Rules of what is expected of a checkpoint.
+//! Rules about expectations on a checkpoint.
 
 use super::rules;
 

@@ -1,4 +1,4 @@
-//! Rules about files as such: what they are, and whether they stay what they were.
+//! Rules about files: their formats, and changes while they are open.
 
 use super::{CUT, rules};
 
@@ -14,7 +14,7 @@ rules! {
         "the path of the model's folder was given, or a folder has the name of a file";
         "Give load_weights the directory, or give a reader the files in it";
     FILE_NOT_EXAMINED "MW-FI-018" "file.not-examined" Note:
-        "the file is named like weights, but is in no known format, so that nothing is known about it";
+        "the file is named like weights, but its format is unknown";
         "raw data of a program that keeps its own format, or a download that failed";
         "check it with the program that it is for, or remove it";
     FILE_PARTIAL "MW-FI-003" "file.partial" Error:
@@ -32,7 +32,7 @@ rules! {
     FILE_SUFFIX "MW-FI-006" "file.suffix" Warning:
         "the suffix of the file is that of another format than its first bytes";
         "it was renamed by hand, or a program always saves under a fixed name";
-        "it is opened by its content all the same; rename it, as other programs go by the suffix";
+        "it is opened by its content; rename it, as other programs use the suffix";
     FILE_TRUNCATED "MW-FI-007" "file.truncated" Error:
         "the file is shorter than it was when it was opened";
         "it is being written or downloaded again in place";

@@ -1,11 +1,11 @@
-//! Rules of GGUF: the start of the file, its metadata, each tensor by itself, the layout of the data, and sets of files.
+//! Rules of GGUF: the start of the file, its metadata, each tensor, the layout of the data, and sets of files.
 
 use super::{CUT, FETCH_AGAIN, HEADER_LIMIT, MADE, MEMORY_HELP, rules};
 
 const CONVERT_AGAIN: &str =
     "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
 const FETCH_TOGETHER: &str = "fetch or split all files of the set again together";
-const BYTES_ONLY: &str = "convert it with the program that wrote it; its bytes can be read and copied as they are";
+const BYTES_ONLY: &str = "convert it with the program that wrote it; its bytes can be read and copied unchanged";
 const TWICE: &str = "a metadata editor added it instead of replacing it; readers differ in which of the two they take";
 const LENGTHS: &str = "the file was cut short or damaged, so that a length is read from the wrong bytes, or it is made to exhaust its reader";
 const FORK: &str = "the file was written by a fork of ggml, or by a newer version";
@@ -20,13 +20,13 @@ rules! {
     GGUF_ALIGNMENT_SMALL "MW-GG-002" "gguf.alignment-small" Warning:
         "general.alignment is smaller than the 8 bytes that the format asks for";
         EDITOR;
-        "it is read all the same; llama.cpp may refuse it: convert it again with a larger alignment";
+        "it is still read; llama.cpp may refuse it: convert it again with a larger alignment";
     GGUF_ALIGNMENT_TYPE "MW-GG-003" "gguf.alignment-type" Warning:
         "general.alignment is not a u32";
         EDITOR;
-        "it is read all the same; llama.cpp refuses it: write the value as a u32";
+        "it is still read; llama.cpp refuses it: write the value as a u32";
     GGUF_ARRAY_DEPTH "MW-GG-004" "gguf.array-depth" Error:
-        "arrays are nested deeper than anyone writes them";
+        "arrays are nested deeper than any program writes them";
         MADE;
         CONVERT_AGAIN;
     GGUF_ARRAY_LENGTH "MW-GG-005" "gguf.array-length" Error:
@@ -52,13 +52,13 @@ rules! {
     GGUF_FORK_TYPE "MW-GG-010" "gguf.fork-type" Warning:
         "the type number of a tensor is a fork's, or was used by one before ggml used it for another type, and the size does not fit ggml's type";
         "the file was written by a fork of ggml";
-        "convert it with the fork that wrote it; its bytes can be read and copied as they are";
+        "convert it with the fork that wrote it; its bytes can be read and copied unchanged";
     GGUF_HEADER_TOO_LONG "MW-GG-011" "gguf.header-too-long" Error:
         "the header is longer than the limit";
         "a length in it is damaged, or the metadata holds more than any tokenizer needs";
         HEADER_LIMIT;
     GGUF_HEADS "MW-GG-012" "gguf.heads" Error:
-        "the rows of a tensor cannot be put back in order by the numbers of heads in the metadata";
+        "the rows of a tensor cannot be reordered by the numbers of heads in the metadata";
         "the metadata belongs to another model, or the tensor was changed after it was converted";
         "take the weight from the tree with the file's own names";
     GGUF_HOLE "MW-GG-013" "gguf.hole" Warning:
@@ -96,7 +96,7 @@ rules! {
     GGUF_NAME_LONG "MW-GG-022" "gguf.name-long" Warning:
         "a name is longer than the 63 bytes that older readers support";
         "the names of the source were kept instead of those of ggml";
-        "it is read all the same; convert it again with shorter names, if an older llama.cpp is to read it";
+        "it is still read; convert it again with shorter names, if an older llama.cpp is to read it";
     GGUF_NAME_NUL "MW-GG-023" "gguf.name-nul" Warning:
         "a name contains a NUL character, where C programs end it";
         "names were made from binary data, or to look like another name; strict opening refuses it";
@@ -178,8 +178,8 @@ rules! {
         CUT;
         FETCH_AGAIN;
     GGUF_TRAILING_DATA "MW-GG-043" "gguf.trailing-data" Warning:
-        "there are bytes after the last tensor that belong to nothing";
-        "a tool padded the file to whole blocks, or appended something of its own";
+        "bytes after the last tensor are unused";
+        "a tool padded the file to whole blocks, or appended data";
         "they are not read; if you do not know where they come from, convert the file again";
     GGUF_TRUNCATED "MW-GG-044" "gguf.truncated" Error:
         "the file ends before its header or its data does";

@@ -1,4 +1,4 @@
-//! Rules of manifests: what files and tensors were, and are no longer.
+//! Rules of manifests: differences between files or tensors and their manifest.
 
 use super::rules;
 
@@ -12,10 +12,10 @@ rules! {
     MANIFEST_CHANGED_TENSOR "MW-MF-003" "manifest.changed-tensor" Error: "a tensor is not the one in the manifest"; OTHER; FETCH;
     MANIFEST_LEFT_OUT "MW-MF-013" "manifest.left-out" Note: "the folder of version control is in no manifest"; "the model was cloned with git, each of whose commands changes that folder"; "delete .git, or do not load anything from there";
     MANIFEST_LINK "MW-MF-004" "manifest.link" Error: "a file is a link to somewhere outside its folder"; "files were put elsewhere to save space, or a link was made to reach what is not part of the model"; "put the file itself into the folder: what lies elsewhere can change without it";
-    MANIFEST_MISSING "MW-MF-005" "manifest.missing" Error: "a file in the manifest is missing"; "the folder was not fetched as a whole, or the file was deleted or renamed"; FETCH;
+    MANIFEST_MISSING "MW-MF-005" "manifest.missing" Error: "a file in the manifest is missing"; "only part of the folder was fetched, or the file was deleted or renamed"; FETCH;
     MANIFEST_MISSING_TENSOR "MW-MF-006" "manifest.missing-tensor" Error: "a tensor in the manifest is not in any file"; "a shard is missing, or the tensor was deleted or renamed"; FETCH;
     MANIFEST_MOVED "MW-MF-007" "manifest.moved" Note: "tensors are unchanged, but in another file than in the manifest"; "the checkpoint was sharded differently, or converted to another format"; "nothing: the tensors are the same";
-    MANIFEST_NEW "MW-MF-008" "manifest.new" Warning: "a file is not in the manifest"; "it was added later, by a program that writes beside the model or by somebody else"; "find out what it is for; delete it, or make a new manifest";
+    MANIFEST_NEW "MW-MF-008" "manifest.new" Warning: "a file is not in the manifest"; "it was added later, by a program that writes to the model's folder or by another person"; "find out what it is for; delete it, or make a new manifest";
     MANIFEST_NEW_TENSOR "MW-MF-009" "manifest.new-tensor" Warning: "a tensor is not in the manifest"; "it was added or renamed later"; "find out what it is for, or make a new manifest";
     MANIFEST_PATH "MW-MF-010" "manifest.path" Error: "a manifest names a path that is not below its folder"; UNTRUSTED; "do not use it: no tool writes such a path";
 }

@@ -1,6 +1,6 @@
-//! Every rule that a file can break: one entry for each id, with what it means, why files break it and what to do.
+//! Every rule that a file can break: per id its meaning, why files break it, and what to do.
 //!
-//! A fault names its rule and says what was found; the registry says the rest. An id is never reworded once released.
+//! A fault names its rule and its finding; the registry has the rest. A released id never changes.
 
 mod adapter;
 mod archive;
@@ -44,40 +44,39 @@ pub use torch::*;
 pub use torch_zip::*;
 pub use values::*;
 
-/// What a broken rule means for whoever opens the file.
+/// What a broken rule means for the caller who opens the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Worth knowing, but not a fault.
+    /// Information, not a fault.
     Note,
-    /// Nothing is lost: there is something that no writer makes on purpose, or that other readers treat differently.
+    /// Nothing is lost: a defect that no writer makes on purpose, or that other readers treat differently.
     Warning,
-    /// The file is not opened, or what was asked for is not done.
+    /// The file is not opened, or the operation fails.
     Error,
 }
 
-/// What is to be said of a file, of a validation, or of what breaks one rule; the worst is last. Exit status, `ok` and the forms of a report say this one
-/// thing.
+/// The verdict on a file, a validation, or a broken rule; the worst is last. Exit status, `ok` and the forms of a report all derive from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// Looked into, and nothing is worse than a note.
+    /// Examined, with nothing worse than a note.
     Clean,
-    /// Nothing was looked into: only what the files are is known, or there were none.
+    /// Not examined: only the kinds of the files are known, or there were none.
     Unknown,
-    /// Nothing is left but what options, settings or a baseline leave out.
+    /// All findings are excluded by options, settings or a baseline.
     Accepted,
-    /// There is a warning, about something else than whether it is whole and safe.
+    /// A warning that does not concern integrity or safety.
     Faulty,
-    /// It is damaged, or could not be looked at.
+    /// Damaged, or not readable.
     Broken,
-    /// Loading it runs code, or may.
+    /// Loading it runs code, or may do so.
     NeedsTrust,
     /// Loading it does harm, or it was made to mislead.
     Malicious,
 }
 
 impl Verdict {
-    /// The word for it in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -90,7 +89,7 @@ impl Verdict {
         }
     }
 
-    /// The words for it in a sentence.
+    /// The words in a sentence.
     pub fn words(self) -> &'static str {
         if self == Self::NeedsTrust { "needs trust" } else { self.name() }
     }
@@ -102,15 +101,15 @@ impl Verdict {
 }
 
 impl Severity {
-    /// All of them, the mildest first.
+    /// All severities, the mildest first.
     pub const ALL: [Self; 3] = [Self::Note, Self::Warning, Self::Error];
 
-    /// The one of this name.
+    /// The severity of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|severity| severity.name() == name)
     }
 
-    /// The word for it in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -120,7 +119,7 @@ impl Severity {
     }
 }
 
-/// One rule.
+/// A rule.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Rule {
@@ -130,18 +129,18 @@ pub struct Rule {
     pub code: &'static str,
     /// What a broken rule means.
     pub severity: Severity,
-    /// What is to be said of a file in which it is broken.
+    /// The verdict on a file that breaks it.
     pub verdict: Verdict,
-    /// What is wrong, in one line.
+    /// The fault, in one line.
     pub meaning: &'static str,
-    /// Why files are like that.
+    /// The usual causes.
     pub cause: &'static str,
-    /// What to do.
+    /// The remedy.
     pub help: &'static str,
 }
 
 impl Rule {
-    /// A rule that is not in the registry: for tests of what shows rules, which should not change with the texts.
+    /// A rule outside the registry: for tests of how rules are shown, which must not depend on the texts.
     #[doc(hidden)]
     pub const fn unregistered(
         code: &'static str,
@@ -202,13 +201,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
     .copied()
 }
 
-/// The rule of this id, or of this code.
+/// The rule of this id or code.
 pub fn find(id: &str) -> Option<&'static Rule> {
     all().find(|rule| rule.id == id || rule.code.eq_ignore_ascii_case(id))
 }
 
-/// Makes a constant of each rule, and the list of them: name, code, id and severity, and then meaning, cause and help in a line each.
-/// In place of a severity there may stand `NeedsTrust`, a warning, and `Malicious`, an error: what loading the file does.
+/// Declares a constant for each rule, and the list of them: name, code, id and severity, and then meaning, cause and help in a line each. Instead of
+/// a severity, `NeedsTrust` (a warning) or `Malicious` (an error) tell what loading the file does.
 macro_rules! rules {
     ($($name:ident $code:literal $id:literal $severity:ident: $meaning:literal; $cause:expr; $help:expr;)*) => {
         $(
@@ -228,7 +227,7 @@ macro_rules! rules {
 }
 use rules;
 
-/// Severity and verdict of a rule.
+/// The severity and verdict of a rule.
 macro_rules! severity_and_verdict {
     (Note) => {
         ($crate::rules::Severity::Note, $crate::rules::Verdict::Clean)
@@ -248,7 +247,7 @@ macro_rules! severity_and_verdict {
 }
 use severity_and_verdict;
 
-// What holds for rules of several formats.
+// Texts for rules of several formats.
 
 const CUT: &str = "the download was cut short or is incomplete, or a copy ran out of space";
 const DAMAGED: &str = "the file was written by a custom program, changed in an editor, or damaged in transit";

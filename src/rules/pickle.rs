@@ -1,4 +1,4 @@
-//! Rules of the pickles in PyTorch's files. Their machine knows the instructions and the objects that torch.save writes, and runs nothing.
+//! Rules of the pickles in PyTorch's files. They are interpreted with the instructions and objects that torch.save writes, and no call is executed.
 
 use super::{CUT, FETCH_AGAIN, MADE, MEMORY_HELP, rules};
 
@@ -32,7 +32,7 @@ rules! {
     PICKLE_LEAVES "MW-PT-306" "pickle.leaves" Error:
         "the values of the pickle have more names than the limit allows";
         MADE;
-        "containers that hold each other many times over have names without end; torch.save does not write them";
+        "containers that hold each other repeatedly have endless names; torch.save does not write them";
     PICKLE_LIMIT "MW-PT-307" "pickle.limit" Error:
         "the pickle has more of something than the limit allows";
         "the checkpoint holds far more than weights, or is made to exhaust its reader";
@@ -75,7 +75,7 @@ rules! {
         NOT_PYTORCH;
     PICKLE_SAME_NAME "MW-PT-317" "pickle.same-name" Error:
         "two tensors get the same name";
-        "nested dicts have keys that contain dots, such as {\"a\": {\"b\": …}} beside \"a.b\"";
+        "nested dicts have keys that contain dots, such as {\"a\": {\"b\": …}} and \"a.b\"";
         "rename one of the keys where the checkpoint is made, or read the file as nested values";
     PICKLE_SET "MW-PT-318" "pickle.set" Error:
         "a set has an element that Python does not allow in a set";
@@ -90,7 +90,7 @@ rules! {
         SUBCLASS;
         NOT_PYTORCH;
     PICKLE_STORAGE_CONFLICT "MW-PT-321" "pickle.storage-conflict" Error:
-        "a storage is said to have two different sizes";
+        "a storage is declared with two different sizes";
         BROKEN;
         NOT_PYTORCH;
     PICKLE_TARGET "MW-PT-322" "pickle.target" Error:
@@ -107,8 +107,8 @@ rules! {
         NOT_PYTORCH;
     PICKLE_TRAILING_DATA "MW-PT-325" "pickle.trailing-data" Warning:
         "bytes follow the end of the pickle";
-        "somebody put them there, such as a second pickle, which torch.load does not read but another program may";
-        "torch.save writes none, and torch.load does not read them; find out who put them there";
+        "they were put there on purpose, such as a second pickle, which torch.load does not read but another program may";
+        "torch.save writes none, and torch.load does not read them; find out where they come from";
     PICKLE_TRUNCATED "MW-PT-326" "pickle.truncated" Error:
         "the pickle ends within an instruction";
         CUT;

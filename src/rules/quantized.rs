@@ -1,4 +1,4 @@
-//! Rules of quantized checkpoints: packed weights, their scales, and what the configuration says of them.
+//! Rules of quantized checkpoints: packed weights, their scales, and the configuration of them.
 
 use super::rules;
 
@@ -9,11 +9,11 @@ const AGAIN: &str = "fetch the checkpoint again from its source, or quantize the
 
 rules! {
     QUANTIZED_BITS "MW-QU-001" "quantized.bits" Warning:
-        "the weights are not packed with the number of bits that the configuration says";
+        "the weights are not packed with the number of bits in the configuration";
         OTHER_CONFIG;
         TOGETHER;
     QUANTIZED_CONFIG_MISSING "MW-QU-002" "quantized.config-missing" Warning:
-        "the weights are quantized, but the configuration does not say so";
+        "the weights are quantized, but the configuration does not declare it";
         "the configuration was copied from the model before it was quantized";
         "take the config.json that the quantization wrote: without it, loaders take the weights for plain ones";
     QUANTIZED_DTYPE "MW-QU-003" "quantized.dtype" Warning:
@@ -25,15 +25,15 @@ rules! {
         OTHER_CONFIG;
         "take configuration and weights from the same source: loaders take such a weight for a plain one";
     QUANTIZED_GROUP_SIZE "MW-QU-005" "quantized.group-size" Warning:
-        "the groups that share a scale do not have the size that the configuration says";
+        "the groups that share a scale do not have the size in the configuration";
         OTHER_CONFIG;
         TOGETHER;
     QUANTIZED_METHOD "MW-QU-006" "quantized.method" Warning:
-        "the weights are not quantized by the method that the configuration says";
+        "the weights are not quantized by the method in the configuration";
         OTHER_CONFIG;
         TOGETHER;
     QUANTIZED_ORDER_MISSING "MW-QU-014" "quantized.order-missing" Warning:
-        "the inputs were reordered, but nothing says which group each belongs to";
+        "the inputs were reordered, but the group of each is not stored";
         BY_SCRIPT;
         "fetch the checkpoint again: loaders take the inputs in order, which gives other values";
     QUANTIZED_SCALE_MISSING "MW-QU-007" "quantized.scale-missing" Error:

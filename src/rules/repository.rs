@@ -1,4 +1,4 @@
-//! Rules of what lies beside weights: configurations, templates and programs that loaders run.
+//! Rules of the files next to weights: configurations, templates and programs that loaders run.
 
 use super::rules;
 
@@ -17,11 +17,11 @@ rules! {
         "the base model was in one of the author's folders, or the path was made so that loaders open other files on the machine";
         "give the base model yourself when you load the adapter, or set base_model_name_or_path to its name";
     REPOSITORY_CALL "MW-EX-302" "repository.call" NeedsTrust:
-        "a program that no loader runs by itself has words by which it may run anything or reach the network";
+        "a program that no loader runs by itself has words that may run anything or reach the network";
         "a script or a notebook was published with the model";
         "read it before you run it; a linter such as bandit helps";
     REPOSITORY_COMPILED_CODE "MW-EX-304" "repository.compiled-code" NeedsTrust:
-        "compiled code lies beside the weights, which nobody can read and some loaders run";
+        "the folder has compiled code, which cannot be reviewed and some loaders run";
         "a library or a program's cache was published with the model";
         "delete it, unless you know who built it and from what";
     REPOSITORY_CONFIG_UNREADABLE "MW-EX-305" "repository.config-unreadable" Warning:
@@ -31,7 +31,7 @@ rules! {
     REPOSITORY_HARD_LINK "MW-EX-306" "repository.hard-link" Note:
         "a file has another name elsewhere, by which its bytes can be changed";
         "a cache or a copy made with hard links created the folder";
-        "copy the files if nobody else must be able to change them";
+        "copy the files if no other user may change them";
     REPOSITORY_INDEX_BACKSLASH "MW-EX-307" "repository.index-backslash" Warning:
         "an index names a file with backslashes, which separate folders on Windows only";
         "the index was written on Windows, with paths put together by hand";
@@ -50,12 +50,12 @@ rules! {
         "delete the pickles: loaders take the safetensors unless asked for pickles";
     REPOSITORY_PICKLE_NAMED_SAFE "MW-EX-312" "repository.pickle-named-safe" NeedsTrust:
         "a file is named .safetensors, but is a pickle or an archive of pickles";
-        "it was renamed, by mistake or so that nobody would look into it";
+        "it was renamed, by mistake or to avoid inspection";
         "do not load it with torch.load; convert it, or fetch the safetensors from where they were made";
     REPOSITORY_PROGRAM "MW-EX-313" "repository.program" Note:
-        "a Python program, a script or a notebook lies beside the weights";
+        "the folder has a Python program, a script or a notebook";
         "an example or a tool was published with it";
-        "nothing, as long as nobody runs it";
+        "nothing, unless you run it";
     REPOSITORY_PROGRAM_ENCODING "MW-EX-314" "repository.program-encoding" Malicious:
         "a program is written in an encoding that makes it look like something other than what it runs";
         "the encoding hides what Python runs from people and scanners";
@@ -65,7 +65,7 @@ rules! {
         "the model brings its own code, or code for a server, for torch.hub, for generate() or for a pipeline";
         READ_IT;
     REPOSITORY_REMOTE_CODE "MW-EX-316" "repository.remote-code" NeedsTrust:
-        "a configuration makes loaders run code that lies beside it";
+        "a configuration makes loaders run code in its folder";
         "the model's class is not part of the library, and comes with the model";
         READ_IT;
     REPOSITORY_REMOTE_CODE_ELSEWHERE "MW-EX-317" "repository.remote-code-elsewhere" NeedsTrust:
@@ -94,7 +94,7 @@ rules! {
         DELETE;
     REPOSITORY_TEMPLATE_EXHAUSTS "MW-EX-322" "repository.template-exhausts" Malicious:
         "a chat template makes an endless range, string or number";
-        "it was made so that whoever renders it runs out of time or memory";
+        "it was made so that a program that renders it runs out of time or memory";
         DELETE;
     REPOSITORY_TEMPLATE_GLOBAL "MW-EX-323" "repository.template-global" NeedsTrust:
         "a chat template looks into an object that web frameworks give their templates";
@@ -105,16 +105,16 @@ rules! {
         "chat templates are rendered on their own; one that loads another was made for something else";
         "replace the template with that of the base model";
     REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-325" "repository.template-unreadable" Warning:
-        "a chat template is not whole, or too long; its tags were looked at one by one";
+        "a chat template is incomplete or too long; its tags were examined one by one";
         "it uses a program's own extensions of Jinja, or is broken";
-        "look at it yourself before you render it";
+        "review it before you render it";
     REPOSITORY_TOO_LONG "MW-EX-326" "repository.too-long" Warning:
         "a configuration or program is too long to be searched for what it runs";
-        "data was put into it, or it was made too long for anyone to look into";
-        "split the data off, or look at it yourself";
+        "data was put into it, or it was made too long for a review";
+        "split the data off, or review it";
     REPOSITORY_TRUST_KEY "MW-EX-327" "repository.trust-key" NeedsTrust:
         "a configuration sets trust_remote_code, with which loaders run a repository's code without asking";
-        "options of the program that trained the model were saved with it, or somebody wants code to be run";
+        "options of the program that trained the model were saved with it, or it was set to run code";
         "remove the key, and pass the option where the model is loaded if you trust its code";
     REPOSITORY_YAML_CALL "MW-EX-328" "repository.yaml-call" Malicious:
         "a tag of a YAML file makes PyYAML's unsafe loader call a function";
@@ -125,7 +125,7 @@ rules! {
         "a program saved its options with yaml.dump instead of yaml.safe_dump";
         "load it with yaml.safe_load, or write the file again without the tag";
     REPOSITORY_YAML_UNREADABLE "MW-EX-330" "repository.yaml-unreadable" Warning:
-        "a YAML file cannot be parsed; only its words were looked at";
+        "a YAML file cannot be parsed; only its words were examined";
         "it is a template of a YAML file, or is broken";
-        "look at it yourself before you load it";
+        "review it before you load it";
 }

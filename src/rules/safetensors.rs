@@ -1,11 +1,11 @@
-//! Rules of safetensors: the header's length, its JSON, each tensor by itself, and the layout of the data.
+//! Rules of safetensors: the header's length, its JSON, each tensor, and the layout of the data.
 
 use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, MADE, TWO_IN_ONE, rules};
 
 const SAVE_AGAIN: &str =
     "the file was not written by a safetensors library, or was changed since; save it again from its source";
 const RENAME: &str = "rename it and save the file again";
-const HARMLESS: &str = "nothing is lost; save the file again with a safetensors library to get rid of it";
+const HARMLESS: &str = "nothing is lost; save the file again with a safetensors library to remove the defect";
 const TWICE: &str = "a program joined headers as text; JSON readers differ in which of the two they take, so a scanner and a loader may see different files";
 
 rules! {
@@ -22,11 +22,11 @@ rules! {
         TWICE;
         SAVE_AGAIN;
     SAFETENSORS_DUPLICATE_METADATA "MW-ST-004" "safetensors.duplicate-metadata" Error:
-        "__metadata__ is given twice";
+        "__metadata__ occurs twice";
         TWICE;
         SAVE_AGAIN;
     SAFETENSORS_DUPLICATE_METADATA_KEY "MW-ST-005" "safetensors.duplicate-metadata-key" Error:
-        "a key is given twice in __metadata__";
+        "a key occurs twice in __metadata__";
         TWICE;
         SAVE_AGAIN;
     SAFETENSORS_DUPLICATE_NAME "MW-ST-006" "safetensors.duplicate-name" Error:
@@ -35,7 +35,7 @@ rules! {
         SAVE_AGAIN;
     SAFETENSORS_ENTRY "MW-ST-007" "safetensors.entry" Error:
         "an entry is not an object with the fields dtype, shape and data_offsets";
-        "a program put its own text beside the tensors instead of into __metadata__";
+        "a program put its own text among the tensors instead of into __metadata__";
         SAVE_AGAIN;
     SAFETENSORS_HEADER_EMPTY "MW-ST-008" "safetensors.header-empty" Error:
         "the header has no bytes; the shortest one is {}";
@@ -75,7 +75,7 @@ rules! {
         HARMLESS;
     SAFETENSORS_MISSING_FIELD "MW-ST-017" "safetensors.missing-field" Error:
         "an entry lacks its dtype, shape or data_offsets";
-        "a program put its own data beside the tensors, or the header is damaged";
+        "a program put its own data among the tensors, or the header is damaged";
         "every entry has the fields dtype, shape and data_offsets";
     SAFETENSORS_NAME_EMPTY "MW-ST-019" "safetensors.name-empty" Warning:
         "a tensor has an empty name";
@@ -143,7 +143,7 @@ rules! {
         SAVE_AGAIN;
     SAFETENSORS_UNKNOWN_FIELD "MW-ST-034" "safetensors.unknown-field" Warning:
         "an entry has a field that is not part of the format";
-        "a program keeps something of its own (strides, a scale) in the entry; other readers refuse it";
+        "a program keeps its own data (strides, a scale) in the entry; other readers refuse it";
         "it is ignored; keep such notes in __metadata__";
     SAFETENSORS_UTF8 "MW-ST-035" "safetensors.utf8" Error:
         "the header is not UTF-8";

@@ -1,4 +1,4 @@
-//! Rules about tensors, conversions and memory, whatever the format.
+//! Rules about tensors, conversions and memory, for all formats.
 
 use super::{MADE, MEMORY_HELP, rules};
 
@@ -16,11 +16,11 @@ rules! {
         "Ctrl-C was pressed, or a signal arrived";
         "start it again";
     MEMORY "MW-OP-004" "memory" Error:
-        "the system does not have the memory that was asked for";
-        "the tensor, or the header, is larger than the memory that is left to the process";
+        "the system does not have the requested memory";
+        "the tensor, or the header, is larger than the memory available to the process";
         "close what is not needed, or read fewer tensors at a time";
     MEMORY_BUDGET "MW-OP-005" "memory.budget" Error:
-        "what the file describes would take more memory than is allowed";
+        "the contents of the file would exceed the memory limit";
         MADE;
         MEMORY_HELP;
     QUANTIZATION_ENCODE "MW-OP-006" "quantization.encode" Error:
@@ -42,5 +42,5 @@ rules! {
     TENSOR_UNKNOWN_TYPE "MW-OP-010" "tensor.unknown-type" Error:
         "the elements of the tensor are of an unknown type";
         "the file was written by a fork, or by a newer version of its library";
-        "its bytes can be read and copied as they are";
+        "its bytes can be read and copied unchanged";
 }

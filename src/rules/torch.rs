@@ -1,4 +1,4 @@
-//! Rules of PyTorch's files beside their zip archive and their pickle: what a loader makes of them, and the stream from before 1.6.
+//! Rules of PyTorch's files outside their zip archive and their pickle: the values that a loader builds, and the stream from before 1.6.
 
 use super::{CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MEMORY_HELP, TORCH_AGAIN, rules};
 
@@ -9,7 +9,7 @@ rules! {
     TORCH_DEPTH "MW-PT-401" "torch.depth" Error:
         "the values of the file are nested deeper than Python compares and prints";
         MADE;
-        "load_weights reads the tensors all the same";
+        "load_weights still reads the tensors";
     TORCH_FORMAT "MW-PT-403" "torch.format" Error:
         "torch.load was asked for a file that torch.save did not write";
         "the file is safetensors or GGUF under a suffix of PyTorch";
@@ -17,7 +17,7 @@ rules! {
     TORCH_GLOBAL "MW-PT-404" "torch.global" Error:
         "the pickle names a class or function that is not built";
         "the checkpoint holds objects of the program that wrote it, or a call that is meant to run when it is loaded";
-        "load_weights reads the tensors all the same, and objects() shows the rest as placeholders";
+        "load_weights still reads the tensors, and objects() shows the rest as placeholders";
     TORCH_KEY "MW-PT-405" "torch.key" Error:
         "the key of a dict, or an element of a set, is one that Python does not allow, or takes too long to compare";
         MADE;
@@ -31,15 +31,15 @@ rules! {
         "the archive was packed again without some of its entries, or the file was assembled from two";
         FETCH_AGAIN;
     TORCH_NO_ARRAY "MW-PT-408" "torch.no-array" Error:
-        "the tensor is not an array in the file: it is sparse, quantized, without data, or of its own class";
-        "such tensors are made of several arrays, or of none";
+        "the tensor is not an array in the file: it is sparse, quantized, without data, or of a custom class";
+        "such tensors consist of several arrays, or of none";
         "max_weights.torch.load returns it as torch does";
     TORCH_OUTSIDE_STORAGE "MW-PT-409" "torch.outside-storage" Error:
         "a tensor reaches beyond its storage";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_REFUSED "MW-PT-410" "torch.refused" Error:
-        "torch cannot make what the file describes";
+        "torch cannot build the values in the file";
         "the values do not fit together: indices of a sparse tensor outside its shape, or a scale of the wrong size";
         WHAT_IS_WHOLE;
     TORCH_STORAGE_SIZE "MW-PT-411" "torch.storage-size" Error:
@@ -55,7 +55,7 @@ rules! {
         "a file from before 1.6 has views of another dtype than their storage";
         "load_weights reads it";
     TORCH_LEGACY_BYTEORDER "MW-PT-201" "torch-legacy.byteorder" Warning:
-        "the file says that a big-endian machine wrote it";
+        "the file declares that a big-endian machine wrote it";
         "it was saved on such a machine: PyTorch writes little-endian elements there, too";
         "compare some values with the source";
     TORCH_LEGACY_COUNT "MW-PT-202" "torch-legacy.count" Error:
@@ -83,7 +83,7 @@ rules! {
         "this is another program's pickle";
         TORCH_AGAIN;
     TORCH_LEGACY_MISSING_STORAGE "MW-PT-208" "torch-legacy.missing-storage" Error:
-        "a storage that is used is not in the list of keys";
+        "a used storage is not in the list of keys";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_LEGACY_PROTOCOL "MW-PT-210" "torch-legacy.protocol" Error:

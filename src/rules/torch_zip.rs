@@ -1,16 +1,16 @@
-//! Rules of PyTorch's zip archives: the end, the directory, the entries, and what they mean.
+//! Rules of PyTorch's zip archives: the end, the directory, the entries, and their contents.
 
 use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, TORCH_AGAIN, TWO_IN_ONE, rules};
 
 const TWO_TRUTHS: &str = "the archive was edited, or made to show a scanner and a loader different files: readers disagree on which record to believe";
 const REPACK: &str = "unpack the archive, and pack it again without compression (zip -0 -r), data.pkl first";
 const REPACKED: &str = "the archive was unpacked and packed again with a program that does it differently";
-const HARMLESS: &str = "nothing is lost; save it again with torch.save to get rid of it";
+const HARMLESS: &str = "nothing is lost; save it again with torch.save to remove the defect";
 
 rules! {
     TORCH_ZIP_BOMB "MW-PT-101" "torch-zip.bomb" Error:
         "compressed bytes would inflate to more than weights do";
-        "a zip bomb, or zeros by the gigabyte";
+        "a zip bomb, or gigabytes of zeros";
         "this is how a zip bomb looks; if you trust the file, unpack it, and pack it again without compression (zip -0 -r)";
     TORCH_ZIP_BYTEORDER "MW-PT-102" "torch-zip.byteorder" Error:
         "the entry byteorder is neither little nor big";
@@ -25,7 +25,7 @@ rules! {
         REPACKED;
         HARMLESS;
     TORCH_ZIP_COUNT "MW-PT-105" "torch-zip.count" Error:
-        "the directory does not have as many entries as its end says";
+        "the number of entries in the directory differs from its end record";
         TWO_TRUTHS;
         TORCH_AGAIN;
     TORCH_ZIP_CRC "MW-PT-106" "torch-zip.crc" Warning:
@@ -41,7 +41,7 @@ rules! {
         DAMAGED;
         TORCH_AGAIN;
     TORCH_ZIP_DIRECTORY_PLACE "MW-PT-109" "torch-zip.directory-place" Error:
-        "the directory is not where the end of the archive says";
+        "the directory is not at the place given by the end of the archive";
         "bytes were lost from the middle of the file, or put before it";
         "bytes are missing, or were put into the file or before it; fetch it again, or save it again from its source";
     TORCH_ZIP_DIRECTORY_TOO_LONG "MW-PT-110" "torch-zip.directory-too-long" Error:
@@ -57,7 +57,7 @@ rules! {
         "the archive was packed with a password";
         "decrypt it first (`7z x` asks for the password), or ask its author for a file without a password";
     TORCH_ZIP_ENTRY_TOO_LONG "MW-PT-113" "torch-zip.entry-too-long" Error:
-        "an entry that is read as a whole is longer than the limit";
+        "an entry that is read whole is longer than the limit";
         MADE;
         HEADER_LIMIT;
     TORCH_ZIP_EXTRA "MW-PT-114" "torch-zip.extra" Error:
@@ -117,7 +117,7 @@ rules! {
         REPACKED;
         HARMLESS;
     TORCH_ZIP_OUTSIDE "MW-PT-129" "torch-zip.outside" Error:
-        "the data of an entry reaches beyond the start of the directory";
+        "the data of an entry overlaps the directory";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_ZIP_OUTSIDE_PREFIX "MW-PT-130" "torch-zip.outside-prefix" Warning:
@@ -137,7 +137,7 @@ rules! {
         MADE;
         TORCH_AGAIN;
     TORCH_ZIP_SIZE "MW-PT-134" "torch-zip.size" Error:
-        "an entry that is stored as it is has two different sizes";
+        "an uncompressed entry has two different sizes";
         TWO_TRUTHS;
         TORCH_AGAIN;
     TORCH_ZIP_SPLIT "MW-PT-135" "torch-zip.split" Error:
@@ -147,7 +147,7 @@ rules! {
     TORCH_ZIP_STRANGER "MW-PT-136" "torch-zip.stranger" Error:
         "the zip archive is of a known kind that is not a checkpoint";
         "documents, apps, wheels and models of other libraries are also zip archives";
-        "give the checkpoint itself, or convert it as the message says";
+        "pass the checkpoint itself, or convert it as the message says";
     TORCH_ZIP_TORCHSCRIPT "MW-PT-137" "torch-zip.torchscript" Error:
         "this is a TorchScript archive: a program with its weights";
         "it was saved with torch.jit.save";

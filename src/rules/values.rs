@@ -1,9 +1,9 @@
-//! Rules of the values of tensors: what only reading every byte shows.
+//! Rules of the values of tensors, which need a read of every byte.
 
 use super::rules;
 
 const READ_AGAIN: &str =
-    "fetch the file again, and compare its SHA-256 with that of the source; if it is the same, ask whoever made it";
+    "fetch the file again, and compare its SHA-256 with that of the source; if it is the same, ask its author";
 const TRAINED: &str = "training diverged, a conversion overflowed, or the bytes were damaged in transit";
 const LEFT: &str = "the part is unused, was masked or pruned, or was never reached by the training meant to fill it";
 const MEANT: &str = "check whether the model is meant to have it";

@@ -1,4 +1,4 @@
-//! Bytes that are in memory already, such as a file that came over a network.
+//! Bytes in memory, such as a file that was received over a network.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::memory::{Fingerprint, Identity, Origin};
 use crate::workers::Interrupt;
 
-/// Bytes in memory, under a name for messages. Tensors are copies of them.
+/// Bytes in memory, with a name for messages. Tensors are copies of them.
 pub struct InMemory {
     origin: Arc<Origin>,
     bytes: Vec<u8>,
 }
 
 impl InMemory {
-    /// These bytes, by this name.
+    /// These bytes, with this name.
     pub fn new(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Self {
         let name = name.into();
         let fingerprint = Fingerprint { len: bytes.len() as u64, identity: Identity::Memory };

@@ -1,4 +1,4 @@
-//! What another read of a source costs: from this follows which neighbours are read as one, with the bytes between them.
+//! The cost of another read of a source: it decides which neighbours are coalesced, with the bytes between them.
 
 /// The time until the first byte of a read, and the rate at which the others follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,12 +10,12 @@ pub struct ReadCost {
 }
 
 impl ReadCost {
-    /// Of the page cache: a call of the system, and a copy.
+    /// Of the page cache: a system call, and a copy.
     pub const PAGE_CACHE: Self = Self { latency: 2_048, rate: 8_000_000_000 };
-    /// Of a disk that answers several requests at the same time.
+    /// Of a disk with several requests in flight.
     pub const DISK: Self = Self { latency: 32_768, rate: 2_000_000_000 };
 
-    /// The largest gap, in bytes, that is read with what is around it: it takes no longer than another read.
+    /// The largest gap, in bytes, that is read with its neighbours: it takes no longer than another read.
     pub const fn max_gap(self) -> u64 {
         (self.latency as u128 * self.rate as u128 / 1_000_000_000) as u64
     }

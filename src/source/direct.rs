@@ -1,4 +1,4 @@
-//! Reads past the page cache: one at a time ([`read`]), or several under way on one thread ([`Ring`]).
+//! Reads that bypass the page cache: one at a time ([`read`]), or several in flight on one thread ([`Ring`]).
 
 use std::fs::File;
 use std::io;
@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 use crate::memory::{Aligned, DIRECT_ALIGN};
 use crate::workers::Interrupt;
 
-/// Requests that a [`Ring`] has under way.
+/// Requests that a [`Ring`] keeps in flight.
 const DEPTH: usize = 16;
-/// The room of each: for a MiB at any offset.
+/// The staging buffer of each: for a MiB at any offset.
 const ROOM: usize = (1 << 20) + DIRECT_ALIGN;
 
-/// The same file, for reads past the page cache; `None` where its filesystem has none.
+/// The same file, for reads that bypass the page cache; `None` if its filesystem does not support them.
 pub(super) fn open(file: &File) -> Option<File> {
-    // By the descriptor, so that it is the same file under whatever name.
+    // Opened through the descriptor, so that it is the same file whatever its name.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()
 }
@@ -31,7 +31,7 @@ pub(super) fn open(file: &File) -> Option<File> {
 struct Pages {
     start: u64,
     len: usize,
-    /// Where the bytes are in them.
+    /// The offset of the bytes in the pages.
     before: usize,
     wanted: usize,
 }
@@ -44,7 +44,7 @@ impl Pages {
     }
 }
 
-/// Whether bytes at `offset` can be read straight to this memory.
+/// Whether bytes at `offset` can be read directly into this memory.
 pub fn fits(offset: u64, memory: &[u8]) -> bool {
     let align = DIRECT_ALIGN;
     offset.is_multiple_of(align as u64)
@@ -52,12 +52,12 @@ pub fn fits(offset: u64, memory: &[u8]) -> bool {
         && memory.as_ptr().addr().is_multiple_of(align)
 }
 
-/// Fills whole pages of memory, of which the first `wanted` bytes must be in the file; `false` where the filesystem does not do that after all.
+/// Fills whole pages of memory, of which the first `wanted` bytes must be in the file; `false` if the filesystem does not support it after all.
 pub fn fill(file: &File, start: u64, pages: &mut [u8], wanted: usize) -> io::Result<bool> {
     let mut done = 0;
     while done < wanted {
         match file.read_at(&mut pages[done..], start + done as u64) {
-            // What ends in the middle of a page ends the file.
+            // A read that ends within a page is at the end of the file.
             Ok(count) if count > 0 && (count % DIRECT_ALIGN == 0 || done + count >= wanted) => done += count,
             Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -68,21 +68,21 @@ pub fn fill(file: &File, start: u64, pages: &mut [u8], wanted: usize) -> io::Res
     Ok(true)
 }
 
-/// Reads `len` bytes from `offset` on, into `room`; `None` where the filesystem does not do that after all.
+/// Reads `len` bytes from `offset` on, into `room`; `None` if the filesystem does not support it after all.
 pub fn read<'a>(file: &File, offset: u64, len: usize, room: &'a mut Aligned) -> io::Result<Option<&'a [u8]>> {
     let Pages { start, len, before, wanted } = Pages::around(offset, len);
     let bytes = room.room(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
     Ok(fill(file, start, bytes, before + wanted)?.then(|| &bytes[before..before + wanted]))
 }
 
-/// Several reads under way, by io_uring.
+/// Several reads in flight, through io_uring.
 #[derive(Debug)]
 pub struct Ring {
-    /// None once the kernel refused requests that are in it: it would be given them with the next ones, when their memory may be others'.
+    /// None once the kernel refused requests in the queue: it would take them with the next ones, when their memory may belong to others.
     queue: Option<Queue>,
-    /// A place for each request that does not go to memory of the caller's.
+    /// Staging memory for each request without a destination of the caller.
     rooms: Aligned,
-    /// How many requests were made and are not answered.
+    /// The number of requests in flight.
     under_way: usize,
 }
 
@@ -94,33 +94,33 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-/// Bytes of a file that are asked for, and whose they are.
+/// A request for bytes of a file, with an item that identifies it.
 #[derive(Debug)]
 pub struct Request<'f, 'a, T> {
-    /// Whose.
+    /// The item.
     pub item: T,
     /// A file of [`super::Source::open_direct`].
     pub file: &'f File,
     /// The first byte.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: usize,
-    /// Where they go to, if that [`fits`]; otherwise they are shown where they were read.
+    /// The destination, if it [`fits`]; otherwise `done` gets the bytes in a staging buffer.
     pub to: Option<&'a mut [u8]>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Answer<'r, 'a> {
-    /// The bytes are where they were to go.
+    /// The bytes are at their destination.
     Placed,
-    /// Here they are.
+    /// The bytes, in a staging buffer.
     Read(&'r [u8]),
-    /// They could not be read, or not all of them: they are to be read in another way.
+    /// The bytes could not be read, or not all of them: they must be read in another way.
     Failed(Option<&'a mut [u8]>),
 }
 
-/// A request that the kernel has.
+/// A request in flight.
 struct Slot<'a, T> {
     item: T,
     pages: Pages,
@@ -129,7 +129,7 @@ struct Slot<'a, T> {
 }
 
 impl Ring {
-    /// A ring; `None` where the kernel has or allows none, or the environment variable `MAX_WEIGHTS_IO_URING` is 0.
+    /// A ring; `None` if the kernel has or allows none, or the environment variable `MAX_WEIGHTS_IO_URING` is 0.
     pub fn new() -> Option<Self> {
         if std::env::var("MAX_WEIGHTS_IO_URING").is_ok_and(|value| value == "0") {
             return None;
@@ -137,8 +137,8 @@ impl Ring {
         Some(Self { queue: Some(Queue(IoUring::new(DEPTH as u32).ok()?)), rooms: Aligned::default(), under_way: 0 })
     }
 
-    /// Reads all that is asked for, several at a time, and calls `done` with each as it comes. The first error of `done` is the answer, once
-    /// nothing is under way any more.
+    /// Reads all requests, several at a time, and calls `done` with each answer as it arrives. Returns the first error of `done`, once no request is
+    /// in flight.
     pub fn read_each<'a, T>(
         &mut self,
         requests: Vec<Request<'_, 'a, T>>,
@@ -150,7 +150,7 @@ impl Ring {
         let mut requests = requests.into_iter();
         let mut slots: Vec<Option<Slot<'a, T>>> = Vec::new();
         slots.resize_with(DEPTH, || None);
-        // Where the rooms begin. A reference to all of them would say that the kernel writes to none.
+        // The start of the staging buffers. A reference to all of them would assert that the kernel writes to none.
         let mut rooms: Option<NonNull<u8>> = None;
         let mut outcome = Ok(());
         loop {
@@ -183,8 +183,8 @@ impl Ring {
                         (true, Some(_)) => done(slot.item, Answer::Placed),
                         (true, None) => match rooms {
                             Some(rooms) => {
-                                // SAFETY: `ask` made the request for the room of this number, of which the kernel has filled `end` bytes, and
-                                // nobody is given the room before `done` is through.
+                                // SAFETY: `ask` made the request for the room of this number. The kernel has filled `end` bytes of it, and it is not
+                                // reused before `done` returns.
                                 let room =
                                     unsafe { std::slice::from_raw_parts(rooms.add(number * ROOM).as_ptr(), end) };
                                 done(slot.item, Answer::Read(&room[slot.pages.before..]))
@@ -198,7 +198,7 @@ impl Ring {
         }
     }
 
-    /// Makes a request; false where that cannot be.
+    /// Submits a request; false if that is impossible.
     fn ask<T>(&mut self, number: usize, file: &File, slot: &Slot<'_, T>, rooms: &mut Option<NonNull<u8>>) -> bool {
         let Self { queue: Some(queue), rooms: memory, under_way } = self else { return false };
         let Pages { start, len, .. } = slot.pages;
@@ -207,7 +207,7 @@ impl Ring {
             Some(to) => to.cast().as_ptr(),
             None if len > ROOM => return false,
             None => {
-                // Once, before any request for a room is under way.
+                // Once, before any request for a room is in flight.
                 let first = match *rooms {
                     Some(first) => first,
                     None => match memory.room(DEPTH * ROOM) {
@@ -221,17 +221,17 @@ impl Ring {
         };
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, count);
         let entry = entry.offset(start).build().user_data(number as u64);
-        // SAFETY: there are `len` bytes, of the caller's memory, which the slot has borrowed (it fits, so the pages around the bytes are the
-        // bytes), or of the room of this number, which no other request gets before this one is answered. Neither is given up before
-        // `read_each` ends, and that does not end, not even by a panic, before the kernel has answered all that it was given (`Drained`), and
-        // the queue is gone if it holds what the kernel was not given.
+        // SAFETY: `len` bytes are valid at `to`. They are the caller's memory, which the slot has borrowed (the request fits, so it covers exactly
+        // these bytes), or the room of this number, which no other request gets before this one is answered. Neither is freed before `read_each`
+        // ends. It ends, even by a panic, only after the kernel has answered all that it took (`Drained`). Requests that the kernel did not take go
+        // away with the queue.
         let pushed = unsafe { queue.0.submission().push(&entry) }.is_ok();
         *under_way += usize::from(pushed);
         pushed
     }
 
-    /// Waits until at least one request is answered; an error where none will be, because the kernel took none: then the queue is closed, and with
-    /// it those that are in it.
+    /// Waits until at least one request is answered. Fails if none will be, because the kernel took none: then the queue is closed, with all
+    /// requests in it.
     fn wait(&mut self) -> Result<()> {
         loop {
             let Some(queue) = &mut self.queue else {
@@ -247,8 +247,8 @@ impl Ring {
                 (self.queue, self.under_way) = (None, 0);
                 return Err(Error::io(Path::new("io_uring"), "wait for reads", error));
             }
-            // What the kernel took is still written to, so that nothing but its answers can end this: as with any read, they come when the disk
-            // has answered, or gives up. The kernel leaves them in memory, whatever it says of new requests.
+            // The kernel still writes to the memory of requests that it took, so only its answers can end this. As with any read, they arrive when
+            // the disk has answered, or gives up. They are in memory even if the kernel refuses new requests.
             if !queue.0.completion().is_empty() {
                 return Ok(());
             }
@@ -257,7 +257,7 @@ impl Ring {
     }
 }
 
-/// A ring of which nothing is under way once this is dropped.
+/// A ring without requests in flight once this is dropped.
 struct Drained<'r>(&'r mut Ring);
 
 impl Drop for Drained<'_> {
@@ -270,9 +270,9 @@ impl Drop for Drained<'_> {
 }
 
 impl<'a, T> Slot<'a, T> {
-    /// Says that the bytes are to be read in another way.
+    /// Reports that the bytes must be read in another way.
     fn failed(self, done: &mut impl FnMut(T, Answer<'_, 'a>) -> Result<()>) -> Result<()> {
-        // SAFETY: it was made of memory that was borrowed for `'a`, and the kernel does not have it, or not any more.
+        // SAFETY: the pointer comes from memory that was borrowed for `'a`, and the kernel does not have it, or has released it.
         let to = self.to.map(|mut to| unsafe { to.as_mut() });
         done(self.item, Answer::Failed(to))
     }
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use crate::workers::uninterrupted;
 
-    /// A file, and it again for direct reads: `None` where the temporary folder is a RAM disk of an older system.
+    /// A file, opened twice, the second time for direct reads: `None` if the temporary folder is a RAM disk of an older system.
     fn file(bytes: &[u8]) -> (File, Option<File>) {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(bytes).expect("written");
@@ -310,7 +310,7 @@ mod tests {
     fn a_ring_reads_all_that_is_asked_for_and_says_what_it_could_not() {
         let bytes: Vec<u8> = (0..500_000u32).map(|number| (number / 7) as u8).collect();
         let (_file, Some(direct)) = file(&bytes) else { return };
-        // None in a container that does not allow it.
+        // A container may forbid io_uring.
         let Some(mut ring) = Ring::new() else { return };
         let request = |number: usize| {
             let offset = number as u64 * 9_973;
@@ -403,9 +403,9 @@ mod tests {
         let (_file, Some(direct)) = file(&vec![7; 1 << 20]) else { return };
         let Some(mut ring) = Ring::new() else { return };
         let Some(queue) = &ring.queue else { panic!("just made") };
-        // Another file under the number of the ring refuses all calls.
+        // Another file at the ring's descriptor makes all calls fail.
         let other = File::open("/dev/null").expect("opened");
-        // SAFETY: nobody else uses either descriptor.
+        // SAFETY: both descriptors are open, and no other code uses either.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), queue.0.as_raw_fd()) } >= 0);
         let mut aligned = Aligned::default();
         let memory = aligned.room(8 * DIRECT_ALIGN).expect("memory");

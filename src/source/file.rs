@@ -1,4 +1,4 @@
-//! An open checkpoint file: what it was when it was opened, reads at an offset, and its mapping.
+//! An open checkpoint file: its identity at the opening, reads at an offset, and its mapping.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -16,23 +16,23 @@ use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
-/// What is read between two questions whether to go on: a slow disk takes some 30 ms for it.
+/// Bytes that are read between two checks for cancellation: a slow disk takes some 30 ms for them.
 const READ_AT_A_TIME: usize = 4 << 20;
-/// Parts that are no longer than this, and no farther from each other, are read together…
+/// Parts of at most this length, with gaps of at most this length, are coalesced into one read…
 const SMALL: usize = 4 << 10;
-/// … up to so many bytes.
+/// … of at most this many bytes.
 const JOINED: usize = 128 << 10;
-/// Of parts that reach no farther, it is asked at once whether they were written to.
+/// Parts within this distance are checked together for writes.
 const NEAR: u64 = 64 << 20;
 
 /// A checkpoint file, open.
 #[derive(Debug)]
 pub struct LocalFile {
     origin: Arc<Origin>,
-    /// None where there are too many files to hold them all open: then it is opened anew each time that it is needed.
+    /// None if too many files are open to hold this one: then it is opened again for each use.
     file: Option<File>,
-    /// The mapping, made when the first tensor is taken; or why there is none. Threads that come at the same time may each make one, of which
-    /// one stays: nobody waits, so that a child forked meanwhile does not wait for ever.
+    /// The mapping, made when the first tensor is taken; or why there is none. Concurrent threads may each make one, of which one is kept. They do
+    /// not wait for each other, so that a child forked meanwhile cannot deadlock.
     mapping: OnceBox<Result<Arc<Storage>, String>>,
 }
 
@@ -42,7 +42,7 @@ impl LocalFile {
         Self::open_as(path, path)
     }
 
-    /// Opens a regular file that is a copy of what is elsewhere, under whose name it is known from then on.
+    /// Opens a regular file that is a copy of a remote one, whose name it has in messages.
     pub fn open_as(path: &Path, name: &Path) -> Result<Self> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => Error::MissingFile { path: path.to_path_buf(), near: Vec::new() },
@@ -50,7 +50,7 @@ impl LocalFile {
         };
         let file = match open_at_once(path) {
             Ok(file) => file,
-            // A socket, for one, cannot be opened.
+            // Such as a socket, which cannot be opened.
             Err(error) => {
                 std::fs::metadata(path).map_err(failed).and_then(|metadata| check_kind(path, &metadata))?;
                 return Err(failed(error));
@@ -68,7 +68,7 @@ impl LocalFile {
         self.file = None;
     }
 
-    /// Lets `work` have the file, opened for that time where it is not held open.
+    /// Runs `work` with the file, which is opened for it if it is not held open.
     fn with_file<T>(&self, work: impl FnOnce(&File) -> Result<T>) -> Result<T> {
         if let Some(file) = &self.file {
             return work(file);
@@ -79,13 +79,13 @@ impl LocalFile {
         work(&file)
     }
 
-    /// An error if this is not what the path led to when it was opened.
+    /// Fails if the path led to another file when it was opened.
     fn check_replaced(&self, now: &Metadata) -> Result<()> {
         if Fingerprint::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
     }
 
-    /// Fills `bytes` from `offset` on, by as many calls of `read` as it takes: each gives what it can. A file that ends before that has been
-    /// truncated since it was opened.
+    /// Fills `bytes` from `offset` on, with as many calls of `read` as necessary: each may be short. A file that ends before that was truncated
+    /// since it was opened.
     fn fill(&self, read: impl Fn(u64, &mut [u8]) -> io::Result<usize>, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -132,7 +132,7 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Fills a part out of the mapping.
+    /// Fills a part from the mapping.
     fn copy_written(&self, part: &mut Part<'_>, interrupt: Interrupt<'_>) -> Result<()> {
         let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
         let (mut start, rest) = (part.offset as usize, mapping.len() as u64 - part.offset.min(mapping.len() as u64));
@@ -147,7 +147,7 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Whether the file has other bytes than its mapping: the way to know what was written where the system does not tell.
+    /// Whether the file and its mapping differ: this detects writes if the system does not report them.
     fn differs_from(&self, mapping: &Storage, interrupt: Interrupt<'_>) -> Result<bool> {
         let mut room = [vec![0; READ_AT_A_TIME], vec![0; READ_AT_A_TIME]];
         for start in (0..mapping.len()).step_by(READ_AT_A_TIME) {
@@ -169,10 +169,10 @@ impl LocalFile {
             return Storage::of_bytes(&[]);
         }
         let len = usize::try_from(self.len()).map_err(|_| no_memory(self.path(), self.len()))?;
-        // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
-        // it; docs/security.md says what that means for views, and whatever copies in bulk reads the file instead.
+        // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under it;
+        // docs/security.md says what that means for views, and bulk copies read the file instead.
         let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(file) }.map_err(failed)?;
-        // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
+        // If the file became shorter since it was opened, an access to the pages beyond its end would kill the process.
         if file.metadata().map_err(failed)?.len() < self.len() {
             return Err(self.origin.truncated());
         }
@@ -185,13 +185,13 @@ impl Source for LocalFile {
         &self.origin
     }
 
-    /// What was written to the mapping is read there, so that a file has one content for whoever has it open.
+    /// What was written to the mapping is read there, so that all readers of the file in this process see the same content.
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
         let reach = parts.iter().map(|part| part.offset).min().unwrap_or_default()
             ..parts.iter().map(end).max().unwrap_or_default();
         let len = reach.end.saturating_sub(reach.start);
-        // One question for neighbours, of which there may be thousands.
+        // One check for neighbours, which may be thousands.
         let near = len <= NEAR;
         let is_written = |part: &Part<'_>| self.is_written(part.offset, part.bytes.len() as u64);
         let any = if near { self.is_written(reach.start, len) } else { parts.iter().any(is_written) };
@@ -219,7 +219,7 @@ impl Source for LocalFile {
 
     fn read_ahead(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len());
-        // Of a mapped file, without opening it again.
+        // Checks a mapped file without opening it again.
         if let (None, Some(Ok(mapping))) = (&self.file, self.mapping.get()) {
             mapping.will_need(offset as usize, end.saturating_sub(offset) as usize);
             return;
@@ -238,7 +238,7 @@ impl Source for LocalFile {
 
     #[cfg(target_os = "linux")]
     fn forget(&self, offset: u64, len: u64) {
-        // Advice: that it cannot be opened again is told to whoever reads it.
+        // This is only advice. A file that cannot be opened again is reported by the read.
         let _ = self.with_file(|file| {
             page_cache::dont_need(file, offset, len);
             Ok(())
@@ -259,7 +259,7 @@ impl Source for LocalFile {
             let mut rest = len as usize;
             while rest > 0 {
                 match rustix::fs::copy_file_range(file, Some(&mut offset), target, Some(&mut at), rest) {
-                    // The file was truncated; or its filesystem cannot do this and does not say so.
+                    // The file was truncated; or its filesystem cannot do this and does not report that.
                     Ok(0) => return Ok(false),
                     Ok(copied) => rest -= copied,
                     Err(rustix::io::Errno::INTR) => {}
@@ -285,7 +285,7 @@ impl Source for LocalFile {
 
     fn is_written(&self, offset: u64, len: u64) -> bool {
         let Some(Ok(mapping)) = self.mapping.get() else { return false };
-        // What is asked for may end beyond the file, which is an error of whoever reads it.
+        // The range may end beyond the file, which the read reports as an error.
         let start = usize::try_from(offset).map_or(mapping.len(), |start| start.min(mapping.len()));
         mapping.is_written(start, usize::try_from(len).map_or(mapping.len(), |len| len.min(mapping.len() - start)))
     }
@@ -300,19 +300,19 @@ impl Source for LocalFile {
     }
 }
 
-/// Opens a file for reading. Of a pipe, which is not a checkpoint file, no writer is waited for.
+/// Opens a file for reading, without waiting for the writer of a pipe, which is not a checkpoint file.
 fn open_at_once(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
     match options.read(true).open(path) {
-        // Of a regular file only this: another process has to give up its lease first.
+        // For a regular file this means that another process must give up its lease first.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => File::open(path),
         opened => opened,
     }
 }
 
-/// An error for what is not a regular file.
+/// Fails unless this is a regular file.
 fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
     let fault = if metadata.is_dir() {
         Diagnostic::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file")
@@ -324,7 +324,7 @@ fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
     Err(fault.path(path).format())
 }
 
-/// How many of the parts are read together, the first and its small neighbours, and how many bytes that is.
+/// How many of the parts are coalesced, the first and its small neighbours, and their bytes.
 fn neighbours(parts: &[Part<'_>]) -> (usize, usize) {
     let Some((first, rest)) = parts.split_first() else { return (0, 0) };
     let (mut count, mut len) = (1, first.bytes.len());
@@ -404,12 +404,12 @@ mod tests {
         };
         assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing is mapped");
         let mapping = file.mapping().expect("mapped").clone();
-        assert!(!file.is_written(0, 300_000), "nobody has the address");
+        assert!(!file.is_written(0, 300_000), "its address was not handed out");
         let start = mapping.as_ptr();
         #[cfg(target_os = "linux")]
-        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nobody has written");
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing was written");
         assert!(!file.differs_from(&mapping, &go_on).expect("compared"));
-        // SAFETY: the byte is in the private mapping, which nobody else has.
+        // SAFETY: the byte is in the private mapping, which no other code uses.
         unsafe { start.add(200_000).write(7) };
         assert!(file.is_written(199_999, 2) && file.any_written(&go_on).unwrap_or(true));
         #[cfg(target_os = "linux")]

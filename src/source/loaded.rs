@@ -1,4 +1,4 @@
-//! A file of which some bytes were read: for what looks into them as it would into the file.
+//! A file with some bytes in memory, for code that reads it as usual.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::memory::Origin;
 use crate::workers::Interrupt;
 
-/// A file of which some bytes are in memory.
+/// A file with some bytes in memory.
 #[derive(Debug)]
 pub(crate) struct Loaded<'a> {
     file: &'a dyn Source,
@@ -17,7 +17,7 @@ pub(crate) struct Loaded<'a> {
 }
 
 impl<'a> Loaded<'a> {
-    /// With these bytes, which begin there.
+    /// With these bytes, which begin at `start`.
     pub(crate) fn new(file: &'a dyn Source, start: u64, bytes: &'a [u8]) -> Self {
         Self { file, start, bytes }
     }

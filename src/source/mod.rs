@@ -1,4 +1,4 @@
-//! Where bytes come from: a [`Source`] is asked for ranges of bytes, and says what identifies them. The local file is one.
+//! Sources of bytes: a [`Source`] reads ranges of bytes, and identifies its content. A local file is one.
 #![allow(unsafe_code)]
 
 mod bytes;
@@ -34,34 +34,34 @@ use crate::workers::{Interrupt, WORKERS};
 /// Bytes that one core reads at a time.
 const READ_AT_A_TIME: usize = 4 << 20;
 
-/// A range of bytes that is asked for: where it begins, and what is to be filled with it.
+/// A requested range of bytes: its offset, and its destination.
 #[derive(Debug)]
 pub struct Part<'a> {
     /// The first byte in the source.
     pub offset: u64,
-    /// The memory for it and what follows it.
+    /// The destination, which also determines the length.
     pub bytes: &'a mut [u8],
 }
 
 /// A kind of filesystem, as far as it decides how files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filesystem {
-    /// A disk of this machine.
+    /// A local disk.
     Disk,
-    /// Memory of this machine: a RAM disk.
+    /// Local memory: a RAM disk.
     Memory,
-    /// Over a network or through another program, where every page that is touched is a request; its name.
+    /// Over a network or through another program, where every page fault is a request; its name.
     Network(&'static str),
-    /// None: a server that is asked for ranges of bytes, and answers many requests at the same time; what it is.
+    /// Not a filesystem, but a server with range requests, many of them in flight; its kind.
     Server(&'static str),
 }
 
-/// Bytes of a known number that can be asked for from any offset, and that stay what they are while they are read.
+/// A fixed number of bytes that can be read at any offset, and that do not change meanwhile.
 pub trait Source: Send + Sync + fmt::Debug {
-    /// What it was when it was opened: path, number of bytes, identity.
+    /// Path, length and identity at the opening.
     fn origin(&self) -> &Arc<Origin>;
 
-    /// The path that it was opened by, for messages.
+    /// The path that was opened, for messages.
     fn path(&self) -> &Path {
         &self.origin().path
     }
@@ -76,88 +76,88 @@ pub trait Source: Send + Sync + fmt::Debug {
         self.len() == 0
     }
 
-    /// Fills all parts. They are one request, so that a source may join neighbours, or fetch all of them at the same time; it does best with
-    /// parts in the order of their offsets. An error says nothing about what the parts hold.
+    /// Fills all parts. They are one request, so that a source may coalesce neighbours, or fetch all of them concurrently. It works best with parts
+    /// in the order of their offsets. After an error, the content of the parts is unspecified.
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()>;
 
-    /// Fills all parts, of which the bytes between are not wanted, such as the headers of the members of an archive: a source that reads across gaps to save
-    /// requests, fetches few bytes more.
+    /// Fills all parts, without a use for the bytes between them, such as the headers of the members of an archive. A source that reads across gaps
+    /// to save requests then reads only small ones.
     fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read(parts, interrupt)
     }
 
-    /// An error if the bytes are no longer those that were opened.
+    /// Fails if the bytes changed since the opening.
     fn check_unchanged(&self) -> Result<()>;
 
-    /// These bytes, where they are in memory already.
+    /// These bytes, if they are in memory already.
     fn in_memory(&self, offset: u64, len: u64) -> Option<&[u8]> {
         let _ = (offset, len);
         None
     }
 
-    /// Reads what has to be known before these ranges of it can be read, of all of them together: each would be asked for by itself.
+    /// Reads the metadata that these ranges need, for all of them together: otherwise each range would request it separately.
     fn look_up(&self, ranges: &[Range<u64>], interrupt: Interrupt<'_>) -> Result<()> {
         let _ = (ranges, interrupt);
         Ok(())
     }
 
-    /// What is wrong with it that is not looked at before its bytes are read.
+    /// The faults that only a check of its bytes finds.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let _ = interrupt;
         Ok(Vec::new())
     }
 
-    /// Says that `len` bytes from `offset` on will be asked for soon. Nobody waits for them.
+    /// Announces that `len` bytes from `offset` on will be read soon. Does not wait for them.
     fn read_ahead(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// Whether nearly all of these bytes are in the page cache; `None` where that is not known.
+    /// Whether nearly all of these bytes are in the page cache; `None` if that is not known.
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {
         let _ = (offset, len);
         None
     }
 
-    /// Lets the page cache forget bytes that are not needed any more.
+    /// Drops bytes from the page cache.
     fn forget(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// The same file, for [`direct`] reads past the page cache; `None` where there are none.
+    /// The same file, for [`direct`] reads; `None` if they are not supported.
     fn open_direct(&self) -> Option<File> {
         None
     }
 
-    /// Copies `len` bytes from `offset` on into a file, from its byte `at` on, inside the system: a filesystem may share them instead. False where
-    /// it cannot, or fails; what it has written by then is to be written again, which says what is wrong.
+    /// Copies `len` bytes from `offset` on into a file, at its byte `at`, inside the kernel: a filesystem may share the blocks instead. False if
+    /// that is impossible, or fails. The bytes must then be written again, which reports the cause.
     fn copy_to(&self, offset: u64, len: u64, file: &File, at: u64) -> Result<bool> {
         let _ = (offset, len, file, at);
         Ok(false)
     }
 
-    /// What another read costs. Gaps of no more than [`ReadCost::max_gap`] are read with what is around them.
+    /// The cost of another read. Gaps of at most [`ReadCost::max_gap`] are read with their neighbours.
     fn cost(&self) -> ReadCost {
         ReadCost::PAGE_CACHE
     }
 
-    /// The kind of filesystem that it is on; `None` where that is not known.
+    /// The kind of its filesystem; `None` if that is not known.
     fn filesystem(&self) -> Option<Filesystem> {
         None
     }
 
-    /// All bytes as private memory of this process, without reading them; or why that cannot be.
+    /// All bytes as private memory of this process, without reading them; or why that is impossible.
     fn mapping(&self) -> Result<&Arc<Storage>, &str> {
         Err("only files are mapped")
     }
 
-    /// Brings bytes of the mapping into memory and into the page table, so that nobody waits at the first touch.
+    /// Brings bytes of the mapping into memory and into the page table, so that the first access does not wait.
     fn fetch(&self, offset: u64, len: u64) -> Result<()> {
         let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
         mapping.populate(offset as usize, len as usize)
     }
 
-    /// Whether this process may have written to the private memory of some of these bytes. [`Self::read`] gives what was written; who reads in
-    /// another way asks first.
+    /// Whether this process may have written to the private memory of some of these bytes. [`Self::read`] returns what was written; other ways of
+    /// reading must check this first.
     fn is_written(&self, offset: u64, len: u64) -> bool {
         let _ = (offset, len);
         false
@@ -176,8 +176,8 @@ pub trait Source: Send + Sync + fmt::Debug {
 }
 
 impl dyn Source + '_ {
-    /// The bytes of `span`, read on all cores into a new aligned block. `change` may change each part of it, of a whole number of `unit` bytes but
-    /// for the last, before it is shared.
+    /// The bytes of `span`, read on all cores into a new aligned block. `change` may change each part before the block is shared. Parts are a
+    /// multiple of `unit` bytes long, except for the last one.
     pub fn read_span(
         &self,
         span: Span,

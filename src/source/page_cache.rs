@@ -1,4 +1,4 @@
-//! What the system knows of an open file: whether its bytes are in the page cache, and on what kind of filesystem it lies.
+//! What the system reports of an open file: whether its bytes are in the page cache, and the kind of its filesystem.
 
 use std::fs::File;
 
@@ -10,23 +10,23 @@ const PAGE: u64 = 4096;
 /// The number of cachestat(2), the same on all processors.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Asks for bytes to be read into the page cache; nobody waits for them.
+/// Starts reading bytes into the page cache, and does not wait for them.
 pub(super) fn will_need(file: &File, range: std::ops::Range<u64>) {
     for at in range.clone().step_by(READ_AHEAD) {
         advise(file, at, (range.end - at).min(READ_AHEAD as u64), libc::POSIX_FADV_WILLNEED);
     }
 }
 
-/// Lets the page cache forget bytes.
+/// Drops bytes from the page cache.
 pub(super) fn dont_need(file: &File, offset: u64, len: u64) {
     advise(file, offset, len, libc::POSIX_FADV_DONTNEED);
 }
 
-/// Asks for what was written to be brought to the disk; nobody waits for it.
+/// Starts writing dirty pages to the disk, and does not wait for it.
 pub(crate) fn write_back(file: &File) {
     use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open, and the call touches no memory of ours. Its failure changes nothing: whoever needs the bytes on the disk
-    // waits for them later, and is told then.
+    // SAFETY: the descriptor is open, and the call touches no memory of ours. Its failure can be ignored: a caller that needs the bytes on the disk
+    // waits for them later, and gets the error then.
     unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
@@ -37,7 +37,7 @@ fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, advice) };
 }
 
-/// Whether nearly all of these bytes are in the page cache; `None` where that cannot be asked. Nothing is read for it.
+/// Whether nearly all of these bytes are in the page cache; `None` if the system does not report it. Nothing is read for it.
 pub(super) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
     let pages = (offset + len).div_ceil(PAGE) - offset / PAGE;
     let cached = cached_pages(file, offset, len).or_else(|| resident_pages(file, offset, len))?;
@@ -55,7 +55,7 @@ fn cached_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
     (failed == 0).then_some(found[0])
 }
 
-/// The same by mincore(2) of a mapping, for older systems.
+/// The same with mincore(2) of a mapping, for older systems.
 fn resident_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
     let first = offset / PAGE * PAGE;
     let len = usize::try_from(offset + len - first).ok().filter(|len| *len > 0)?;
@@ -68,12 +68,12 @@ fn resident_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
     (failed == 0).then(|| resident.iter().map(|page| u64::from(page & 1)).sum())
 }
 
-/// On what kind of filesystem a file lies.
+/// The kind of a file's filesystem.
 pub(super) fn filesystem(file: &File) -> Option<Filesystem> {
     use std::os::fd::AsRawFd;
     // SAFETY: all zeros are a value of this plain struct.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and `found` is room for the answer.
+    // SAFETY: the descriptor is open, and `found` has the size of the result.
     if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) } != 0 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Bytes that are made a piece after the other, and wait until they are needed.
+//! A buffer that spills to a temporary file.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Bytes that are made a piece after the other, such as what is inflated: in memory, or in a file without a name if they are many. The file is where the
-/// system has its temporary files.
+/// Bytes that are appended in pieces, such as inflated ones: in memory, or in an unnamed file if they are many. The file is in the system's folder
+/// for temporary files.
 #[derive(Debug)]
 pub struct Spooled {
     memory: Vec<u8>,
@@ -17,32 +17,32 @@ pub struct Spooled {
 }
 
 impl Spooled {
-    /// None yet; the file begins where they are more than so many.
+    /// An empty one; it moves to a file once it has more than `most` bytes.
     pub fn within(most: usize) -> Self {
         Self { memory: Vec::new(), most, file: None, len: 0 }
     }
 
-    /// How many there are.
+    /// The number of bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// True if there are none.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds these at the end.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// There is no place for them.
+    /// The temporary file cannot be written.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         self.len += bytes.len() as u64;
         if self.file.is_none() && self.memory.len() + bytes.len() <= self.most {
             self.memory.extend_from_slice(bytes);
             return Ok(());
         }
-        let failed = |error| Error::io(Path::new("a temporary file"), "write what is too much for memory", error);
+        let failed = |error| Error::io(Path::new("a temporary file"), "spill bytes", error);
         if self.file.is_none() {
             let mut file = tempfile::tempfile().map_err(failed)?;
             file.write_all(&std::mem::take(&mut self.memory)).map_err(failed)?;
@@ -54,7 +54,7 @@ impl Spooled {
     /// Fills `into` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// There are fewer, or they cannot be read again.
+    /// There are fewer bytes, or the temporary file cannot be read.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let read = match &self.file {
             None => usize::try_from(offset)
@@ -64,7 +64,7 @@ impl Spooled {
                 .ok_or_else(|| io::ErrorKind::UnexpectedEof.into()),
             Some(file) => read_exact_at(file, offset, into),
         };
-        read.map_err(|error| Error::io(Path::new("a temporary file"), "read what was put aside", error))
+        read.map_err(|error| Error::io(Path::new("a temporary file"), "read spilled bytes", error))
     }
 }
 

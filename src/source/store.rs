@@ -1,4 +1,4 @@
-//! Files that are on no disk of this machine: a [`Store`] lists, opens and writes them by URL. This crate has no network in it; `crates/remote` is a store.
+//! Remote files: a [`Store`] lists, opens and writes them by URL. This crate has no network code; `crates/remote` is a store.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,76 +10,76 @@ use crate::error::{self, Error, Result};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What is in a folder of a server.
+/// The content of a remote folder.
 #[derive(Debug)]
 pub struct Listing {
-    /// Its URL; where the one that was asked for may become something else, that of what it is now.
+    /// Its URL. If the requested one may change its meaning, this one is pinned.
     pub folder: PathBuf,
-    /// The names of the files in it. They are what the server says, and lead anywhere.
+    /// The names of the files in it. They come from the server, and may lead anywhere.
     pub names: Vec<String>,
 }
 
-/// What becomes of a file that is there already under the name of one that is written.
+/// What to do if a file of the same name exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IfExists {
-    /// It is replaced.
+    /// Replace it.
     #[default]
     Replace,
-    /// That is an error, and it stays.
+    /// Fail, and keep it.
     Fail,
-    /// It stays. If it has other bytes than the one that would be written, that is an error; otherwise it counts as written.
+    /// Keep it. If it has other bytes than the new file, that is an error; otherwise it counts as written.
     Same,
 }
 
-/// The number that the system has for what is there already.
+/// The system's error number for an existing file.
 const EXISTS: i32 = if cfg!(windows) { 80 } else { 17 };
 
 impl IfExists {
-    /// The error for a file that is there, and is to stay. `differs`: how it differs from the one that would be written, where that is looked at.
+    /// The error for an existing file that must be kept. `differs`: how it differs from the new file, if that was compared.
     pub fn refused(self, path: &Path, differs: &str) -> Error {
         let action = match self {
             Self::Same => format!("write it, because another one is there, {differs}, and if_exists is \"same\""),
-            _ => "write it, because it is there already, and if_exists is \"fail\"".to_owned(),
+            _ => "write it, because it exists, and if_exists is \"fail\"".to_owned(),
         };
         Error::io(&redacted(path), action, std::io::Error::from_raw_os_error(EXISTS))
     }
 }
 
-/// A part of an upload, by its number, and what the server calls it.
+/// A part of an upload: its number, and the server's name for it.
 pub type SentPart = (usize, String);
 
-/// A file on its way to a server, which nobody sees before it is complete. Of one that is dropped before, nothing stays.
+/// A file that is being uploaded. Readers do not see it before it is complete, and dropping it earlier leaves nothing behind.
 ///
-/// One that may be there already ([`IfExists::Same`]) is compared in [`Self::flush`].
+/// One that may exist already ([`IfExists::Same`]) is compared in [`Self::flush`].
 pub trait Upload: Send + Sync + fmt::Debug {
-    /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are on their way.
+    /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are in flight.
     ///
     /// # Errors
-    /// The server refuses these or earlier ones; the caller is to stop.
+    /// The server refuses these or earlier bytes, or the caller has cancelled.
     fn write_at(&self, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()>;
 
-    /// Waits until nothing is on its way any more.
+    /// Waits until nothing is in flight.
     ///
     /// # Errors
-    /// The same; bytes that never came.
+    /// Those of [`Self::write_at`], and bytes that were never written.
     fn flush(&self, interrupt: Interrupt<'_>) -> Result<()>;
 
-    /// Whether the file was there with these bytes when they were flushed, so that none were sent.
+    /// Whether the file existed with these bytes when they were flushed, so that none were sent.
     fn stands(&self) -> bool {
         false
     }
 
-    /// The file gets its name.
+    /// Makes the file visible under its name.
     ///
     /// # Errors
-    /// The server refuses; nothing of the file stays then, or the error says what does.
+    /// The server refuses. Nothing of the file stays then, or the error names what does.
     fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()>;
 
-    /// Begins it at the server, so that other processes may [`Store::join`] it. Returns how many bytes each part has but for the last one, and by which
-    /// name they join it; none for a file that is sent as one, by this process. From here on parts are written as a whole.
+    /// Begins the upload at the server, so that other processes may [`Store::join`] it. Returns the bytes of each part except the last one, and the
+    /// name for joining. There is no name for a file that this process sends alone. From here on parts are written as a whole.
     ///
     /// # Errors
-    /// The server refuses; there is no joining.
+    /// The server refuses, or the upload cannot be joined.
     fn share(&self, interrupt: Interrupt<'_>) -> Result<(u64, Option<String>)> {
         let _ = interrupt;
         Err(Error::Argument("this upload is not shared".to_owned()))
@@ -95,35 +95,35 @@ pub trait Upload: Send + Sync + fmt::Debug {
         let _ = parts;
     }
 
-    /// Lets it be: another process completes it.
+    /// Leaves the upload open: another process completes it.
     fn leave(&mut self) {}
 
-    /// Removes what the server has of it. What cannot be removed is the answer, as the end of a sentence. `in_haste`: the caller was told to stop, and
-    /// does not wait long for the server.
+    /// Removes the upload from the server. Returns a description, which ends a sentence, of what cannot be removed. With `in_haste` the caller was
+    /// cancelled, and does not wait long for the server.
     fn abort(&mut self, in_haste: bool) -> Option<String>;
 }
 
-/// What opens files by URL.
+/// Opens files by URL.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The files directly below a URL; `None` where the server lists nothing.
+    /// The files directly below a URL; `None` if the server does not list folders.
     ///
     /// # Errors
-    /// There is nothing of this URL; the server refuses, or cannot be reached.
+    /// The URL does not exist, or the server refuses or cannot be reached.
     fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>>;
 
-    /// All files below a URL, those in folders of the folder, too, by their paths below it; `None` where the server lists nothing.
+    /// All files below a URL, including those in subfolders, by their relative paths; `None` if the server does not list folders.
     ///
     /// # Errors
-    /// There is nothing of this URL; the server refuses, or cannot be reached.
+    /// The URL does not exist, or the server refuses or cannot be reached.
     fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>>;
 
-    /// Opens files, and fetches the first bytes of all at the same time: with them come the size, and what identifies the content.
+    /// Opens files, and fetches the first bytes of all of them concurrently, together with their size and identity.
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>>;
 
-    /// Begins a file of `len` bytes. `holes` are ranges of zeros that nobody will write, in order.
+    /// Begins a file of `len` bytes. `holes` are ranges of zeros that are never written, in order.
     ///
     /// # Errors
-    /// Nothing can be written there; there is such a file, and it is to stay.
+    /// Nothing can be written there, or the file exists and must be kept.
     fn create(
         &self,
         url: &Path,
@@ -136,7 +136,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(not_written(url))
     }
 
-    /// Takes part in a file of `len` bytes that another process has begun and shared: the bytes of a part, and its name.
+    /// Joins a file of `len` bytes that another process has begun and shared: the bytes of a part, and its name.
     ///
     /// # Errors
     /// Nothing can be written there.
@@ -155,7 +155,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 }
 
-/// The error for a URL to which nothing can be written.
+/// The error for a URL that cannot be written to.
 pub fn not_written(url: &Path) -> Error {
     Error::Argument(format!(
         "{}: nothing can be written there: give a path, or the URL of an object store (s3://, gs://, az://)",
@@ -165,13 +165,13 @@ pub fn not_written(url: &Path) -> Error {
 
 static STORE: OnceLock<Arc<dyn Store>> = OnceLock::new();
 
-/// Sets what opens URLs in this process, where nothing else is said; the first one stays.
+/// Sets the default store of this process; the first call wins.
 pub fn set_store(store: Arc<dyn Store>) {
     let _ = STORE.set(store);
     error::urls_are_opened();
 }
 
-/// What opens URLs in this process.
+/// The store of this process.
 pub fn store() -> Option<&'static Arc<dyn Store>> {
     STORE.get()
 }
@@ -181,8 +181,8 @@ pub fn is_url(path: &Path) -> bool {
     error::is_url(path)
 }
 
-/// The file `name` in a folder, which may be a URL. A name is no part of a URL of the web: what would step out of the folder there, or begin a query, is
-/// written as the character that it is.
+/// The file `name` in a folder, which may be a URL. In a web URL, the name is literal: characters that would leave the folder, or begin a query, are
+/// encoded.
 pub fn join(folder: &Path, name: &str) -> PathBuf {
     if !is_url(folder) {
         return folder.join(name);
@@ -222,18 +222,18 @@ pub fn name(path: &Path) -> String {
     text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// The path as it may be printed: a URL without its query, which may hold a signature, and without a password.
+/// The path in a printable form: a URL without its query, which may hold a signature, and without a password.
 pub fn redacted(path: &Path) -> PathBuf {
     if !is_url(path) {
         return path.to_path_buf();
     }
     let text = path.to_string_lossy();
     let (before, query) = text.split_once('?').map_or((&*text, ""), |(before, _)| (before, "?…"));
-    // What is a fragment of the web is a part of a key elsewhere.
+    // A fragment of a web URL is a part of a key elsewhere.
     let before = if is_web(&text) { before.split('#').next().unwrap_or_default() } else { before };
     let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
     let (authority, tail) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // Before the `@` of the hub is a model.
+    // In a hub URL, a model stands before the `@`.
     let authority = if scheme == "hf" { authority } else { authority.rsplit('@').next().unwrap_or_default() };
     format!("{scheme}://{authority}{tail}{query}").into()
 }
@@ -242,10 +242,10 @@ fn is_web(url: &str) -> bool {
     url.starts_with("https://") || url.starts_with("http://")
 }
 
-/// An error for a URL with a query, which may be a signature, that stands for several files.
+/// Refuses a URL with a query, which may be a signature, if it stands for several files.
 ///
 /// # Errors
-/// It is one.
+/// The URL has a query.
 pub fn require_no_query(url: &Path) -> Result<()> {
     let text = url.to_string_lossy();
     if !(is_web(&text) && text.contains('?')) {
@@ -253,7 +253,7 @@ pub fn require_no_query(url: &Path) -> Result<()> {
     }
     let shown = text::path(&redacted(url));
     let cause =
-        format!("{shown}: the URL of a folder or an index has no query: each of its files would need one of its own");
+        format!("{shown}: the URL of a folder or an index has no query: each of its files would need a separate one");
     Err(Error::Argument(cause))
 }
 

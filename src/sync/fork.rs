@@ -1,5 +1,5 @@
-//! A lock that is free in a forked child, whatever the threads of the parent held at that moment. `tests/models.rs` runs it with every order
-//! in which threads can come to it.
+//! A lock that is free in a forked child, whatever the threads of the parent held at the fork. `tests/models.rs` runs it with every interleaving of
+//! threads.
 
 use std::ptr;
 use std::sync::PoisonError;
@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use crate::sync::{AtomicPtr, Mutex, MutexGuard, const_fn, process};
 
-/// A mutex over a value that can begin anew: in a forked child it has the value of the parent, unless a thread of the parent was using that.
+/// A mutex over a value that can be reset: in a forked child it has the parent's value, unless a thread of the parent was using it.
 ///
-/// The thread is not in the child to finish what it began, so an ordinary mutex would never be free there. Never held while waiting for anything.
+/// That thread does not exist in the child, so an ordinary mutex would stay locked there. It must not be held while waiting for anything.
 pub struct ForkMutex<T> {
     current: AtomicPtr<Owned<T>>,
 }
@@ -20,9 +20,9 @@ struct Owned<T> {
     value: Mutex<T>,
 }
 
-// SAFETY: what the pointer leads to is owned by this, and shared between threads by its mutex only.
+// SAFETY: this owns the referent of the pointer, and threads share it only through its mutex.
 unsafe impl<T: Send> Send for ForkMutex<T> {}
-// SAFETY: as above.
+// SAFETY: this owns the referent of the pointer, and threads share it only through its mutex.
 unsafe impl<T: Send> Sync for ForkMutex<T> {}
 
 impl<T: Default> ForkMutex<T> {
@@ -47,14 +47,14 @@ impl<T: Default> ForkMutex<T> {
             // SAFETY: made above, and freed below or with `self`.
             let mut value = unsafe { &*own }.value.lock().unwrap_or_else(PoisonError::into_inner);
             if self.current.compare_exchange(current, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                // By one thread of the child, while the others wait. What is left of it is not freed: they may be looking at it.
+                // By one thread of the child, while the others wait. The rest of the parent's value is not freed: other threads may still read it.
                 if let Some(mut parents) = owned.and_then(|owned| owned.value.try_lock().ok()) {
                     *value = std::mem::take(&mut *parents);
                 }
                 return value;
             }
             drop(value);
-            // SAFETY: made above and given to nobody.
+            // SAFETY: `own` was made above by `Box::into_raw`, and no other code has it.
             drop(unsafe { Box::from_raw(own) });
         }
     }
@@ -70,7 +70,7 @@ impl<T> Drop for ForkMutex<T> {
     fn drop(&mut self) {
         let current = self.current.load(Ordering::Acquire);
         if !current.is_null() {
-            // SAFETY: leaked by `lock`, and nobody else has it: every guard borrows `self`.
+            // SAFETY: leaked by `lock`, and no guard has it: every guard borrows `self`.
             drop(unsafe { Box::from_raw(current) });
         }
     }

@@ -1,11 +1,11 @@
-//! What belongs to one process, such as threads and connections. A forked child has the memory of its parent's, and makes its own.
+//! Values of one process, such as threads and connections. A forked child inherits the memory of its parent's, and makes new ones.
 
 use super::ForkMutex;
 
 /// A value that is made at the first use in each process.
 ///
-/// What a child has of its parent is neither used nor dropped: to drop it would take locks that threads of the parent may hold, who are not there to
-/// give them back, and would take the parent's sockets from its own poll.
+/// A child neither uses nor drops the value of its parent. A drop could wait for locks of threads that do not exist in the child, and could
+/// unregister the parent's sockets from its poll.
 pub struct ForkOnce<T>(ForkMutex<Option<Owned<T>>>);
 
 struct Owned<T> {
@@ -14,7 +14,7 @@ struct Owned<T> {
 }
 
 impl<T: Clone> ForkOnce<T> {
-    /// Of no process yet.
+    /// Without a value.
     #[expect(clippy::new_without_default, reason = "it is a static, or the field of a type with a constructor")]
     pub const fn new() -> Self {
         Self(ForkMutex::new())
@@ -36,7 +36,7 @@ impl<T: Clone> ForkOnce<T> {
         Ok(value)
     }
 
-    /// Has the next use make a new one.
+    /// Makes the next use create a new value.
     pub fn forget(&self) {
         *self.0.lock() = None;
     }

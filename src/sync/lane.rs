@@ -1,5 +1,5 @@
-//! Threads that wait for work: made when a call wants help, kept for a moment when there is none. `tests/models.rs` runs it with every order in which
-//! threads can come to it.
+//! Threads that wait for work: made when a call wants help, and kept for a moment afterwards. `tests/models.rs` runs it with every interleaving of
+//! threads.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, process, spawn};
 
-/// How long a thread without work is kept: longer than between two calls of a burst, and so short that a program that does something else has none.
+/// How long an idle thread is kept: longer than the pause between two calls of a burst, and short enough that other work runs without idle threads.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// What the threads that help with a call run, each once. It does not unwind.
+/// The work of the threads that help with a call, each once. It does not unwind.
 type Work = &'static (dyn Fn() + Sync);
 
 /// Threads of one process.
@@ -20,19 +20,19 @@ pub(crate) struct Lane(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// For threads without work: there is some, or they shall leave.
+    /// Wakes idle threads: there is work, or they must end.
     called: Condvar,
-    /// For those who wait for helpers of a call, or for threads to leave.
+    /// Wakes callers that wait for helpers of a call, or for threads to end.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Those under way, the oldest first.
+    /// Those in flight, the oldest first.
     calls: Vec<Call>,
-    /// How many calls there were.
+    /// The number of calls so far.
     number: u64,
-    /// Threads, how many of them have no work, and how many shall leave when they have none.
+    /// Threads; idle ones; and how many must end once they are idle.
     threads: usize,
     idle: usize,
     leaving: usize,
@@ -41,7 +41,7 @@ struct State {
 struct Call {
     number: u64,
     work: Work,
-    /// How many more threads shall help, and how many do.
+    /// How many more threads are wanted, and how many help.
     wanted: usize,
     helping: usize,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Helpers<'a> {
     shared: &'a Shared,
     number: u64,
     process: u32,
-    /// How many threads there were for it at once.
+    /// The number of threads that were available at once.
     pub(crate) ready: usize,
 }
 
@@ -61,8 +61,8 @@ impl Lane {
         Self(Arc::new(Shared { state: Mutex::new(State::default()), called: Condvar::new(), changed: Condvar::new() }))
     }
 
-    /// Has up to so many threads run `work`, and runs `meanwhile` on this one; none does any more when it returns. Threads are made where none are free,
-    /// up to `most` in the lane: then the others come when they have finished with other calls, if `meanwhile` is not over by then.
+    /// Runs `work` on up to `helpers` threads, and `meanwhile` on this one; all have finished when it returns. If too few threads are idle, it makes
+    /// new ones, up to `most` in the lane. Busy threads join when their calls end, if `meanwhile` is not over by then.
     pub(crate) fn call<R>(
         &self,
         work: &(dyn Fn() + Sync),
@@ -70,9 +70,9 @@ impl Lane {
         most: usize,
         meanwhile: impl FnOnce(&Helpers<'_>) -> R,
     ) -> R {
-        // SAFETY: only the lifetime is another. A thread gets `work` while the call wants helpers, and is counted under the same lock, until it has done with
-        // it. `Helpers` is dropped here, even if `meanwhile` unwinds, and by then wants no helper and waits until none is counted. A forked child does not
-        // wait, and has none of the threads.
+        // SAFETY: only the lifetime changes. A thread gets `work` while the call wants helpers, and is counted under the same lock until it has
+        // finished. `Helpers` is dropped here, even if `meanwhile` unwinds. Its drop wants no more helpers, and waits until none is counted. A
+        // forked child does not wait, and has none of the threads.
         let work = unsafe { mem::transmute::<&(dyn Fn() + Sync), Work>(work) };
         let helpers = self.helpers(work, helpers, most);
         meanwhile(&helpers)
@@ -94,7 +94,7 @@ impl Lane {
         let mut helpers = Helpers { shared, number, process: process(), ready: free + new };
         for place in 1..=new {
             let own = self.0.clone();
-            // It begins with this call: whoever is called anew does not wait for its first look at the list.
+            // It begins with this call: a new thread need not look at the list first.
             let name = format!("max_weights-{}", threads - new + place);
             if spawn(name, move || own.run(number, work)).is_err() {
                 let mut state = shared.state();
@@ -106,7 +106,7 @@ impl Lane {
         helpers
     }
 
-    /// Has threads end that have no work, also those that have none later, and waits for those that have none now.
+    /// Ends the threads without work, now and later, and waits for those that have none now.
     pub(crate) fn end_idle(&self) {
         let mut state = self.0.state();
         state.leaving = state.threads;
@@ -122,14 +122,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes two threads of so many, each of which wakes two others: that many need not wait for one who wakes them one after the other.
+    /// Wakes two of `threads` threads, each of which wakes two others: waking them one by one would make the last ones wait.
     fn wake(&self, threads: usize) {
         (0..threads.min(2)).for_each(|_| self.called.notify_one());
     }
 
     fn run(&self, mut number: u64, mut work: Work) {
         loop {
-            // Nobody is told of a panic here, and the caller must not take what was left undone for done.
+            // A panic of a helper cannot be reported, and the caller must not mistake unfinished work for finished.
             catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| std::process::abort());
             match self.next(number) {
                 Some(next) => (number, work) = next,
@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Ends this thread's part in a call, and waits for another one; none: the thread is to end.
+    /// Ends this thread's part in a call, and waits for another one; `None` if the thread must end.
     fn next(&self, number: u64) -> Option<(u64, Work)> {
         let mut state = self.state();
         if state.left(number) {
@@ -177,7 +177,7 @@ impl State {
         self.calls.iter_mut().find(|call| call.number == number)
     }
 
-    /// A thread helps no longer with a call, because nothing is left of it to do; whether it was the last one.
+    /// Removes a thread from a call without work left; whether it was the last one.
     fn left(&mut self, number: u64) -> bool {
         self.call(number).is_some_and(|call| {
             call.wanted = 0;
@@ -188,12 +188,12 @@ impl State {
 }
 
 impl Helpers<'_> {
-    /// False in a child that was forked while they helped: they are threads of its parent, and so may be who has the lock.
+    /// False in a forked child: the helpers are threads of its parent, and one of them may hold the lock.
     pub(crate) fn are_here(&self) -> bool {
         self.process == process()
     }
 
-    /// Nobody who has not begun needs to.
+    /// Withdraws the request for helpers that have not begun.
     pub(crate) fn dismiss(&self) {
         if self.are_here()
             && let Some(call) = self.shared.state().call(self.number)
@@ -202,7 +202,7 @@ impl Helpers<'_> {
         }
     }
 
-    /// Waits for some time, or less, until no thread helps, nor is going to; says whether that is so.
+    /// Waits up to `time` until no thread helps or will help; returns whether that is so.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         if !self.are_here() {
             return true;

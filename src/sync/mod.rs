@@ -1,5 +1,5 @@
-//! What threads share: locks and values that hold in a forked child, and threads that wait for work. The locks are made of the names below, which are
-//! the standard library's here. `tests/models.rs` compiles these files against others, which try every order in which threads can come to them.
+//! What threads share: locks and values that survive a fork, and threads that wait for work. The locks are built on the names below, here those of
+//! the standard library. `tests/models.rs` compiles these files against others, which try every interleaving of threads.
 #![allow(unsafe_code)]
 
 mod fork;
@@ -22,7 +22,7 @@ pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::R
     thread::Builder::new().name(name).spawn(work).map(drop)
 }
 
-/// A function that is `const` here, and is not where locks are models.
+/// A function that is `const` here, but not with modelled locks.
 macro_rules! const_fn {
     ($(#[$attribute:meta])* $visibility:vis fn $($rest:tt)*) => {
         $(#[$attribute])*

@@ -13,11 +13,11 @@ pub enum Element<'a> {
     Plain(DType),
     /// Blocks of a packed type. The shape counts elements; [`super::TensorInfo::byte_shape`] counts bytes.
     Packed(Encoding),
-    /// A type that only PyTorch has. The bytes can be read and copied, not converted.
+    /// A type that only PyTorch has. The bytes can be read and copied, but not converted.
     Torch(TorchDType),
-    /// Elements that do not are in the file as an array. They are listed, and cannot be taken.
+    /// Elements without an array in the file. They are listed, and cannot be loaded.
     NoArray(NoArray, TorchDType),
-    /// A type that this version does not know, by the file's name for it. The bytes can be listed, read and copied, not converted.
+    /// An unknown type, with the file's name for it. The bytes can be listed, read and copied, but not converted.
     Unknown(&'a str),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Element<'_> {
     }
 }
 
-/// What a tensor of PyTorch is that is not an array in the file.
+/// Kinds of PyTorch tensors that are not an array in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // `what` says it
 pub enum NoArray {
@@ -50,7 +50,7 @@ pub enum NoArray {
 }
 
 impl NoArray {
-    /// One word for it.
+    /// Its name, one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flipped => "flipped",
@@ -66,7 +66,7 @@ impl NoArray {
         }
     }
 
-    /// What it is, for messages.
+    /// A description, for messages.
     pub fn what(self) -> &'static str {
         match self {
             Self::Flipped => "a conjugated or negated view",
@@ -75,7 +75,7 @@ impl NoArray {
             }
             Self::Quantized => "a quantized tensor",
             Self::Meta => "a tensor without data (on the device \"meta\")",
-            Self::Wrapper => "a tensor made of other tensors",
+            Self::Wrapper => "a tensor composed of other tensors",
             Self::Converted => "a tensor made from an array of another kind",
         }
     }

@@ -2,7 +2,7 @@
 
 /// A dimension or a stride: unsigned in files, signed in memory.
 pub trait Steps: Copy {
-    /// The number without its sign, and whether it is negative.
+    /// The magnitude, and whether the number is negative.
     fn magnitude(self) -> (u64, bool);
 }
 
@@ -18,12 +18,12 @@ impl Steps for i64 {
     }
 }
 
-/// What lies between the lowest element that strides lead to and the highest, these two included.
+/// The range from the lowest element that strides reach to the highest, both included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// How much of it is in front of the first element, the one that all strides start from.
+    /// The length before the first element, where all strides start.
     pub before: u64,
-    /// How much it is: nothing for a tensor without elements.
+    /// Its length: zero for a tensor without elements.
     pub len: u64,
 }
 
@@ -42,7 +42,7 @@ pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
 }
 
 impl Extent {
-    /// Of elements of so many bytes, in bytes; `None` if that is more than an address space has.
+    /// In bytes, for elements of `item` bytes; `None` if that exceeds an address space.
     pub fn bytes(self, item: u64) -> Option<Self> {
         let len = self.len.checked_mul(item).filter(|len| i64::try_from(*len).is_ok())?;
         Some(Self { before: self.before * item, len }) // less than `len`
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The places of all elements, one after the other.
+    /// The offsets of all elements, in C order.
     fn places(axes: &[(i64, i64)]) -> Vec<i64> {
         let Some(((dim, stride), inner)) = axes.split_first() else { return vec![0] };
         let inner = places(inner);

@@ -1,4 +1,4 @@
-//! Where a tensor lies and what it is: spans, and the table of a checkpoint's tensors.
+//! The location and the type of tensors: spans, and the table of a checkpoint's tensors.
 
 mod element;
 mod extent;
@@ -20,7 +20,7 @@ use crate::error::{Diagnostic, Result};
 use crate::quant::Encoding;
 use crate::rules;
 
-/// A range of bytes in one file. The only way to a byte range: it is made by checked arithmetic against the file's length.
+/// A range of bytes in one file. Its constructors check it against the file's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     start: u64,
@@ -57,7 +57,7 @@ impl Span {
         }
     }
 
-    /// As many bytes as are made of what begins where `first` does: they are in no file, and are not read from there.
+    /// `len` computed bytes, whose source begins where `first` does. They are in no file, and are not read from there.
     pub(crate) const fn of_made(first: Self, len: u64) -> Self {
         Self { start: first.start, len }
     }
@@ -83,14 +83,14 @@ impl Span {
     }
 }
 
-/// How a tensor is in a storage that it may share with others. Only PyTorch files have such tensors.
+/// The layout of a tensor in a storage that it may share with others. Only PyTorch files have such tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View<'a> {
     /// Elements between neighbours, one for each dimension.
     pub strides: &'a [u64],
     /// The bytes of the storage in the file; the same for all tensors that share it.
     pub storage: Span,
-    /// The bytes of the storage once it is inflated; `None` for one that is stored as it is.
+    /// The bytes of the storage once it is inflated; `None` for one that is not compressed.
     pub inflated: Option<u64>,
     /// Bytes from the start of the storage to the first element.
     pub start: u64,
@@ -107,14 +107,14 @@ pub struct TensorInfo<'a> {
     pub shape: &'a [u64],
     /// The number of the file in the checkpoint.
     pub file: u32,
-    /// Where the bytes are in that file: from the first element to the last; of a deflated storage, all of its compressed bytes.
+    /// Where the bytes are in that file: from the first element to the last; for a deflated storage, all of its compressed bytes.
     pub span: Span,
     /// How the elements are in a shared storage; `None` for elements in C order that fill the span.
     pub view: Option<View<'a>>,
 }
 
 impl TensorInfo<'_> {
-    /// The bytes of all elements, which are those of the span but for strides and compression.
+    /// The bytes of all elements: those of the span, except for strides and compression.
     pub fn bytes(&self) -> u64 {
         match (self.view, self.element) {
             (Some(_), Element::Plain(dtype)) => checked_bytes(self.shape, dtype).unwrap_or(self.span.len),
@@ -123,14 +123,14 @@ impl TensorInfo<'_> {
         }
     }
 
-    /// True if the first byte is at a multiple of the element's alignment, so that the mapping can be used as it is.
+    /// True if the first byte is at a multiple of the element's alignment, so that the mapping can be used without a copy.
     pub fn is_aligned(&self) -> bool {
         if self.view.is_some_and(|view| view.inflated.is_some()) {
             return false;
         }
         match self.element {
             Element::Plain(dtype) => self.span.start.is_multiple_of(dtype.align() as u64),
-            // Blocks are read byte by byte, as are the bytes of what nobody knows.
+            // Blocks, and types that are not known, are read byte by byte.
             Element::Packed(_) | Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => true,
         }
     }

@@ -1,6 +1,6 @@
 //! Regions of tensors: ranges of each axis, and where their bytes are, in the tensor and in the region alone, both in C order.
 //!
-//! Elements that are stored together, as those of a packed block or those of less than a byte, stay together.
+//! Elements that share storage, such as those of a packed block or those smaller than a byte, stay together.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// A region of a tensor: the axes that are cut, and the ranges of each that are joined along it, in elements. The other axes are whole.
 pub type Region = Vec<(usize, Vec<Range<u64>>)>;
 
-/// The same with the ranges of every axis.
+/// The ranges of every axis.
 pub type AxisRanges = Vec<Vec<Range<u64>>>;
 
 /// The shape of a region of a tensor of this shape, in elements.
@@ -23,7 +23,7 @@ pub fn region_shape(whole: &[u64], region: &Region) -> Vec<u64> {
     shape
 }
 
-/// All of every axis.
+/// Every axis as a whole.
 pub(crate) fn whole_axes(shape: &[u64]) -> AxisRanges {
     shape.iter().map(|&size| std::iter::once(0..size).collect()).collect()
 }
@@ -31,7 +31,7 @@ pub(crate) fn whole_axes(shape: &[u64]) -> AxisRanges {
 /// The ranges of every axis of a region.
 ///
 /// # Errors
-/// An axis or elements that the tensor does not have; an axis that is cut twice.
+/// The tensor does not have the axis or the elements, or an axis is cut twice.
 pub fn axis_ranges(shape: &[u64], region: &Region) -> Result<AxisRanges> {
     let refused = |cause: String| Err(Error::Argument(format!("a tensor of the shape {shape:?} {cause}")));
     let mut all = whole_axes(shape);
@@ -50,13 +50,13 @@ pub fn axis_ranges(shape: &[u64], region: &Region) -> Result<AxisRanges> {
     Ok(all)
 }
 
-/// What two ranges have in common.
+/// The intersection of two ranges.
 pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
 }
 
-/// The same ranges in the same order, without empty ones, and each that continues the one before as one with it.
+/// The same ranges in the same order, without empty ones, and with consecutive ones coalesced.
 pub(crate) fn coalesced(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut coalesced: Vec<Range<u64>> = Vec::new();
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
@@ -68,7 +68,7 @@ pub(crate) fn coalesced(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Ran
     coalesced
 }
 
-/// The ranges that these cover, in rising order, with gaps of up to `gap` between them.
+/// The union of these ranges, sorted, with gaps of up to `gap` filled.
 pub(crate) fn covered(ranges: impl IntoIterator<Item = Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
     ranges.sort_unstable_by_key(|range| range.start);
@@ -82,7 +82,7 @@ pub(crate) fn covered(ranges: impl IntoIterator<Item = Range<u64>>, gap: u64) ->
     ranges
 }
 
-/// Of ranges that are joined, those that positions of the whole stand for.
+/// The parts of concatenated ranges at these positions of the concatenation.
 pub(crate) fn select(ranges: &[Range<u64>], positions: &Range<u64>) -> Vec<Range<u64>> {
     let mut before = 0;
     coalesced(ranges.iter().map(|range| {
@@ -97,21 +97,21 @@ fn length(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// The length of all.
+/// The total length.
 fn total(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(length).fold(0, u64::saturating_add)
 }
 
-/// Rows of bytes that go from one place to another.
+/// Rows of bytes that are copied from one place to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Where the first row begins.
+    /// The offset of the first row in the source.
     pub from: u64,
-    /// Bytes from one row to the next there.
+    /// The distance of rows in the source, in bytes.
     pub from_stride: u64,
-    /// Where the first row goes.
+    /// The offset of the first row in the destination.
     pub to: u64,
-    /// Bytes from one row to the next there.
+    /// The distance of rows in the destination, in bytes.
     pub to_stride: u64,
     /// How many rows.
     pub rows: u64,
@@ -120,7 +120,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// A row: where it begins, where it goes, and its bytes.
+    /// A row: its offsets in source and destination, and its bytes.
     pub(crate) fn row(&self, number: u64) -> (u64, u64, u64) {
         (self.from + number * self.from_stride, self.to + number * self.to_stride, self.len)
     }
@@ -131,36 +131,36 @@ impl Move {
     }
 }
 
-/// The bytes of a region, by rows: what lies at one position of all axes that are outside the innermost one that is cut.
+/// The bytes of a region, by rows. A row has one position of all axes outside the innermost axis that is cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegionBytes {
-    /// Where the first position of every axis leads to: axes of which one position is in the region are here, and in no other place.
+    /// The offset of the first position of every axis. Axes with one position in the region appear only here.
     start: u64,
-    /// The others from the outermost on, neighbours as one where that is possible.
+    /// The other axes from the outermost on, with neighbours merged if possible.
     outer: Vec<Axis>,
     rows: u64,
-    /// The bytes of a row that are in the region, from the start of the row, in the order in which the region has them.
+    /// The bytes of a row that are in the region, relative to the start of the row, in the region's order.
     ranges: Vec<Range<u64>>,
-    /// How many these are.
+    /// Their number.
     row_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Axis {
-    /// Bytes from one position to the next in the tensor.
+    /// The distance of positions in the tensor, in bytes.
     stride: u64,
-    /// The same in the region.
+    /// The distance of positions in the region, in bytes.
     packed: u64,
     ranges: Vec<Range<u64>>,
 }
 
 impl RegionBytes {
-    /// These ranges, which are within the tensor, where `per` elements that follow each other in memory take `bytes`.
+    /// These ranges, which are within the tensor, where `per` consecutive elements take `bytes`.
     ///
     /// # Errors
-    /// A range that parts elements which are stored together.
+    /// A range splits elements that are stored together.
     pub fn new(shape: &[u64], (per, bytes): (u64, u64), ranges: &[Vec<Range<u64>>]) -> Result<Self> {
-        // Sizes cannot overflow where a region has bytes, and do not matter where it has none.
+        // Sizes cannot overflow if a region has bytes, and do not matter otherwise.
         let product = |shape: &[u64]| shape.iter().fold(1u64, |product, dim| product.saturating_mul(*dim));
         let ranges: AxisRanges = ranges.iter().map(|ranges| coalesced(ranges.iter().cloned())).collect();
         let Some(last) = (0..shape.len()).rfind(|&axis| !is_whole(&ranges[axis], shape[axis])) else {
@@ -183,7 +183,7 @@ impl RegionBytes {
         if rows == 0 {
             return Ok(Self::default());
         }
-        // The length of a row matters only where another than the first is in the region.
+        // The length of a row matters only if the region has another row than the first.
         let is_first = ranges[..last].iter().flatten().all(|range| range.end <= 1);
         let row = inner.saturating_mul(shape[last]).div_ceil(per).saturating_mul(bytes);
         let (mut stride, mut packed) = (if is_first { row } else { stored(shape[last])? }, region.row_bytes);
@@ -209,7 +209,7 @@ impl RegionBytes {
         Ok(region)
     }
 
-    /// A box of elements of so many bytes: its first position and its size on each axis, which are within the tensor.
+    /// A box of elements of `item` bytes: its first position and its size on each axis, which are within the tensor.
     pub fn of_box(shape: &[u64], start: &[u64], size: &[u64], item: u64) -> Self {
         let ranges = start.iter().zip(size).map(|(&start, &size)| std::iter::once(start..start + size).collect());
         Self::new(shape, (1, item), &ranges.collect::<AxisRanges>()).unwrap_or_default() // nothing is stored together
@@ -258,7 +258,7 @@ impl RegionBytes {
         start
     }
 
-    /// From its first byte in the tensor to its last.
+    /// The range from its first byte in the tensor to its last.
     pub fn span(&self) -> Range<u64> {
         let Range { mut start, mut end } = reach(&self.ranges);
         for axis in &self.outer {
@@ -269,18 +269,18 @@ impl RegionBytes {
         self.start + start..self.start + end
     }
 
-    /// The one range of bytes of the tensor that it is, where there is only one.
+    /// Its range of bytes in the tensor, if it is contiguous.
     pub fn one_range(&self) -> Option<Range<u64>> {
         (self.outer.is_empty() && self.ranges.len() <= 1).then(|| self.span())
     }
 
-    /// How many of its bytes are before a byte of the tensor.
+    /// How many of its bytes precede a byte of the tensor.
     pub fn before(&self, byte: u64) -> u64 {
         let Some(mut rest) = byte.checked_sub(self.start) else { return 0 };
         let before = |ranges: &[Range<u64>], position| {
             ranges.iter().map(|range| length(&overlap(range, &(0..position)))).sum::<u64>()
         };
-        // Ranges may have positions in common: then these are in the region several times.
+        // Ranges may overlap: then the region has positions several times.
         let (mut count, mut times) = (0, 1);
         for axis in &self.outer {
             let position = rest / axis.stride;
@@ -291,19 +291,19 @@ impl RegionBytes {
         count + times * before(&self.ranges, rest)
     }
 
-    /// The byte of the tensor that one of its bytes is.
+    /// The offset in the tensor of one of its bytes.
     pub fn place(&self, byte: u64) -> u64 {
         self.run(byte).0
     }
 
-    /// The same, and how many bytes follow it on both sides.
+    /// Like [`Self::place`], with the number of bytes that are contiguous on both sides.
     fn run(&self, byte: u64) -> (u64, u64) {
         let row_bytes = self.row_bytes.max(1);
         let (place, len) = nth(&self.ranges, byte % row_bytes).unwrap_or_default();
         (self.row_start(byte / row_bytes) + place, len)
     }
 
-    /// Some of its bytes, in their order, in runs that lie together: where each begins in the tensor and in the region, and its length.
+    /// Some of its bytes, in order, as contiguous runs: the offsets in tensor and region, and the length.
     pub fn runs(&self, bytes: Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> {
         let (mut at, end) = (bytes.start, bytes.end.min(self.bytes()));
         std::iter::from_fn(move || {
@@ -313,8 +313,7 @@ impl RegionBytes {
         })
     }
 
-    /// Its bytes within a range of those of the tensor, always in the same order: `from` counts from the start of that range, `to` from that of
-    /// the region.
+    /// Its bytes within a range of the tensor, always in the same order: `from` counts from the start of that range, `to` from that of the region.
     pub fn within(&self, clip: &Range<u64>) -> Vec<Move> {
         let mut moves = Vec::new();
         if self.rows > 0 && !clip.is_empty() {
@@ -323,7 +322,7 @@ impl RegionBytes {
         moves
     }
 
-    /// The same of what these axes and the ranges of a row make at one place.
+    /// Like [`Self::within`], for these axes and the ranges of a row at one place.
     fn walk(&self, axes: &[Axis], (from, to): (u64, u64), clip: &Range<u64>, moves: &mut Vec<Move>) {
         let Some((axis, inner)) = axes.split_first() else {
             for (range, at) in self.packed() {
@@ -331,7 +330,7 @@ impl RegionBytes {
             }
             return;
         };
-        // Positions of which something may be in the range.
+        // The positions that may overlap the range.
         let first = clip.start.saturating_sub(from) / axis.stride;
         let reached = first..clip.end.saturating_sub(from).div_ceil(axis.stride);
         let mut before = 0;
@@ -353,7 +352,7 @@ impl RegionBytes {
                     let (from, to) = at(position);
                     (from + segment.start, to + packed)
                 };
-                // Only the first and the last of them may be cut.
+                // Only the first and the last of them may be clipped.
                 let is_inside = |position| of(position).0 >= clip.start && of(position).0 + len <= clip.end;
                 let Range { start: mut head, end: mut tail } = positions;
                 if !is_inside(head) {
@@ -375,7 +374,7 @@ impl RegionBytes {
         }
     }
 
-    /// The ranges of a row, and where each begins in the region.
+    /// The ranges of a row, with their offsets in the region.
     fn packed(&self) -> impl Iterator<Item = (&Range<u64>, u64)> {
         self.ranges.iter().scan(0, |before, range| {
             let at = *before;
@@ -385,7 +384,7 @@ impl RegionBytes {
     }
 }
 
-/// Whether ranges that were coalesced are all of an axis.
+/// Whether coalesced ranges cover an axis.
 fn is_whole(ranges: &[Range<u64>], size: u64) -> bool {
     match ranges {
         [] => size == 0,
@@ -394,7 +393,7 @@ fn is_whole(ranges: &[Range<u64>], size: u64) -> bool {
     }
 }
 
-/// The position of this number, of ranges that are joined, and how many of its range follow, itself included.
+/// The position with this number in concatenated ranges, and how many of its range follow, itself included.
 fn nth(ranges: &[Range<u64>], mut number: u64) -> Option<(u64, u64)> {
     for range in ranges {
         if number < length(range) {
@@ -405,13 +404,13 @@ fn nth(ranges: &[Range<u64>], mut number: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// From the first position of ranges that are not empty to the last.
+/// The range from the first position of non-empty ranges to the last.
 fn reach(ranges: &[Range<u64>]) -> Range<u64> {
     let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
     start..ranges.iter().map(|range| range.end).max().unwrap_or(0)
 }
 
-/// One row, as far as it is in the range.
+/// The part of one row that is in the range.
 fn clipped((from, to): (u64, u64), len: u64, clip: &Range<u64>, moves: &mut Vec<Move>) {
     let some = overlap(&(from..from + len), clip);
     if !some.is_empty() {

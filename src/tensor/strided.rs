@@ -1,6 +1,6 @@
-//! Steps along axes whose strides differ on two sides, as those of a tensor and of what is made of it.
+//! Steps along axes whose strides differ between source and destination.
 
-/// An axis: the number of steps along it, and how far one goes on either side, in bytes.
+/// An axis: the number of steps, and the bytes per step in the source and in the destination.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StridedAxis {
     pub(crate) count: usize,
@@ -9,13 +9,13 @@ pub(crate) struct StridedAxis {
 }
 
 impl StridedAxis {
-    /// From the first to the last step, on the side that one goes from.
+    /// The distance from the first step to the last, in the source.
     pub(crate) fn reach(&self) -> usize {
         (self.count - 1) * self.from.unsigned_abs()
     }
 }
 
-/// All steps along some axes, of which none is empty: places on both sides. The last axis is the fastest.
+/// All steps along axes, none of them empty: offsets in source and destination. The last axis is the fastest.
 pub(crate) struct StridedSteps<A> {
     axes: A,
     position: Vec<usize>,

@@ -5,7 +5,7 @@ use crate::budget::{self, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
+/// One entry of [`TensorTable`]: 40 bytes a tensor, in addition to its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     start: u64,
@@ -33,7 +33,7 @@ pub struct TensorTable {
     names: String,
     dims: Vec<u64>,
     entries: Vec<Entry>,
-    /// Each of those that are neither plain nor unknown once: there are a few hundred.
+    /// The distinct elements that are neither plain nor unknown: there are a few hundred.
     special: Vec<Element<'static>>,
     unknown: Vec<Box<str>>,
 }
@@ -122,7 +122,7 @@ impl TensorTable {
         Ok(())
     }
 
-    /// The bytes that it takes in memory.
+    /// Its size in memory.
     pub fn bytes(&self) -> usize {
         budget::vec_bytes(&self.dims) + budget::vec_bytes(&self.entries) + self.names.capacity()
     }
@@ -178,7 +178,7 @@ impl TensorTable {
         (0..self.len()).map(|i| self.get(i))
     }
 
-    /// Keeps the tensors whose number `keep` accepts; the others are forgotten, and numbers move up.
+    /// Keeps the tensors whose number `keep` accepts, and renumbers them.
     pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         let mut number = 0;
         self.entries.retain(|_| {
@@ -189,7 +189,7 @@ impl TensorTable {
 
     /// Sorts the tensors into file order: by file, then offset, then the shorter first (empty tensors before what starts at the same byte).
     pub fn sort_by_offset(&mut self) -> Result<()> {
-        // The sort takes as much again, and cannot be refused it.
+        // The sort allocates as much again, and cannot fail gracefully.
         budget::probe(size_of_val(self.entries.as_slice()))?;
         self.entries.sort_by_key(|entry| (entry.file, entry.start, entry.len));
         Ok(())

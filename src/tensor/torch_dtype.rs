@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 
-/// A `torch.dtype` that a file may name. More of them exist than a tensor of ours can have.
+/// A `torch.dtype` that a file may name. There are more of them than tensors here can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are the documentation
 pub enum TorchDType {
@@ -20,7 +20,7 @@ pub enum TorchDType {
     Bits1x8,
     Bits2x4,
     Bits4x2,
-    /// Two values of four bits in a byte, which counts as one element.
+    /// Two four-bit values in a byte, which counts as one element.
     Float4E2M1FnX2,
     /// `torch.int1` to `torch.int7`, `torch.uint1` to `torch.uint7`: names without an agreed storage.
     SubByte {
@@ -34,7 +34,7 @@ use TorchDType::{
     QUInt2x4, QUInt4x2, QUInt8, SubByte,
 };
 
-/// Each dtype that is none of ours, with its name in `torch` and the bytes of an element.
+/// Each dtype without an equivalent here, with its name in `torch` and the bytes of an element.
 const TABLE: [(TorchDType, &str, u64); 14] = [
     (Complex32, "complex32", 4),
     (BComplex32, "bcomplex32", 4),
@@ -55,13 +55,13 @@ const SIGNED: [&str; 7] = ["int1", "int2", "int3", "int4", "int5", "int6", "int7
 const UNSIGNED: [&str; 7] = ["uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7"];
 
 impl TorchDType {
-    /// The dtype that `torch` has under this name.
+    /// The dtype with this name in `torch`.
     pub fn from_name(name: &str) -> Option<Self> {
         let sub_byte = |names: &[&str], signed| {
             let bits = names.iter().position(|have| *have == name)? as u8 + 1;
             Some(SubByte { signed, bits })
         };
-        // PyTorch has no dtypes of less than a byte but these.
+        // PyTorch has no other dtypes of less than a byte.
         let plain = || DType::all().find(|dtype| dtype.name() == name && dtype.bytes().is_some()).map(Plain);
         let other = || TABLE.iter().find(|row| row.1 == name).map(|row| row.0);
         plain().or_else(other).or_else(|| sub_byte(&SIGNED, true)).or_else(|| sub_byte(&UNSIGNED, false))
@@ -87,7 +87,7 @@ impl TorchDType {
         }
     }
 
-    /// The dtype of ours; `None` for those that only PyTorch knows.
+    /// The equivalent dtype here; `None` for those that only PyTorch has.
     pub fn dtype(self) -> Option<DType> {
         match self {
             Plain(dtype) => Some(dtype),
@@ -95,7 +95,7 @@ impl TorchDType {
         }
     }
 
-    /// The bytes that are swapped as one in a file of the other byte order: a complex number is two.
+    /// The bytes that are swapped as a unit in a file of the other byte order: a complex number is two units.
     pub fn swapped_bytes(self) -> usize {
         let whole = self.bytes() as usize;
         match self {

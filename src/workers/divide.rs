@@ -1,4 +1,4 @@
-//! Work that is divided among threads: each takes the next job, until there are no more or something went wrong.
+//! Work that is divided among threads: each takes the next job, until none is left or an error occurs.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::sync::{ForkOnce, Lane};
 
 impl Workers {
-    /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
+    /// Calls `work` once for each part, on several threads, and waits for all of them; returns the first error.
     ///
-    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means
+    /// The calling thread takes part, and checks `interrupt`. The check that `work` gets is for parts that take long themselves: its error means
     /// that the work was interrupted.
     pub fn each<T: Send>(
         &self,
@@ -28,11 +28,11 @@ impl Workers {
     }
 }
 
-/// Calls `work` for each job, in their order, on so many threads that mostly wait, as reading files does, and waits for all; the first error is the
-/// answer, and ends the others. What `work` keeps between two jobs is one `S` on each thread.
+/// Calls `work` for each job, in order, on up to `threads` threads that mostly wait for I/O, and waits for all of them. The first error is returned,
+/// and ends the others. Each thread has one `S`, which `work` keeps between its jobs.
 ///
-/// `interrupt` is asked on the calling thread, which does nothing else. What `work` gets is for jobs that take long themselves: its error means that
-/// the work was interrupted. Where threads cannot be made, the calling thread does the work.
+/// The calling thread only checks `interrupt`. The check that `work` gets is for jobs that take long themselves: its error means that the work was
+/// interrupted. If threads cannot be made, the calling thread does the work.
 pub fn in_order<T: Send, S: Default>(
     threads: usize,
     jobs: Vec<T>,
@@ -45,7 +45,7 @@ pub fn in_order<T: Send, S: Default>(
     divide((&WORKERS.waiting, helpers, usize::MAX), false, jobs, interrupt, work)
 }
 
-/// Does jobs on so many threads of a lane, which has at most so many, and on this one, if it takes part or no other does.
+/// Does jobs on up to `helpers` threads of a lane with at most `most` threads. This thread joins if `takes_part`, or if there are no helpers.
 fn divide<T: Send, S: Default>(
     (threads, helpers, most): (&ForkOnce<Lane>, usize, usize),
     takes_part: bool,
@@ -69,7 +69,7 @@ fn divide<T: Send, S: Default>(
             Ok(Err(error)) => Ok(error),
             Err(panic) => Err(panic),
         };
-        // Before others are stopped, who say so: that is not what went wrong.
+        // Recorded before the others are stopped, whose errors are not the cause.
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         stop.store(true, Ordering::Relaxed);
     };

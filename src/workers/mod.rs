@@ -1,7 +1,7 @@
-//! The threads of this crate: those for work on large arrays, as many as the process may use, and those that mostly wait, as many as a call wants. They
-//! are made when first needed, and made anew in a forked child.
+//! The threads of this crate: those for work on large arrays, at most as many as the process may use, and those that mostly wait for I/O, as many as
+//! a call wants. They are made when first needed, and made again in a forked child.
 //!
-//! The thread that asks for the work asks every few milliseconds whether to go on, so that Ctrl-C ends long work at once.
+//! The calling thread checks for cancellation every few milliseconds, so that Ctrl-C ends long work at once.
 
 mod divide;
 
@@ -19,25 +19,25 @@ pub use self::divide::in_order;
 use crate::error::{Error, Result};
 use crate::sync::{ForkOnce, Lane};
 
-/// Asked now and then during long work; an error ends it.
+/// A check for cancellation, called now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
-/// How long work goes on, or who waits does so, between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
+/// How long work, or a wait, continues between two checks for cancellation. Ctrl-C is answered within 100 ms, and a unit of work takes part of that.
 pub const ASKED_EVERY: Duration = Duration::from_millis(25);
 
 thread_local! {
-    /// What says that the work is to stop that this thread helps with.
+    /// Set if the work that this thread helps with must stop.
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// The question for what takes a function alone: whether the work is to stop that this thread of the pool helps with. The thread that asked for the work
-/// asks its own.
+/// The check for functions that take a plain function: whether the work that this pool thread helps with must stop. The thread that requested the
+/// work has its own check.
 pub fn stopped_here() -> Result<()> {
     let stops = STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)));
     if stops { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Has [`stopped_here`] answer by this, until it is dropped.
+/// Makes [`stopped_here`] use this flag, until it is dropped.
 struct Helping(Option<Arc<AtomicBool>>);
 
 impl Helping {
@@ -52,12 +52,12 @@ impl Drop for Helping {
     }
 }
 
-/// The question for work that nobody interrupts.
+/// The check for work that cannot be interrupted.
 pub fn uninterrupted() -> Result<()> {
     Ok(())
 }
 
-/// `interrupt`, asked at most once in a while however often this is called.
+/// `interrupt`, limited to one check per interval.
 pub fn now_and_then(interrupt: Interrupt<'_>) -> impl Fn() -> Result<()> {
     let asked = Cell::new(Instant::now());
     move || {
@@ -69,28 +69,28 @@ pub fn now_and_then(interrupt: Interrupt<'_>) -> impl Fn() -> Result<()> {
     }
 }
 
-/// The most threads that anything uses: more than that gain nothing, and to make thousands takes longer than the work.
+/// The most threads of any call: more gain nothing, and making thousands takes longer than the work.
 const MOST_THREADS: usize = 512;
 
-/// How many threads were asked for; 0 for none.
+/// The configured number of threads; 0 for none.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many threads everything uses from now on; none: as many as the process may use.
+/// Sets the number of threads from now on; none: as many as the process may use.
 pub fn set_threads(threads: Option<NonZero<usize>>) {
     THREADS.store(threads.map_or(0, NonZero::get), Ordering::Relaxed);
 }
 
 thread_local! {
-    /// How many threads the call that runs on this thread may use; none: as everything.
+    /// The limit for the call that runs on this thread; none: the default.
     static LIMIT: Cell<Option<NonZero<usize>>> = const { Cell::new(None) };
 }
 
-/// How many threads calls on this thread use from now on, whatever [`set_threads`] says; returns the limit before.
+/// Limits the threads of calls on this thread from now on, whatever [`set_threads`] says; returns the previous limit.
 pub fn limit_threads(threads: Option<NonZero<usize>>) -> Option<NonZero<usize>> {
     LIMIT.replace(threads)
 }
 
-/// How many threads somebody asked for, up to 512: by [`limit_threads`], [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
+/// The requested number of threads, up to 512: by [`limit_threads`], [`set_threads`], or the environment variable `MAX_WEIGHTS_THREADS`.
 pub fn asked_threads() -> Option<usize> {
     static VARIABLE: OnceBox<Option<usize>> = OnceBox::new();
     let variable = || Box::new(std::env::var("MAX_WEIGHTS_THREADS").ok().and_then(|text| text.trim().parse().ok()));
@@ -102,16 +102,16 @@ pub fn asked_threads() -> Option<usize> {
     asked.filter(|threads| *threads > 0).map(|threads| threads.min(MOST_THREADS))
 }
 
-/// How many threads work is divided among: those that were asked for, or as many as the process may use.
+/// The number of threads that work is divided among: as configured, or as many as the process may use.
 pub fn threads() -> usize {
     asked_threads().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// The threads of a process, which a forked child makes anew.
+/// The threads of a process; a forked child makes new ones.
 pub struct Workers {
-    /// For work on large arrays: as many as are asked for, whoever calls.
+    /// For work on large arrays: as many as are configured, for all callers together.
     busy: ForkOnce<Lane>,
-    /// For what mostly waits, as reading files does: as many as each call wants.
+    /// For work that mostly waits for I/O: as many as each call wants.
     waiting: ForkOnce<Lane>,
 }
 
@@ -119,7 +119,7 @@ pub struct Workers {
 pub static WORKERS: Workers = Workers { busy: ForkOnce::new(), waiting: ForkOnce::new() };
 
 impl Workers {
-    /// Has the threads without work end. For a fork: a child has none of its parent's threads, and Python warns of those that there are.
+    /// Ends the threads without work. For a fork: a child has none of its parent's threads, and Python warns of running ones.
     pub fn end_idle(&self) {
         lane(&self.busy).end_idle();
         lane(&self.waiting).end_idle();

@@ -1,4 +1,4 @@
-//! What is computed before it is known where in a file it will be.
+//! A spill buffer for results whose place in the file is not known yet.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use crate::error::Result;
 use crate::source::Spooled;
 use crate::workers::Interrupt;
 
-/// So much is in memory, and the rest in a temporary file.
+/// The maximum kept in memory; the rest spills to a temporary file.
 const IN_MEMORY: usize = 64 << 20;
 
-/// Bytes of all tensors, in the order in which threads have them.
+/// The bytes of all tensors, in the order in which threads produce them.
 pub(super) struct Aside(Mutex<Spooled>);
 
-/// Where those of a tensor are, one after the other, and those behind them that are not put aside yet.
+/// The spilled chunks of a tensor, in order, and the bytes after them that are not spilled yet.
 #[derive(Default)]
 pub(super) struct Pieces {
     places: Vec<(u64, usize)>,
@@ -26,14 +26,14 @@ impl Aside {
         Self(Mutex::new(Spooled::within(IN_MEMORY)))
     }
 
-    /// Puts the next bytes of a tensor aside.
+    /// Spills the next bytes of a tensor.
     pub(super) fn push(&self, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
         let mut spooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pieces.places.push((spooled.len(), bytes.len()));
         spooled.push(bytes)
     }
 
-    /// Puts aside what a tensor gathered, if it is at least so much.
+    /// Spills the pending bytes of a tensor, if there are at least `least`.
     pub(super) fn settle(&self, pieces: &mut Pieces, least: usize) -> Result<()> {
         if pieces.bytes.len() < least {
             return Ok(());
@@ -41,14 +41,14 @@ impl Aside {
         let mut bytes = std::mem::take(&mut pieces.bytes);
         self.push(&bytes, pieces)?;
         if least > 0 {
-            // More will come: its memory is there already.
+            // More bytes will follow, so the buffer is reused.
             bytes.clear();
             pieces.bytes = bytes;
         }
         Ok(())
     }
 
-    /// Writes those of a tensor as what `name` is in the file, each changed by `change` on the way.
+    /// Writes the spilled bytes of a tensor as `name` in the file; `change` converts each chunk.
     pub(super) fn write(
         &self,
         pieces: &Pieces,
@@ -71,12 +71,12 @@ impl Aside {
 }
 
 impl Pieces {
-    /// Takes over those that follow.
+    /// Appends the chunks of the following bytes.
     pub(super) fn append(&mut self, others: &mut Self) {
         self.places.append(&mut others.places);
     }
 
-    /// How many bytes they have.
+    /// The number of bytes in all chunks.
     pub(super) fn len(&self) -> u64 {
         self.places.iter().map(|(_, len)| *len as u64).sum()
     }

@@ -1,4 +1,4 @@
-//! Tensors of a checkpoint into a file, each converted on its way, in bounded memory.
+//! Converts tensors of a checkpoint into a file, in bounded memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,35 +20,34 @@ use crate::source::store::{is_url, parent};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others: so few parts would leave threads
-/// without work at its end.
+/// A tensor with fewer bytes in the new file is converted by one thread, in parallel with others: its few parts would leave threads idle at the end.
 const SHORT: u64 = 16 << 20;
-/// So many bytes of short tensors are begun together.
+/// The total bytes of short tensors in one batch.
 const TOGETHER: u64 = 256 << 20;
 
-/// A tensor of a checkpoint, and what it becomes.
+/// A tensor of a checkpoint, and its result.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Its number in the catalog.
     pub number: usize,
-    /// The part that is wanted; `None` for the whole tensor.
+    /// The part to convert; `None` for the whole tensor.
     pub region: Option<Region>,
-    /// Its name, type and shape in the file that is written.
+    /// Its name, type and shape in the new file.
     pub tensor: Declared,
 }
 
 impl Item {
-    /// What happens to the elements on the way.
+    /// The conversion steps of the elements.
     ///
     /// # Errors
-    /// Elements of a type that cannot become the one that is declared; a shape that is another one; no name.
+    /// Elements that cannot be converted to the declared type; a different shape; an empty name.
     pub(super) fn steps(&self, checkpoint: &Checkpoint) -> Result<Steps> {
         let catalog = checkpoint.catalog();
         let info = catalog.table().get(self.number);
         if self.tensor.name.is_empty() {
             let name = text::shown(info.name);
             return Err(Error::Argument(format!(
-                "tensor '{name}' would have an empty name, with which it could not be loaded again"
+                "tensor '{name}' would have an empty name, and could not be loaded again"
             )));
         }
         let shape = self.region.as_ref().map_or_else(|| info.shape.to_vec(), |region| region_shape(info.shape, region));
@@ -68,24 +67,22 @@ impl Item {
         }
     }
 
-    /// What is read of the tensor, before it goes into blocks.
+    /// The recipe of the read, before elements are packed into blocks.
     fn recipe(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Recipe> {
         checkpoint.catalog().request(self.number, steps.dtype(), self.region.as_ref(), false)
     }
 }
 
-/// So many bytes of a tensor that is made of others are in memory at a time, or one row of it.
+/// The bytes of a composed tensor in memory at a time; at least one row.
 const MADE_AT_A_TIME: u64 = 64 << 20;
 
-/// Writes tensors of a checkpoint, each converted on its way; `done` counts the bytes that were written. With `verify`, what was written is read
-/// back and compared. All files are complete before the first takes its place. Returns them, an index last.
+/// Converts tensors of a checkpoint into files; `done` counts the bytes written. With `verify`, the files are read back and compared. All files are
+/// complete before the first one is put in place. Returns them, an index last.
 ///
-/// Memory is bounded by a few megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a
-/// whole, one at a time but for short ones.
+/// Each thread needs a few megabytes. Tensors that are cut, or compressed and out of order, are loaded whole, one at a time unless they are short.
 ///
 /// # Errors
-/// As of [`super::save`]; types that cannot be converted, which is found before anything is read; what the files of the checkpoint say.
-/// Then nothing has changed.
+/// See [`super::save`]; unsupported conversions, which are detected before any read; read errors. Then nothing has changed.
 pub fn convert(
     checkpoint: &Checkpoint,
     items: &[Item],
@@ -98,7 +95,7 @@ pub fn convert(
     write_items(checkpoint, items, output, verify, done, interrupt)
 }
 
-/// The same, also where a file is one of several that the checkpoint is in.
+/// As [`convert`], also if a file is one of several in the checkpoint.
 pub(super) fn write_items(
     checkpoint: &Checkpoint,
     items: &[Item],
@@ -107,9 +104,9 @@ pub(super) fn write_items(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
-    // Of all tensors before the first file is begun: what cannot be converted may be the last.
+    // Checked before the first file is created: the last tensor may be the one that cannot be converted.
     items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
-    // Long ones are read a part at a time.
+    // Long tensors are read part by part.
     let is_long = |number: &usize| checkpoint.catalog().table().get(*number).bytes() > MADE_AT_A_TIME;
     let (long, others): (Vec<usize>, Vec<usize>) = items.iter().map(|item| item.number).partition(is_long);
     checkpoint.look_up(long.into_iter(), true, interrupt)?;
@@ -121,11 +118,10 @@ pub(super) fn write_items(
     })
 }
 
-/// An error if a file that is to be written is one of several that the checkpoint is in, or is the only one opened of several: the others would be
-/// left without it.
+/// Fails if an output file is one of several files of the checkpoint, or the only opened one of several: the others would be incomplete without it.
 ///
 /// # Errors
-/// It is.
+/// An output file is such a file.
 pub fn check_whole(checkpoint: &Checkpoint, output: &Output) -> Result<()> {
     let Some(path) = output.only_file() else { return Ok(()) };
     let catalog = checkpoint.catalog();
@@ -160,7 +156,7 @@ fn write_converted(
         let place = (position, info.file, info.span.start());
         jobs.push((place, item, item.steps(checkpoint)?, item.tensor.bytes()?));
     }
-    // In the order in which they lie on the disk, or in which they will lie in the file.
+    // In the order on disk, or in the order of the new file.
     jobs.sort_by_key(|(place, ..)| *place);
     let work = Work { writer, checkpoint, done };
     let (mut short, mut together) = (Vec::new(), 0);
@@ -188,7 +184,7 @@ fn write_converted(
     all_of(&mut short)
 }
 
-/// Where tensors come from, and where they go.
+/// The source and the target of tensors.
 #[derive(Clone, Copy)]
 struct Work<'a> {
     writer: &'a Writer,
@@ -197,7 +193,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Writes one tensor: on this thread, whose memory `alone` is, or on all.
+    /// Writes one tensor: on this thread, with `alone` as its buffers, or on all threads.
     fn write(&self, item: &Item, steps: Steps, alone: Option<&mut Scratch>, interrupt: Interrupt<'_>) -> Result<()> {
         let (Self { writer, checkpoint, done }, Item { number, tensor, .. }) = (*self, item);
         let bytes = tensor.bytes()?;
@@ -248,16 +244,16 @@ impl Work<'_> {
             offset += part.size() as u64;
             self.done.fetch_add(part.size() as u64, Ordering::Relaxed);
         }
-        // One without bytes counts as written, too.
+        // An empty tensor counts as written, too.
         self.writer.write(&tensor.name, bytes, &[])
     }
 
-    /// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
+    /// Lets the system copy the bytes of an unchanged tensor; false if it cannot.
     fn copy(&self, name: &str, placement: &Placement, interrupt: Interrupt<'_>) -> Result<bool> {
         let Segment { file, span, transform } = placement.segment;
-        // What lies at other places within its blocks, the system copies in pieces of some kilobytes, in up to twice the time that reading and
-        // writing take on all cores. A PyTorch file has no order that could be kept. Of files that are merged and split nothing needs to come
-        // into this process, and where blocks line up a filesystem may share them.
+        // If the offsets within filesystem blocks differ, the system copies some kilobytes at a time, in up to twice the time of parallel reads and
+        // writes. A PyTorch file has no order to keep. Bytes of merged and split files bypass this process, and a filesystem can share aligned
+        // blocks.
         let is_torch = self.checkpoint.catalog().torch(file).is_some();
         if is_torch || !placement.is_dense() || transform != Transform::default() {
             return Ok(false);
@@ -279,13 +275,13 @@ impl Work<'_> {
     }
 }
 
-/// Whether the elements of a tensor of one piece are read in parts, as they are, and then go through the steps.
+/// Whether the elements of a tensor of one piece are read unchanged in parts, before the steps are applied.
 fn is_scanned(one: &Wanted, steps: Steps) -> bool {
     let is_parted = one.placement.is_dense() || one.placement.dtype.bytes() == Some(steps.unit().1);
     one.cut.is_none() && is_parted && !matches!(one.conversion, Conversion::Add { .. })
 }
 
-/// A tensor of whose rows parts are wanted, or one of several pieces, in memory as a whole.
+/// Loads a tensor of several pieces, or parts of its rows, whole.
 fn take(checkpoint: &Checkpoint, recipe: Recipe, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
     let layout = Layout::new(checkpoint, vec![recipe], TensorMemory::Own, &[], &LoadOptions::default())?;
     let (taken, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;

@@ -1,4 +1,4 @@
-//! Deltas: what changed between two versions of a checkpoint, in one pass over both, in blocks, on all cores.
+//! Creates deltas: compares two versions of a checkpoint in one pass, in blocks, on all cores.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,61 +20,61 @@ use crate::format::delta::{self, Block, COLUMNS, Header};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// Blocks that a thread compares before it takes others.
+/// Blocks per task of a thread.
 const AT_A_TIME: u64 = 64;
 
-/// What a delta has.
+/// A summary of a delta.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeltaSummary {
-    /// The identities of both versions.
+    /// The identity of the base.
     pub base: String,
-    /// Of the new one.
+    /// The identity of the new version.
     pub target: String,
-    /// Tensors of which some elements changed.
+    /// The number of tensors with some changed elements.
     pub changed: usize,
-    /// Tensors of which most changed, and those that the base has not, with all of their elements.
+    /// The number of tensors that are stored whole: new ones, and those that mostly changed.
     pub whole: usize,
-    /// Tensors of the base that the new version has not.
+    /// The number of tensors of the base that the new version lacks.
     pub removed: usize,
-    /// Tensors that are the same in both.
+    /// The number of unchanged tensors.
     pub unchanged: usize,
-    /// Elements that are replaced in those that changed in part.
+    /// The number of replaced elements in partly changed tensors.
     pub elements: u64,
-    /// The files that were written.
+    /// The files written.
     pub files: Vec<PathBuf>,
 }
 
-/// Some blocks of a tensor, compared.
+/// The comparison of some blocks of a tensor.
 struct Comparison {
     first: u64,
-    /// Their records, which are put aside.
+    /// Their records, which are spilled.
     records: Pieces,
     blocks: Vec<Block>,
-    /// The hashes of all blocks of the new version; of the base, where it has such a tensor.
+    /// The hashes of all blocks of the new version, and of the base if it has the tensor.
     base: Vec<u64>,
     target: Vec<u64>,
 }
 
-/// A tensor of the new version and the one of the base that it is compared with.
+/// A tensor of the new version, and the tensor of the base that it is compared with.
 pub(super) struct Pair<'a> {
     pub(super) name: &'a str,
     pub(super) new: &'a VersionTensor<'a>,
     pub(super) base: Option<&'a Elements<'a>>,
     pub(super) bytes: u64,
     comparisons: Mutex<Vec<Comparison>>,
-    /// Bytes of records.
+    /// The bytes of all records.
     size: AtomicU64,
 }
 
 impl<'a> Pair<'a> {
-    /// A tensor of the new version and that of the base, where that has one of the same dtype and shape.
+    /// Pairs a tensor of the new version with that of the base, if it has the same dtype and shape.
     pub(super) fn new(base: &'a Version<'a>, name: &'a str, new: &'a VersionTensor<'a>) -> Result<Self> {
         let same = base.tensors.get(name).filter(|base| (base.dtype, &base.shape) == (new.dtype, &new.shape));
         let (comparisons, size) = (Mutex::default(), AtomicU64::new(0));
         Ok(Self { name, new, base: same.map(|base| &base.elements), bytes: new.bytes(name)?, comparisons, size })
     }
 
-    /// Bytes that are replaced as one.
+    /// The size of what is replaced together, in bytes.
     pub(super) fn width(&self) -> usize {
         delta::width(self.new.dtype)
     }
@@ -83,7 +83,7 @@ impl<'a> Pair<'a> {
         self.new.block_bytes()
     }
 
-    /// An error if a file is no longer the one that was opened.
+    /// Fails if a file was replaced or changed after it was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
         self.new.elements.check_unchanged()?;
         self.base.map_or(Ok(()), Elements::check_unchanged)
@@ -93,7 +93,7 @@ impl<'a> Pair<'a> {
         self.bytes.div_ceil(self.block_bytes())
     }
 
-    /// Whether it takes fewer bytes to write it as it is.
+    /// Whether the whole tensor takes fewer bytes than its records.
     fn is_whole(&self) -> bool {
         self.base.is_none() || self.size.load(Ordering::Relaxed) >= self.bytes / 4 * 3
     }
@@ -135,7 +135,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The elements of a block that differ, and what they are now.
+/// The differing elements of a block, and their new values.
 pub(super) fn compared<'a>(
     old: &[u8],
     new: &[u8],
@@ -154,25 +154,25 @@ struct Memory {
     records: Vec<u8>,
 }
 
-/// What is written of a tensor.
+/// The stored change of a tensor.
 enum Change {
     Nothing,
     /// The hashes of all blocks.
     Whole(Vec<u64>),
-    /// The blocks that changed, and their records.
+    /// The changed blocks and their records.
     Part {
         blocks: Vec<Block>,
         records: Pieces,
     },
 }
 
-/// Writes what changed from `base` to the new version as a delta, one safetensors file; `done` counts the bytes of the new version that were compared.
+/// Writes the changes from `base` to the new version as a delta, one safetensors file; `done` counts the compared bytes of the new version.
 ///
-/// `folded`: the versions between both, where the delta replaces a chain. Both are read once, in blocks. What changed waits in memory until all of it is known, and beyond 64 MiB in a temporary file. In the end nothing has
-/// changed, or all of the delta is there.
+/// `folded`: the versions between the two, if the delta replaces a chain. Both versions are read once, in blocks. Changes are kept in memory, and
+/// beyond 64 MiB spill to a temporary file. On failure nothing has changed.
 ///
 /// # Errors
-/// A path that is one of what is read, or lies in it; names that would be those of a changed tensor; what reading and writing say.
+/// A path that is an input, or inside one; names reserved for changed tensors; read and write errors.
 pub fn delta(
     base: &Version<'_>,
     new: &Version<'_>,
@@ -187,7 +187,7 @@ pub fn delta(
     if let Some(name) = names.into_iter().find(|name| name.starts_with(delta::PREFIX)) {
         let name = text::shown(name);
         return Err(Error::Argument(format!(
-            "tensor '{name}': names under '{}' are those of deltas; rename it",
+            "tensor '{name}': names under '{}' are reserved for deltas; rename it",
             delta::PREFIX
         )));
     }
@@ -208,7 +208,7 @@ pub fn delta(
     write(base, pairs, &aside, folded, (path, options), interrupt)
 }
 
-/// Writes what changed of all tensors, which are in the order of their names.
+/// Writes the changes of all tensors, in the order of their names.
 fn write(
     base: &Version<'_>,
     pairs: Vec<Pair<'_>>,
@@ -304,13 +304,13 @@ fn write(
     Ok(summary)
 }
 
-/// The metadata of a delta of these tensors: its description, and the digest of all of the header.
+/// The metadata of a delta of these tensors: its description, and the digest of the whole header.
 fn metadata(header: &Header, declared: &[Declared], options: &Options) -> Result<BTreeMap<String, String>> {
     let json = header.to_json();
     if json.len() > MAX_HEADER {
         return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
     }
-    // The digest is of the places of tensors, too, which depend on its length alone.
+    // The digest covers the offsets of tensors, too, which depend only on its length.
     let mut metadata =
         BTreeMap::from([(delta::KEY.to_owned(), json.clone()), (delta::DIGEST.to_owned(), "0".repeat(32))]);
     let layout = Layout::safetensors(declared.iter().cloned(), Some(&metadata), options)?;

@@ -1,5 +1,5 @@
-//! Deltas as other libraries write them: a folder `weight_v000012` with what changed of each tensor as a zstd frame, and an index; or a safetensors file of
-//! TRL with the places of elements, as gaps, and their new values.
+//! Writes deltas in the forms of other libraries. One is a folder `weight_v000012` with the changes of each tensor as a zstd frame, and an index. The
+//! other is a safetensors file of TRL with the positions of elements, as gaps, and their new values.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -24,19 +24,19 @@ use crate::source::store::is_url;
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// The names that trainers give the files of a folder.
+/// The file names that trainers use in a folder.
 const FILE: &str = "model-00000-of-00001.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Bytes of both versions that are read at a time, where blocks are shorter.
+/// Bytes of both versions read at a time, if blocks are shorter.
 const READ: usize = 256 << 10;
-/// The level of zstd that others take.
+/// The zstd level of the other libraries.
 const LEVEL: i32 = 1;
-/// What is encoded of a tensor before it is put aside.
+/// The encoded bytes of a tensor that are kept before they spill.
 const AT_A_TIME: usize = 1 << 20;
-/// Of the places that are overwritten in a tensor, and of what is there then, so many bytes each are in memory, and the rest in temporary files.
+/// The maximum bytes in memory of the overwritten positions of a tensor, and of its new values; the rest spills to temporary files.
 const IN_MEMORY: usize = 4 << 20;
 
-/// What changed of a tensor: tensors of the file.
+/// The changes of a tensor: tensors of the file.
 struct Changed {
     columns: Vec<Column>,
     checksum: Checksum,
@@ -47,7 +47,7 @@ struct Changed {
 struct Column {
     declared: Declared,
     pieces: Pieces,
-    /// Whether its elements are put aside as gaps of 32 bits, of which 16 suffice.
+    /// Whether its elements are spilled as 32-bit gaps, but 16 bits suffice.
     is_narrowed: bool,
 }
 
@@ -59,14 +59,15 @@ impl Column {
 }
 
 impl Form {
-    /// Writes what changed from `base` to the new version: a folder that has no index yet, or a file; `done` counts the bytes of the new version that were compared.
+    /// Writes the changes from `base` to the new version: a folder that has no index yet, or a file. `done` counts the compared bytes of the new
+    /// version.
     ///
-    /// Each tensor is read once. What changed waits, encoded, in memory, and beyond 64 MiB in a temporary file. The index of a folder is the last file: whoever waits
-    /// for it finds all of them.
+    /// Each tensor is read once. Encoded changes are kept in memory, and beyond 64 MiB spill to a temporary file. The index of a folder is written
+    /// last: a reader that waits for it finds all files.
     ///
     /// # Errors
-    /// A path that is one of what is read, or lies in it; tensors that are new, are no more or have another dtype or shape, for which other libraries have no
-    /// place; elements that are no whole bytes, or are too far from each other, for a file of TRL; what reading and writing say.
+    /// A path that is an input, or inside one. Tensors that are new or removed, or have another dtype or shape, which other libraries do not support.
+    /// Elements of partial bytes, or gaps that are too large, for a file of TRL. Read and write errors.
     pub fn write(
         &self,
         base: &Version<'_>,
@@ -82,8 +83,8 @@ impl Form {
         if !is_folder {
             check_safetensors_name(path)?;
         } else if is_url(path) || index.exists() {
-            let cause = if is_url(path) { "is a URL" } else { "has an index already" };
-            return Err(Error::Argument(format!("{} {cause}: give a new folder of a disk", text::path(path))));
+            let cause = if is_url(path) { "is a URL" } else { "already has an index" };
+            return Err(Error::Argument(format!("{} {cause}: pass a new folder on a disk", text::path(path))));
         }
         let pairs = pairs(base, new)?;
         let (all, aside): (Mutex<BTreeMap<&str, Changed>>, _) = (Mutex::default(), Aside::new());
@@ -138,11 +139,11 @@ impl Form {
     }
 }
 
-/// The tensors of both versions, which must be the same but for their values.
+/// Pairs the tensors of both versions, which may differ only in their values.
 fn pairs<'a>(base: &'a Version<'a>, new: &'a Version<'a>) -> Result<Vec<Pair<'a>>> {
     let refused = |name: &str, cause: &str| {
         Err(Error::Argument(format!(
-            "tensor '{}' {cause}: a delta of this dialect has no place for that; write one of max-weights, or a whole version",
+            "tensor '{}' {cause}: this dialect does not support that; write a delta of max-weights, or a whole version",
             text::shown(name)
         )))
     };
@@ -165,7 +166,7 @@ struct Room {
     scratch: Scratch,
 }
 
-/// What changed of a tensor, of which both versions are read once; none if nothing did.
+/// The changes of a tensor, both versions of which are read once; `None` if there are none.
 fn changed(
     pair: &Pair<'_>,
     form: &Form,
@@ -228,14 +229,13 @@ fn changed(
         return Ok(None);
     }
     if is_sparse && !dtype.bits().is_multiple_of(8) {
-        let cause =
-            format!("it changed, and elements of {dtype} have no place in a sparse delta; take another dialect");
+        let cause = format!("it changed, but a sparse delta does not support elements of {dtype}; use another dialect");
         return Err(refused(cause));
     }
     let columns = match changes {
         Changes::Xor(frame) => vec![frame.finish(pair.name, aside)?],
         Changes::Overwrite([places, values]) => {
-            let too_many = |_| refused("more bytes changed than overwrite can count; take xor".to_owned());
+            let too_many = |_| refused("more bytes changed than overwrite can count; use xor".to_owned());
             let count = u32::try_from(values.len()).map_err(too_many)?.to_le_bytes();
             let mut frame = Frame::new(count.len() as u64 + places.len() + values.len())?;
             frame.push(&count, aside)?;
@@ -261,20 +261,20 @@ fn changed(
     Ok(Some(Changed { columns, checksum: hasher.finish(), elements }))
 }
 
-/// What changed of a tensor, as it is encoded.
+/// The encoder of a tensor's changes.
 enum Changes {
     Xor(Frame),
-    /// Places and values of bytes: how many there are comes before them in a frame.
+    /// Positions and values of bytes: a frame begins with their number.
     Overwrite([Spooled; 2]),
-    /// Places and values of elements.
+    /// Positions and values of elements.
     Sparse(Gaps, [Pieces; 2]),
 }
 
-/// A frame of zstd on its way aside.
+/// A zstd frame that is being spilled.
 struct Frame(Encoder<'static, Pieces>);
 
 impl Frame {
-    /// One that says how much it unpacks to, as readers want it that make room for it before.
+    /// A frame that declares its unpacked size, because readers allocate memory first.
     fn new(len: u64) -> Result<Self> {
         let mut encoder = Encoder::new(Pieces::default(), LEVEL).map_err(not_compressed)?;
         encoder.set_pledged_src_size(Some(len)).map_err(not_compressed)?;

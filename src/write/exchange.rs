@@ -1,7 +1,8 @@
-//! What ranks send each other so that each writes whole pieces of files: tensors of which a rank has many short rows of a file, and parts of uploads.
+//! The all-to-all exchange before a save, so that each rank writes whole stripes of files. It covers tensors of which ranks have many short rows, and
+//! parts of uploads.
 //!
-//! A piece has one owner, who gets from every other rank what that would have written there. Pieces follow each other in the order of the files, one for
-//! each rank in a round.
+//! A stripe has one owner, which receives from every other rank what that would write there. Stripes are in file order, and each rank owns one per
+//! round.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -16,12 +17,12 @@ use crate::source::ReadCost;
 use crate::workers::Interrupt;
 use crate::write::run::piece;
 
-/// The bytes of a piece of a file on a disk.
+/// The size of a stripe of a file on a disk.
 const PIECE: u64 = 16 << 20;
-/// Rows of fewer bytes, if there are so many of them, are not written by those that have them: each would be a request of its own to the system.
+/// Many shorter rows are exchanged instead of written directly: each would be a separate system call.
 const SHORT: u64 = 64 << 10;
 const MANY: u64 = 16;
-/// What lies between two tensors is written with them, if it is no more than that.
+/// Gaps between tensors up to this size are written with them.
 const MAX_GAP: u64 = ReadCost::PAGE_CACHE.max_gap();
 
 /// Bytes of a file that one rank writes at once.
@@ -29,32 +30,32 @@ const MAX_GAP: u64 = ReadCost::PAGE_CACHE.max_gap();
 pub(super) struct Piece {
     pub(super) file: usize,
     pub(super) range: Range<u64>,
-    /// The tensors of which something is there, by their places in `order`.
+    /// The tensors that overlap it, as indices in `order`.
     tensors: Range<usize>,
     pub(super) owner: u32,
 }
 
-/// All pieces that are exchanged.
+/// All stripes of the exchange.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     all: Vec<Piece>,
-    /// Tensors in the order of the files.
+    /// Tensors in file order.
     order: Vec<usize>,
     rounds: Vec<Range<usize>>,
     is_exchanged: Vec<bool>,
 }
 
-/// What a rank has of a piece: which of its parts, the byte of the piece at which the tensor would begin (below 0 before it), rows.
+/// A rank's share of a stripe: the number of its part, the tensor's start relative to the stripe (negative before it), and rows.
 type Own = (usize, i128, Vec<Move>);
 
 impl Pieces {
-    /// The pieces of these files; `parts` are the bytes of a part of each that is uploaded, `None` for one on a disk.
+    /// Plans the stripes of these files; `parts` are the part sizes of uploads, `None` for files on a disk.
     pub(super) fn new(together: &Together, parts: &[Option<u64>]) -> Result<Self> {
         let count = together.tensors().len();
         let mut pieces = Self { is_exchanged: vec![false; count], ..Self::default() };
         pieces.order = (0..count).filter(|&number| !together.range(number).is_empty()).collect();
         pieces.order.sort_unstable_by_key(|&number| (together.file(number), together.range(number).start));
-        // By what each has to write so far.
+        // Ranks by the number of bytes that they write so far.
         let mut least: BinaryHeap<Reverse<(u64, u32)>> = (0..together.world()).map(|rank| Reverse((0, rank))).collect();
         for (file, part) in parts.iter().enumerate() {
             let first = pieces.order.partition_point(|&number| together.file(number) < file);
@@ -66,7 +67,7 @@ impl Pieces {
             }
             let is_one = part.is_some() && pieces.all.len() == begun + 1;
             for piece in &mut pieces.all[begun..] {
-                // A file of one part is sent by the rank that gives it its name.
+                // An upload of one part is sent by the rank that completes it.
                 if let Some(mut first) = least.peek_mut().filter(|_| !is_one) {
                     piece.owner = first.0.1;
                     first.0.0 += piece.range.end - piece.range.start;
@@ -87,7 +88,7 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// The parts of an upload, each with all of its bytes: also those of the header, and those that no tensor has.
+    /// The parts of an upload with all of their bytes, including the header and gaps.
     fn cut_upload(&mut self, together: &Together, file: usize, tensors: Range<usize>, part: u64) {
         let of_file = &self.order[tensors.clone()];
         for start in (0..together.file_bytes(file)).step_by(usize::try_from(part).unwrap_or(usize::MAX)) {
@@ -102,7 +103,7 @@ impl Pieces {
         }
     }
 
-    /// Pieces of the tensors of which ranks have short rows.
+    /// Stripes of the tensors of which ranks have short rows.
     fn cut_file(&mut self, together: &Together, file: usize, tensors: Range<usize>) -> Result<()> {
         let mut open: Option<Piece> = None;
         for at in tensors {
@@ -131,7 +132,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// Whether what ranks have of a tensor is exchanged, and not written by them.
+    /// Whether a tensor is exchanged instead of written by the ranks that have it.
     pub(super) fn has(&self, number: usize) -> bool {
         self.is_exchanged[number]
     }
@@ -146,7 +147,7 @@ impl Pieces {
         own.map(|piece| piece.range.end - piece.range.start).sum()
     }
 
-    /// The same by tensor: the number of each, and a range of its bytes.
+    /// The bytes that a rank writes, by tensor: the number of each, and a byte range of it.
     pub(super) fn owned(&self, together: &Together, rank: u32) -> impl Iterator<Item = (usize, Range<u64>)> {
         self.all.iter().filter(move |piece| piece.owner == rank).flat_map(move |piece| {
             self.order[piece.tensors.clone()].iter().map(move |&number| {
@@ -160,7 +161,7 @@ impl Pieces {
         self.rounds.get(round).map_or(&[], |pieces| &self.all[pieces.clone()])
     }
 
-    /// What a rank has of a piece.
+    /// A rank's share of a stripe.
     fn own(&self, together: &Together, piece: &Piece, rank: u32) -> Result<Vec<Own>> {
         let mut own = Vec::new();
         for &number in &self.order[piece.tensors.clone()] {
@@ -176,7 +177,7 @@ impl Pieces {
         Ok(own)
     }
 
-    /// How many bytes a rank sends to each other in a round, and how many come from each.
+    /// The bytes that a rank sends to each rank in a round, and those that it receives from each.
     pub(super) fn sizes(&self, together: &Together, round: usize, rank: u32) -> Result<(Vec<u64>, Vec<u64>)> {
         let (mut to, mut of) = (vec![0; together.world() as usize], vec![0; together.world() as usize]);
         for one in self.of_round(round) {
@@ -191,7 +192,7 @@ impl Pieces {
         Ok((to, of))
     }
 
-    /// Fills what a rank sends: for one after the other, what it has of their pieces.
+    /// Fills the message of a rank: its share of the stripes of each rank in turn.
     pub(super) fn gather(
         &self,
         together: &Together,
@@ -216,7 +217,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// The pieces of a round that a rank owns, with all of their bytes: `header` of a file, what it has itself, and what came of the others.
+    /// The complete stripes of a rank in a round: the `header` of a file, its own share, and those received.
     pub(super) fn assembled(
         &self,
         together: &Together,
@@ -227,7 +228,7 @@ impl Pieces {
     ) -> Result<Vec<(&Piece, Block)>> {
         let mut pieces: Vec<(&Piece, Block)> = Vec::new();
         for one in self.of_round(round).iter().filter(|one| one.owner == rank) {
-            // Memory that was used before is there at once, where new one is not.
+            // Reused memory needs no page faults.
             let mut block = Block::any((one.range.end - one.range.start) as usize)?;
             let bytes = block.as_mut_slice();
             bytes.fill(0);
@@ -260,7 +261,7 @@ impl Pieces {
     }
 }
 
-/// Whether what a rank has of a tensor are many short rows of it.
+/// Whether a rank's shard of a tensor consists of many short rows.
 fn has_short_rows(together: &Together, number: usize) -> Result<bool> {
     for rank in 0..together.world() {
         for (_, owned) in together.owned(number, rank)? {
@@ -278,10 +279,10 @@ fn bytes_of(own: &[Own]) -> u64 {
 }
 
 fn short() -> Error {
-    Error::Argument("what came of the other ranks is shorter than it should be".to_owned())
+    Error::Argument("the data received from the other ranks is too short".to_owned())
 }
 
-/// The places of rows among the bytes of a piece, the first of which is at `start`.
+/// The places of rows in the bytes of a stripe, which begins at `start`.
 fn rows_of<'a>(bytes: &'a mut [u8], start: i128, rows: &Move) -> Result<impl Iterator<Item = &'a mut [u8]>> {
     let start = usize::try_from(start).map_err(|_| short())?;
     let (len, stride) = (rows.len as usize, if rows.rows == 1 { rows.len } else { rows.from_stride } as usize);
@@ -346,7 +347,7 @@ mod tests {
         (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 | 1
     }
 
-    /// What a file has in the end.
+    /// The expected contents of a file.
     fn image(together: &Together, file: usize) -> Vec<u8> {
         let mut bytes = vec![0; together.file_bytes(file) as usize];
         bytes[..together.header(file).len()].copy_from_slice(together.header(file));
@@ -356,7 +357,7 @@ mod tests {
         bytes
     }
 
-    /// What a rank has of each tensor, as far as it is the one to write it.
+    /// The part of each tensor that a rank writes, before the exchange.
     fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
         let part = |(number, own): (usize, Written)| {
             let mut bytes = vec![0; own.bytes as usize];
@@ -372,7 +373,7 @@ mod tests {
         together.written(rank).expect("written").into_iter().map(part).collect()
     }
 
-    /// All pieces that ranks write, when they have exchanged everything: file, range, bytes.
+    /// All stripes that ranks write after the exchange: file, range, bytes.
     fn exchanged(together: &Together, pieces: &Pieces) -> Vec<(usize, Range<u64>, Vec<u8>)> {
         let parts: Vec<_> = (0..WORLD).map(|rank| parts(together, rank)).collect();
         let mut written = Vec::new();
@@ -391,7 +392,7 @@ mod tests {
                 for (peer, message) in messages.iter().enumerate() {
                     let start = sizes[peer].0[..rank].iter().sum::<u64>() as usize;
                     let len = sizes[peer].0[rank];
-                    assert_eq!(len, sizes[rank].1[peer], "what one sends the other awaits");
+                    assert_eq!(len, sizes[rank].1[peer], "sent sizes match received sizes");
                     arrived.extend_from_slice(&message[start..start + len as usize]);
                 }
                 let at = (round, rank as u32);
@@ -446,8 +447,8 @@ mod tests {
             assert!(bytes == image(&together, 0), "parts of {part}");
         }
         let error = |boxes| files(&TENSORS, u64::MAX, Parts::Boxes(boxes)).expect_err("refused").to_string();
-        assert!(error(boxes[..2].to_vec()).contains("boxes of another number of ranks"));
-        assert!(error(vec![vec![(6, Vec::new())], Vec::new(), Vec::new()]).contains("there is no tensor 6"));
+        assert!(error(boxes[..2].to_vec()).contains("the boxes are for another number of ranks"));
+        assert!(error(vec![vec![(6, Vec::new())], Vec::new(), Vec::new()]).contains("tensor 6 does not exist"));
         let boxes = vec![vec![(2, std::iter::once(1..12).collect())], Vec::new(), Vec::new()];
         let outside = files(&TENSORS, u64::MAX, Parts::Boxes(boxes)).expect("files");
         let error = outside.written(0).expect_err("11 elements").to_string();

@@ -1,4 +1,4 @@
-//! A chain of deltas folded into one, and the oldest deltas of a folder replaced by one that does what they do.
+//! Folds a chain of deltas into one, and replaces the oldest deltas of a folder by a folded one.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -15,24 +15,24 @@ use crate::workers::Interrupt;
 /// Where the folded delta goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoldInto {
-    /// This file. The deltas stay as they are.
+    /// A file. The deltas stay unchanged.
     File(PathBuf),
-    /// The place of the newest of those that are folded; so many newer ones are kept, and the older ones are removed.
+    /// The place of the newest folded delta. The newest `keep` deltas are not folded, and the older ones are removed.
     Place {
-        /// How many.
+        /// The number of deltas that are not folded.
         keep: usize,
     },
 }
 
-/// Writes one delta that does what a chain does, from `base` to the last of those that are folded; none if fewer than two are. `done` counts bytes of the
-/// new version.
+/// Writes one delta equal to a chain from `base` to the last folded delta; `None` if fewer than two would be folded. `done` counts bytes of the new
+/// version.
 ///
-/// In place, the folded delta takes the place of the newest of those that it replaces in one step, and only then are the others removed, the newest
-/// first. A reader sees the deltas before or the folded one: it says which versions are between, so that what it replaces is passed over, and is removed
-/// by folding again if that was interrupted.
+/// In place, the folded delta atomically replaces the newest of its sources; only then are the others removed, the newest first. A reader sees the
+/// old deltas or the folded one. The folded one lists the versions between, so that remaining sources are ignored. If the removal was interrupted,
+/// the next fold completes it.
 ///
 /// # Errors
-/// A base that is not the version that the first delta changes; deltas of other libraries, or on a server, in place; what reading and writing say.
+/// A base that is not the version which the first delta changes; deltas of other libraries, or on a server, in place; read and write errors.
 pub fn fold(
     base: &[PathBuf],
     deltas: &[PathBuf],
@@ -46,7 +46,7 @@ pub fn fold(
     let keep = match into {
         FoldInto::File(path) => {
             check_safetensors_name(path)?;
-            // In a folder of the deltas that it joins, it would be one of them.
+            // In the folder of its sources, it would be one of them.
             Inputs::new(deltas.iter().cloned()).check(path)?;
             return write(base, &chain, (path, true), open, options, done, interrupt).map(Some);
         }
@@ -54,11 +54,11 @@ pub fn fold(
     };
     if chain.iter().any(|delta| delta.dialect() != Dialect::MaxWeights) {
         return Err(Error::Argument(
-            "deltas of other libraries are not folded in place: the others would not build on the folded one; fold them into a file".to_owned(),
+            "deltas of other libraries cannot be folded in place: later deltas would not build on the folded one; fold them into a file".to_owned(),
         ));
     }
     if let Some(url) = chain.iter().map(Delta::path).find(|path| is_url(path)) {
-        return Err(Error::Argument(format!("{}: only deltas on a disk are folded in place", text::path(url))));
+        return Err(Error::Argument(format!("{}: only deltas on a disk can be folded in place", text::path(url))));
     }
     let count = chain.len().saturating_sub(keep);
     let Some(folded @ [.., last]) = chain.get(..count).filter(|folded| folded.len() > 1) else {
@@ -71,8 +71,8 @@ pub fn fold(
     Ok(Some(summary))
 }
 
-/// Writes one delta that does what a chain does, to a path that has to be `apart` from what is read, or takes the place of a delta. Nothing is there before both
-/// identities are those of the chain.
+/// Writes one delta equal to a chain. The path must be `apart` from the inputs, or be that of a delta to replace. It is published only after both
+/// identities were compared with the chain.
 fn write(
     base: &[PathBuf],
     chain: &[Delta],
@@ -90,12 +90,12 @@ fn write(
         old.check_target(path).and_then(|()| new.check_target(path))?;
     }
     let own = chain.first().zip(chain.last()).filter(|(first, _)| first.dialect() == Dialect::MaxWeights);
-    // What other libraries call their versions are no identities.
+    // Versions of other libraries are names, not identities.
     let expected = own.map(|(first, last)| [&first.header().base, &last.header().target].map(String::clone));
     let compare = |found: [&String; 2]| match &expected {
         Some(expected) if expected.each_ref() != found => {
             let cause = format!(
-                "it changes the version {} and leads to {}, but the base is {}, and becomes {}: nothing was folded",
+                "the chain leads from the version {} to {}, but the base is {}, and its result is {}: nothing was folded",
                 expected[0], expected[1], found[0], found[1]
             );
             Err(Diagnostic::new(rules::DELTA_BASE, cause).path(chain[0].path()).format())
@@ -109,7 +109,7 @@ fn write(
         folded.pop();
     }
     if is_url(path) {
-        // What is sent is there at once: both versions are read once more before.
+        // An upload is published at once, so both versions are first read an additional time.
         if expected.is_some() {
             let nothing = AtomicU64::new(0);
             compare([&old.identity(&nothing, interrupt)?, &new.identity(&nothing, interrupt)?])?;
@@ -117,7 +117,7 @@ fn write(
         return delta(&old, &new, folded, (path, options), done, interrupt);
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // No reader takes a file of this name for a delta.
+    // Readers ignore a file of this name.
     let unpublished = path.with_file_name(format!(".{name}.folded"));
     let written = delta(&old, &new, folded, (&unpublished, options), done, interrupt).and_then(|summary| {
         compare([&summary.base, &summary.target])?;
@@ -130,7 +130,7 @@ fn write(
     written
 }
 
-/// Removes those of the deltas at paths, or in folders, that a folded one of a chain replaces, the newest first.
+/// Removes the deltas at paths, or in folders, that a folded delta of a chain replaces, the newest first.
 fn remove_replaced(paths: &[PathBuf], chain: &[Delta], open: &OpenOptions) -> Result<()> {
     let folds: Vec<_> = chain.iter().map(Delta::header).filter(|header| !header.folded.is_empty()).collect();
     if folds.is_empty() {
@@ -140,7 +140,7 @@ fn remove_replaced(paths: &[PathBuf], chain: &[Delta], open: &OpenOptions) -> Re
     for path in Delta::files_at(paths)? {
         let delta = match Delta::open(&path, open) {
             Ok(delta) => delta,
-            // Other files are not looked at, and neither is what somebody else has removed.
+            // Other files, and files removed meanwhile, are ignored.
             Err(Error::Format(_) | Error::MissingFile { .. }) => continue,
             Err(error) => return Err(error),
         };

@@ -8,7 +8,7 @@ use crate::text;
 
 const MAGIC: &[u8] = b"GGUF";
 const VERSION: u32 = 3;
-/// What ggml has room for: a name, and the NUL behind it.
+/// The size of ggml's name field, including the NUL.
 const NAME_ROOM: usize = 64;
 
 /// A value of the metadata.
@@ -26,7 +26,7 @@ pub enum MetadataValue {
     F32(f32),
     F64(f64),
     Bool(bool),
-    /// Text; tokenizers have some that is not UTF-8.
+    /// Text; some tokenizers have text that is not UTF-8.
     String(Vec<u8>),
     /// Values of this one type.
     Array(ValueType, Vec<MetadataValue>),
@@ -54,7 +54,7 @@ impl From<Value<'_>> for MetadataValue {
 }
 
 impl MetadataValue {
-    /// The type.
+    /// Its type.
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::U8(_) => ValueType::U8,
@@ -73,7 +73,7 @@ impl MetadataValue {
         }
     }
 
-    /// A value of this type, of what stands for it in text; `None` if it stands for none, as for arrays.
+    /// Parses a value of this type; `None` if the text is not a valid one, and for arrays.
     pub fn parse(kind: ValueType, text: &str) -> Option<Self> {
         Some(match kind {
             ValueType::U8 => Self::U8(text.parse().ok()?),
@@ -127,11 +127,11 @@ impl MetadataValue {
 }
 
 impl Layout {
-    /// Tensors in the order in which they are given, each at a multiple of the alignment: that of `general.alignment` in the metadata, or 32.
+    /// Lays out tensors in the given order, each at a multiple of the alignment: `general.alignment` in the metadata, or 32.
     ///
     /// # Errors
-    /// A key that is given twice, an array of several types, an alignment that is not a multiple of 8; a dtype that GGUF lacks, more than four
-    /// dimensions, a name of 64 bytes or more; two tensors of one name.
+    /// A duplicate key, an array of mixed types, an alignment that is not a multiple of 8. A dtype that GGUF lacks, more than four dimensions, a name
+    /// of 64 bytes or more, or two tensors of one name.
     pub fn gguf(tensors: Vec<Declared>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
         let mut keys = std::collections::HashSet::new();
         let mut alignment = DEFAULT_ALIGNMENT;
@@ -142,7 +142,7 @@ impl Layout {
         start.extend_from_slice(&(metadata.len() as u64).to_le_bytes());
         for (key, value) in metadata {
             if !keys.insert(key) {
-                return Err(Error::Argument(format!("the key '{}' is given twice", text::shown(key))));
+                return Err(Error::Argument(format!("the key '{}' occurs twice", text::shown(key))));
             }
             if key == ALIGNMENT_KEY {
                 alignment = aligned_to(value)?;
@@ -154,7 +154,7 @@ impl Layout {
         let mut offset = 0_u64;
         for tensor in &tensors {
             record(tensor, offset, &mut start)?;
-            // Beyond all bounds, `behind` says so.
+            // On overflow, `behind` reports the error.
             offset = offset.saturating_add(tensor.bytes()?).checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
         }
         start.resize(start.len().next_multiple_of(alignment as usize), 0);
@@ -162,7 +162,7 @@ impl Layout {
     }
 }
 
-/// The alignment that the metadata ask for.
+/// The alignment set by the metadata.
 fn aligned_to(value: &MetadataValue) -> Result<u64> {
     match value {
         MetadataValue::U32(alignment) if *alignment > 0 && alignment.is_multiple_of(8) && *alignment <= 1 << 20 => {
@@ -174,7 +174,7 @@ fn aligned_to(value: &MetadataValue) -> Result<u64> {
     }
 }
 
-/// Appends what the header says of a tensor.
+/// Appends the header record of a tensor.
 fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
     let Declared { name, stored, shape } = tensor;
     let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::shown(name))));

@@ -1,4 +1,4 @@
-//! The files of a sharded checkpoint take their places in a folder, so that whoever is killed leaves the old save or the new one.
+//! Puts the files of a sharded checkpoint in place in a folder. This is crash-safe: a reader sees the old save or the new one.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, TryLockError};
@@ -16,20 +16,20 @@ use crate::source::store::IfExists;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What the second names of shards end with.
+/// The suffix of the shards' second names.
 const NEXT: &str = ".max-weights-next.safetensors";
-/// Files that are open beside those that are written: standard input and output, sources, folders.
+/// Other open files of a process: standard input and output, sources, folders.
 #[cfg(unix)]
 const OTHER_FILES: u64 = 16;
-/// Times that a name is looked for.
+/// The maximum number of names that are tried.
 const ATTEMPTS: usize = 100;
-/// How long another save may take to put its files into the folder, all of which are on the disk by then.
+/// The maximum time for which another save may put its files, which are already on the disk, into the folder.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often that is looked for.
+/// The interval between checks.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
 
 impl Shards {
-    /// The layouts of all files, each as `layout` gives it for its number and its tensors: what a file cannot have is found before one is begun.
+    /// The layouts of all files; `layout` gives each for its number and its tensors. Errors of any file are found before the first one is created.
     pub(super) fn layouts(
         &self,
         tensors: &[Declared],
@@ -41,9 +41,9 @@ impl Shards {
         self.files.iter().enumerate().map(of_file).collect()
     }
 
-    /// Writes all files into a folder, each by `write`, which is given the file that is begun, its layout and its tensors, and gives it back with all
-    /// of its bytes; and the index. Then removes what an older save has left under the same stem. Of several that save into one folder, each puts
-    /// all of its files there before the next one does.
+    /// Saves all files and the index into a folder. `write` gets a new file, its layout and its tensors, and returns it complete. Then removes what
+    /// an older save left under the same stem. If several processes save into one folder, each puts all of its files in place before the next one
+    /// does.
     pub(super) fn save(
         &self,
         folder: &Path,
@@ -78,7 +78,7 @@ impl Shards {
         )?;
         make_folder(folder, sync)?;
         remove_abandoned(folder);
-        // What would fail at the last file fails before the first.
+        // An error of the last file is found before the first one is created.
         for name in self.names() {
             replaceable(&folder.join(name))?;
         }
@@ -88,12 +88,12 @@ impl Shards {
             standing::check(&folder.join(name), len, if_exists)?;
         }
         if let (IfExists::Fail | IfExists::Same, Some(other)) = (if_exists, self.outdated(folder, stem)?.first()) {
-            return Err(if_exists.refused(other, "which is no file of this checkpoint"));
+            return Err(if_exists.refused(other, "which is not a file of this checkpoint"));
         }
         has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))
     }
 
-    /// Puts files that have all of their bytes into their places, and the index.
+    /// Puts complete files and the index in place.
     pub(super) fn place(
         &self,
         folder: &Path,
@@ -130,7 +130,7 @@ impl Shards {
         Ok(paths)
     }
 
-    /// An error if some shards of a folder were opened by their names, and others, that were not, would be replaced or removed with them.
+    /// Fails if only some shards of a folder were opened by name, and other shards would be replaced or removed.
     pub(super) fn check_opened(&self, folder: &Path, stem: &str, opened: &[PathBuf]) -> Result<()> {
         if !folder.is_dir() {
             return Ok(());
@@ -152,16 +152,15 @@ impl Shards {
         )))
     }
 
-    /// Gives complete shards a second name each, and puts an index of these in place: one rename, before which everybody reads the old files, and
-    /// after which the new ones, while they take the names of the old ones one after the other. Where a filesystem has no second names, nothing is
-    /// done.
+    /// Gives each complete shard a second name, and puts an index of these in place. This is one rename: before it, readers see the old files, and
+    /// after it the new ones, while the shards are renamed one by one. Without hard links, this does nothing.
     fn hand_over(&self, stem: &str, path: &Path, index: &[u8], files: &[Replacement], sync: bool) -> Result<()> {
         let mut names = HashMap::with_capacity(files.len());
         let mut links = Links::default();
         for (number, (file, (name, _))) in files.iter().zip(&self.files).enumerate() {
             let place = format!("{:05}-of-{:05}", number + 1, files.len());
             let next = (0..ATTEMPTS).find_map(|attempt| {
-                // One that is there may be what the index names.
+                // An existing name may be in use by the current index.
                 let next = format!(".{stem}.{}-{attempt}-{place}{NEXT}", std::process::id());
                 match file.link(&path.with_file_name(&next)) {
                     Ok(()) => Some(Some(next)),
@@ -185,18 +184,18 @@ impl Shards {
         let mut made = Replacement::of_bytes(path, &index, sync)?;
         made.sync_now()?;
         let placed = Replacement::place_all(vec![made]);
-        // Also where the disk does not say that it has the new name. From now on the second names are what is loaded, until the last index is there.
+        // Also if the disk did not confirm the rename. From now on readers use the second names, until the last index is in place.
         if placed.is_ok() || std::fs::read(path).is_ok_and(|there| there == index) {
             links.0.clear();
         }
         placed
     }
 
-    /// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead. An
-    /// index is the first, because without it, shards that are not complete stand for nothing.
+    /// The files of an older save with this stem that are not overwritten: readers would find incomplete shards, or load these instead. An index
+    /// comes first, because incomplete shards without an index are ignored.
     ///
     /// # Errors
-    /// A folder that cannot be listed.
+    /// The folder cannot be listed.
     fn outdated(&self, folder: &Path, stem: &str) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, "list", source))?;
@@ -210,10 +209,10 @@ impl Shards {
         Ok(found)
     }
 
-    /// Whether a name is one that only an older save with this stem has.
+    /// Whether a name can only be from an older save with this stem.
     pub(super) fn is_outdated(&self, name: &str, stem: &str) -> bool {
         let suffix = self.suffix;
-        // Another stem may begin with this one and a point, and has second names of its own, as the files of another format have.
+        // Another stem may begin with this one and a dot, and has its own second names; so have the files of another format.
         let next = name.strip_prefix(&format!(".{stem}.")).and_then(|rest| rest.strip_suffix(NEXT));
         let ours = next.is_some_and(|rest| NEXT.ends_with(suffix) && !rest.contains('.'))
             || name == format!("{stem}{suffix}")
@@ -234,29 +233,29 @@ fn is_shard_number(text: &str) -> bool {
     text.strip_prefix('-').and_then(|text| text.split_once("-of-")).is_some_and(|(i, count)| number(i) && number(count))
 }
 
-/// Second names, which go where they are not needed.
+/// Second names, removed on drop unless an index uses them.
 #[derive(Default)]
 struct Links(Vec<PathBuf>);
 
 impl Drop for Links {
     fn drop(&mut self) {
         for link in &self.0 {
-            // The next save into the folder removes what stays.
+            // The next save into the folder removes the rest.
             let _ = std::fs::remove_file(link);
         }
     }
 }
 
-/// A folder into which nobody else puts files, where its filesystem has locks for folders.
+/// An exclusive lock on a folder, if its filesystem supports that.
 struct Alone(Option<File>);
 
 impl Alone {
-    /// Waits until that is so.
+    /// Waits for the lock.
     ///
     /// # Errors
-    /// Another process holds the folder for very long.
+    /// Another process holds the lock for too long.
     fn in_folder(folder: &Path, interrupt: Interrupt<'_>) -> Result<Self> {
-        // Some systems do not open folders.
+        // Some systems cannot open folders.
         let Ok(lock) = File::open(folder) else { return Ok(Self(None)) };
         let begun = Instant::now();
         loop {
@@ -277,25 +276,25 @@ impl Alone {
 impl Drop for Alone {
     fn drop(&mut self) {
         if let Some(lock) = &self.0 {
-            // To close it would not be enough: a child forked meanwhile has it open, too.
+            // Closing the file is not enough: a child forked meanwhile has it open, too.
             let _ = lock.unlock();
         }
     }
 }
 
-/// An error if the files, which are open and locked until the last is complete, are more than the process may have open.
+/// Fails if the process may not have this many files open; all stay open and locked until the last is complete.
 #[cfg(unix)]
 fn check_open_files(folder: &Path, files: usize, most: Option<u64>) -> Result<()> {
     match most {
         Some(most) if (files as u64).saturating_add(OTHER_FILES) > most => Err(Error::Argument(format!(
-            "{}: {files} files would be open until the last is complete, but this process may open only {most}: give a larger max_shard_size, or raise the limit (ulimit -n)",
+            "{}: {files} files would be open until the last is complete, but this process may open only {most}: set a larger max_shard_size, or raise the limit (ulimit -n)",
             text::path(folder)
         ))),
         _ => Ok(()),
     }
 }
 
-/// Makes a folder, and those that it is in, where they are not there; with `sync`, a loss of power does not take their names.
+/// Makes a folder and its missing parents; with `sync`, their names survive a power loss.
 pub(super) fn make_folder(folder: &Path, sync: bool) -> Result<()> {
     let failed = |source| Error::io(folder, "make the folder", source);
     let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();

@@ -1,4 +1,5 @@
-//! The files of a checkpoint in a store, which has no renames: all bytes are there before the first file gets its name, and the index gets its own last.
+//! Puts the files of a checkpoint in a store without renames: all bytes are uploaded before the first file gets its name, and the index gets its name
+//! last.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,18 +11,18 @@ use crate::source::store::{IfExists, Store, is_url, join, not_written};
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
-/// Where files go, and what becomes of those that are there.
+/// The target of files, and how existing ones are treated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InStore<'a> {
     pub(super) store: &'a Arc<dyn Store>,
     pub(super) to: &'a Destination,
-    /// The files that the tensors come from.
+    /// The source files of the tensors.
     pub(super) opened: &'a [PathBuf],
 }
 
 impl InStore<'_> {
-    /// Writes all files of a folder, each by `write`, which is given the file that is begun, its layout and its tensors, and gives it back with all
-    /// of its bytes; and the index. Then removes what an older save has left there under the same stem.
+    /// Saves all files and the index into a folder. `write` gets a new file, its layout and its tensors, and returns it complete. Then removes what
+    /// an older save left under the same stem.
     pub(super) fn save(
         &self,
         shards: &Shards,
@@ -34,7 +35,7 @@ impl InStore<'_> {
         let there = self.there(shards, folder, stem, interrupt)?;
         let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
         let mut begun = Vec::with_capacity(urls.len());
-        // What cannot be written is found before anything is sent.
+        // Errors are found before anything is uploaded.
         for ((url, group), layout) in urls.iter().zip(&shards.files).zip(layouts) {
             match self.to.begin(url, &layout, false, interrupt) {
                 Ok(file) => begun.push((file, layout, &*group.1)),
@@ -58,7 +59,7 @@ impl InStore<'_> {
         self.finish(shards, folder, (stem, &there), files, interrupt)
     }
 
-    /// The names of the files that are there; an error if the new ones cannot be there.
+    /// The names of the existing files; fails if they forbid the new ones.
     pub(super) fn there(
         &self,
         shards: &Shards,
@@ -74,7 +75,7 @@ impl InStore<'_> {
         Ok(there)
     }
 
-    /// Gives all files their names, which have all of their bytes, and the index its own last. Then removes what an older save has left.
+    /// Names all complete files, and the index last. Then removes what an older save left.
     pub(super) fn finish(
         &self,
         shards: &Shards,
@@ -100,7 +101,7 @@ impl InStore<'_> {
         Ok(urls)
     }
 
-    /// All files get their names, in this order.
+    /// Names all files, in this order.
     fn place(&self, files: Vec<Sink>, interrupt: Interrupt<'_>) -> Result<()> {
         let mut placed: Vec<PathBuf> = Vec::new();
         let mut files = files.into_iter();
@@ -118,21 +119,21 @@ impl InStore<'_> {
         Ok(())
     }
 
-    /// What was placed before an error is removed, where it replaced nothing; otherwise the error names it.
+    /// After an error, removes files already named that replaced nothing; otherwise the error lists them.
     fn taken_back(&self, error: Error, placed: &[PathBuf]) -> Error {
         let Some(first) = placed.first() else { return error };
         let said = format!("{} of the new files, {} first", placed.len(), text::path(first));
         if self.to.if_exists != IfExists::Replace {
-            // Also after the wish to stop.
+            // Not cancelled, as the cleanup must complete.
             return match self.store.remove(placed, &uninterrupted) {
                 Ok(()) => error,
                 Err(left) => and(error, &format!("{said}, could not be removed: {left}")),
             };
         }
-        and(error, &format!("{said}, are in place already: save again, or the folder is a mixture of two saves"))
+        and(error, &format!("{said}, are already in place: save again, or the folder is a mixture of two saves"))
     }
 
-    /// The names of the files that are there.
+    /// The names of the existing files.
     fn names(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Vec<String>> {
         match self.store.list(folder, interrupt) {
             Ok(Some(listing)) => Ok(listing.names),
@@ -142,17 +143,17 @@ impl InStore<'_> {
         }
     }
 
-    /// An error if what is there is to stay, or if some of it was opened and other shards of it, that were not, would be lost.
+    /// Fails if existing files must stay, or if only some of the shards were opened and others would be lost.
     fn check(&self, shards: &Shards, folder: &Path, stem: &str, there: &[String]) -> Result<()> {
         let replaced = |name: &&String| shards.names().any(|own| own == **name) || shards.is_outdated(name, stem);
         let own: Vec<PathBuf> = there.iter().filter(replaced).map(|name| join(folder, name)).collect();
         match self.to.if_exists {
             IfExists::Replace => {}
-            // Each file is compared when it is begun, or when all of its bytes are there.
+            // Each file is compared when it is created, or when it is complete.
             IfExists::Same => {
                 let other = there.iter().find(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name));
                 return other.map_or(Ok(()), |other| {
-                    Err(IfExists::Same.refused(&other, "which is no file of this checkpoint"))
+                    Err(IfExists::Same.refused(&other, "which is not a file of this checkpoint"))
                 });
             }
             IfExists::Fail => {
@@ -172,10 +173,10 @@ impl InStore<'_> {
     }
 }
 
-/// Writes a small file that is in memory, to a path or to a URL.
+/// Writes a small file from memory, to a path or a URL.
 ///
 /// # Errors
-/// As of [`Replacement::of_bytes`](super::Replacement::of_bytes); the server refuses; there is another one that is to stay.
+/// See [`Replacement::of_bytes`](super::Replacement::of_bytes); the server refuses; another file exists and must stay.
 pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<()> {
     let mut file = to.of_bytes(path, bytes, sync, interrupt)?;
     file.flush(interrupt)?;

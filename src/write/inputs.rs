@@ -1,4 +1,4 @@
-//! What is read for what is written: no verb writes over it, whatever the path is called by which it is found.
+//! Protects inputs: no operation overwrites a file that it reads, whatever path leads to it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use crate::error::{Error, Result};
 use crate::source::store::is_url;
 use crate::text;
 
-/// What the files of `torch.distributed.checkpoint` are called: one of them stands for the folder.
+/// The file names of `torch.distributed.checkpoint`: one of them stands for the folder.
 const DISTRIBUTED: (&str, &str) = (".metadata", ".distcp");
 
-/// What tells a file of this machine from others, whatever its names are.
+/// The identity of a local file, independent of its names.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
 type FileId = PathBuf;
 
-/// The files and folders that are read.
+/// The input files and folders.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs {
     paths: Vec<PathBuf>,
-    /// Files that are mapped into memory, and whose paths are not known: device and inode.
+    /// Mapped files whose paths are unknown: device and inode.
     mapped: HashSet<(u64, u64)>,
 }
 
-/// How a target and an input meet.
+/// How a target and an input overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meeting {
     Is,
@@ -35,39 +35,39 @@ enum Meeting {
 }
 
 impl Inputs {
-    /// These paths, as they were given: files, folders and URLs.
+    /// Creates inputs from these paths: files, folders and URLs.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { paths: paths.into_iter().collect(), mapped: HashSet::new() }
     }
 
-    /// The path that a checkpoint was opened by, and all files that it is in.
+    /// The path that a checkpoint was opened by, and all of its files.
     pub fn of_checkpoint(checkpoint: &Checkpoint) -> Self {
         let files = checkpoint.catalog().files().iter().map(|file| file.path.clone());
         let opened = checkpoint.opened();
-        // Behind the base are deltas: a folder of them is where the next one goes.
+        // Later paths are deltas: the next delta may go to their folder.
         let first = opened.iter().take(1).cloned();
         let deltas = opened.iter().skip(1).filter(|path| !path.is_dir() || is_one_delta(path)).cloned();
         Self::new(first.chain(deltas).chain(files))
     }
 
-    /// The same, and files of which only device and inode are known.
+    /// Adds files that are known only by device and inode.
     pub(super) fn and_mapped(mut self, files: impl IntoIterator<Item = (u64, u64)>) -> Self {
         self.mapped.extend(files);
         self
     }
 
-    /// An error if a file or folder that is to be written is one of these, lies in one of them, or is a folder that holds one.
+    /// Fails if an output file or folder is an input, is inside one, or contains one.
     ///
     /// # Errors
-    /// It does; names the target and the input.
+    /// The target conflicts with an input; the error names both.
     pub fn check(&self, target: &Path) -> Result<()> {
         self.meeting(target).map_or(Ok(()), |(meeting, input)| Err(refused(target, meeting, &input)))
     }
 
-    /// The same for a target that may lie in a folder that is read, as a report does.
+    /// As [`Self::check`], but the target may be inside an input folder, as a report is.
     ///
     /// # Errors
-    /// It is one of these.
+    /// The target is an input.
     pub fn check_file(&self, target: &Path) -> Result<()> {
         match self.meeting(target) {
             Some((Meeting::Is, input)) => Err(refused(target, Meeting::Is, &input)),
@@ -75,7 +75,7 @@ impl Inputs {
         }
     }
 
-    /// Whether a target lies in a folder that is read.
+    /// Whether a target is inside an input folder.
     pub fn hold(&self, target: &Path) -> bool {
         matches!(self.meeting(target), Some((Meeting::LiesIn, _)))
     }
@@ -128,7 +128,7 @@ fn refused(target: &Path, meeting: Meeting, input: &Path) -> Error {
     Error::Argument(match meeting {
         Meeting::Is => format!("{target}: this is the input '{input}', which would be lost: write to another path"),
         Meeting::LiesIn => {
-            format!("{target}: this lies in the input '{input}', which would change: write to another folder")
+            format!("{target}: this is inside the input '{input}', which would change: write to another folder")
         }
         Meeting::Holds => {
             format!("{target}: this folder holds the input '{input}', which could be lost: write to another folder")
@@ -136,7 +136,7 @@ fn refused(target: &Path, meeting: Meeting, input: &Path) -> Error {
     })
 }
 
-/// The folder that an input is: itself, or that of a checkpoint whose files say together what is in them.
+/// The folder of an input: the input itself, or the folder of a checkpoint whose files belong together.
 fn folder(input: &Path) -> Option<PathBuf> {
     if input.is_dir() {
         return Some(input.to_path_buf());
@@ -161,19 +161,19 @@ fn file_id(path: &Path) -> Option<FileId> {
     path.canonicalize().ok()
 }
 
-/// Where a path is, whether or not there is something: by its name, and what that leads to.
+/// The places of a path, which need not exist: the path itself, and the target of its links.
 fn places(path: &Path) -> Vec<PathBuf> {
     let Ok(absolute) = std::path::absolute(path) else { return Vec::new() };
     let there = |path: &Path| path.canonicalize().ok();
     let own = absolute.ancestors().find_map(|above| {
         let rest = absolute.strip_prefix(above).ok()?;
-        // The last name is the path's own, also if it is a link.
+        // The last name is part of the place, even if it is a link.
         if rest.as_os_str().is_empty() && above.parent().is_some() { None } else { Some(there(above)?.join(rest)) }
     });
     own.into_iter().chain(there(path)).collect()
 }
 
-/// A URL without what does not tell objects apart.
+/// The URL without parts that do not distinguish objects.
 fn normal(url: &Path) -> String {
     let text = url.to_string_lossy();
     let text = text.split(['?', '#']).next().unwrap_or_default();

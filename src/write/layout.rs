@@ -1,4 +1,4 @@
-//! Where each tensor of a file lies, whatever the format.
+//! The places of tensors in a file, for all formats.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use crate::quant::Encoding;
 use crate::tensor::{Element, checked_bytes, checked_elements};
 use crate::text;
 
-/// The most bytes that a file may have, far below where offsets of 64 bits end.
+/// The maximum size of a file, far below the limit of 64-bit offsets.
 pub(super) const MOST_BYTES: u64 = 1 << 62;
 
-/// What the elements of a tensor are in a file that is written.
+/// The stored type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stored {
     /// Plain elements.
@@ -23,7 +23,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// What a tensor of a checkpoint is; `None` if no file of another format can have it.
+    /// The stored type of a checkpoint's tensor; `None` if no other format supports it.
     pub fn of(element: Element<'_>) -> Option<Self> {
         match element {
             Element::Plain(dtype) => Some(Self::Plain(dtype)),
@@ -32,14 +32,14 @@ impl Stored {
         }
     }
 
-    /// The bytes of a tensor of this shape; `None` if they are no whole number, or more than a file has.
+    /// The bytes of a tensor of this shape; `None` for partial bytes, or beyond the maximum size.
     pub fn bytes(self, shape: &[u64]) -> Option<u64> {
         let bytes = match self {
             Self::Plain(dtype) => checked_bytes(shape, dtype)?,
             Self::Packed(encoding) => {
                 let per_block = encoding.elements_per_block() as u64;
                 let elements = checked_elements(shape)?;
-                // Blocks do not reach beyond a row.
+                // A block must not cross a row.
                 if elements > 0 && !shape.last()?.is_multiple_of(per_block) {
                     return None;
                 }
@@ -59,12 +59,12 @@ impl fmt::Display for Stored {
     }
 }
 
-/// A tensor that is to be written.
+/// A tensor to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
     /// Its name.
     pub name: String,
-    /// What its elements are.
+    /// Its stored type.
     pub stored: Stored,
     /// Its shape, slowest dimension first.
     pub shape: Vec<u64>,
@@ -74,7 +74,7 @@ impl Declared {
     /// Its bytes.
     ///
     /// # Errors
-    /// They are no whole number, or more than a file has.
+    /// Partial bytes, or more than the maximum size.
     pub fn bytes(&self) -> Result<u64> {
         let Self { name, stored, shape } = self;
         self.stored.bytes(shape).ok_or_else(|| {
@@ -86,28 +86,28 @@ impl Declared {
     }
 }
 
-/// A tensor, and where its bytes lie.
+/// A tensor, and the place of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The tensor.
     pub tensor: Declared,
-    /// Its bytes, counted from the begin of the file.
+    /// Its byte range in the file.
     pub bytes: Range<u64>,
 }
 
-/// Where everything is in a file.
+/// The layout of a file.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// What the file begins with.
+    /// The bytes before the data.
     start: Vec<u8>,
-    /// In the order of the file.
+    /// In file order.
     places: Vec<Place>,
     len: u64,
     by_name: HashMap<String, usize>,
 }
 
 impl Layout {
-    /// Tensors one after the other behind `start`, each of them at a multiple of `alignment`, as is the end.
+    /// Places tensors sequentially behind `start`; each starts at a multiple of `alignment`, and so does the end.
     pub(super) fn behind(start: Vec<u8>, tensors: Vec<Declared>, alignment: u64) -> Result<Self> {
         let (mut at, mut places) = (start.len() as u64, Vec::with_capacity(tensors.len()));
         let mut by_name = HashMap::with_capacity(tensors.len());
@@ -128,7 +128,7 @@ impl Layout {
         Ok(Self { start, places, len: at, by_name })
     }
 
-    /// What the file begins with, up to the first byte of the data.
+    /// The bytes before the data.
     pub fn start(&self) -> &[u8] {
         &self.start
     }

@@ -1,4 +1,4 @@
-//! What llama.cpp's tools quantize, and what they leave as it is.
+//! Which tensors llama.cpp's tools quantize, and which stay unchanged.
 
 use super::{MetadataValue, Stored};
 use crate::checkpoint::Catalog;
@@ -6,13 +6,13 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
 
-/// Keys that say how the tensors of a file are stored.
+/// Keys that describe how the tensors of a file are stored.
 const FILE_TYPE: &str = "general.file_type";
 const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
-/// What safetensors files say of the framework that wrote them.
+/// The key for the framework that wrote a safetensors file.
 const FORMAT: &str = "format";
 
-/// Parts of the names of matrices that stay plain: they are small, or ggml has no kernel for them in blocks.
+/// Parts of the names of matrices that are not packed: they are small, or ggml has no kernel for them in blocks.
 const PLAIN: [&str; 10] = [
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -26,15 +26,15 @@ const PLAIN: [&str; 10] = [
     "laurel",
 ];
 
-/// What a tensor becomes in a GGUF file that is quantized, as llama.cpp's converter chooses it: matrices are packed; those whose rows are no
-/// whole blocks are float16; vectors, norms and what else ggml computes with in float32 are that. What is not a float stays.
+/// The stored type of a tensor in a quantized GGUF file, by the rules of llama.cpp's converter. Matrices are packed, or float16 if their rows are not
+/// whole blocks. Vectors, norms and others that ggml needs in float32 are float32. Integers are unchanged.
 pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -> Stored {
     match found {
         Stored::Plain(dtype) if !dtype.is_float() => return found,
         Stored::Packed(packed) if packed == encoding => return found,
         Stored::Plain(_) | Stored::Packed(_) => {}
     }
-    // ggml does not count dimensions of 1 in front.
+    // ggml does not count leading dimensions of 1.
     let is_matrix = shape.iter().skip_while(|dim| **dim == 1).count() >= 2;
     if !is_matrix || !name.ends_with("weight") || PLAIN.iter().any(|part| name.contains(part)) {
         return Stored::Plain(DType::Float32);
@@ -43,7 +43,7 @@ pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -
     if is_whole { Stored::Packed(encoding) } else { Stored::Plain(DType::Float16) }
 }
 
-/// An error if nothing is packed as it was asked for.
+/// Fails if no tensor has the requested encoding.
 ///
 /// # Errors
 /// None of the tensors is stored in this encoding.
@@ -53,19 +53,18 @@ pub fn check_quantized(tensors: impl IntoIterator<Item = Stored>, encoding: Enco
     }
     let per_block = encoding.elements_per_block();
     Err(Error::Argument(format!(
-        "no tensor would be packed as {}: that is for matrices with a name that ends in 'weight', and with rows of a multiple of {per_block} elements",
+        "no tensor would be packed as {}: it needs matrices whose names end in 'weight' and whose rows are a multiple of {per_block} elements",
         encoding.name()
     )))
 }
 
-/// The text metadata that go along when tensors are written to another file: those of PyTorch files are about the file itself, its byte order and the
-/// version of its archive.
+/// The text metadata to copy to another file. Those of PyTorch files describe the file itself (byte order, archive version), and are not copied.
 pub fn text_metadata(catalog: &Catalog) -> impl Iterator<Item = (&str, &str)> {
     catalog.metadata().filter(|_| catalog.torch(0).is_none())
 }
 
-/// Metadata for a GGUF file: those of a checkpoint in their order, a GGUF file's as they are and others' text; what its matrices are stored as, if that
-/// is said; and what is given, which goes before all.
+/// Metadata for a GGUF file: those of a checkpoint in order (text only, unless it is a GGUF file), the type of its matrices if known, and `given`,
+/// which has precedence.
 pub fn gguf_metadata(
     catalog: &Catalog,
     matrices: Option<Stored>,
@@ -80,7 +79,7 @@ pub fn gguf_metadata(
     };
     let mut said = Vec::new();
     if let Some(stored) = matrices {
-        // That of the file that is read would be another one's.
+        // The key of the source would describe another file.
         found.retain(|(key, _)| key != FILE_TYPE);
         said.extend(file_type(stored).map(|number| (FILE_TYPE.to_owned(), MetadataValue::U32(number))));
         if let Stored::Packed(_) = stored {
@@ -96,7 +95,7 @@ pub fn gguf_metadata(
     found
 }
 
-/// The number that `general.file_type` has for a file whose matrices are stored so.
+/// The value of `general.file_type` for matrices of this type.
 fn file_type(matrices: Stored) -> Option<u32> {
     Some(match matrices {
         Stored::Plain(DType::Float32) => 0,

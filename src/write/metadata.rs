@@ -1,5 +1,5 @@
-//! Other metadata in a file that is there: in place where a process that is killed cannot leave half of the change, or else in a copy of the file
-//! that takes its place, whose data the system copies.
+//! Edits the metadata of an existing file. The edit is in place if a killed process cannot leave half of it; otherwise a copy, whose data the system
+//! copies, replaces the file.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
@@ -18,33 +18,32 @@ use crate::tensor::{Element, TensorInfo};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What a system changes at once or not at all: bytes of one page.
+/// A system writes the bytes of one page atomically.
 const PAGE: usize = 4096;
-/// The length before the header of a safetensors file.
+/// The length field before the header of a safetensors file.
 const LENGTH: usize = 8;
 
-/// A key, and its value; none to remove it.
+/// A key and its value; `None` removes it.
 pub type Change = (String, Option<MetadataValue>);
 
-/// What became of a file.
+/// The result for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edited {
-    /// It had these metadata already.
+    /// It already had these metadata.
     Unchanged,
     /// Some bytes of its header were overwritten.
     InPlace,
-    /// A copy with another header took its place.
+    /// A copy with another header replaced it.
     Rewritten,
 }
 
-/// Changes the metadata of a safetensors or GGUF file; its tensors stay where they are, or move as a whole.
+/// Changes the metadata of a safetensors or GGUF file; its data keep their place, or move together.
 ///
-/// Bytes are overwritten in place where they are in one page of 4 KiB, so that a process that is killed leaves the old ones or the new ones, and where
-/// the file has one name alone: a link into a cache is replaced, and what it leads to stays.
+/// Bytes in one page of 4 KiB are overwritten in place: after a crash they are the old ones or the new ones. This requires that the file has no other
+/// name: a link into a cache is replaced, and its target stays.
 ///
 /// # Errors
-/// A file that cannot be opened, or has another format; values that are not text, for safetensors; what the system refuses. Nothing has changed
-/// then.
+/// A file that cannot be opened, or has another format; values that are not text, for safetensors; a system error. Then nothing has changed.
 pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Interrupt<'_>) -> Result<Edited> {
     let source: Arc<dyn Source> = Arc::new(LocalFile::open(path)?);
     let opened = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default())?;
@@ -74,7 +73,7 @@ pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Int
     Ok(Edited::Rewritten)
 }
 
-/// The header as it is and as it will be, each with all bytes up to the data.
+/// The current and the new header, each with all bytes before the data.
 fn of_safetensors(
     source: &dyn Source,
     catalog: &Catalog,
@@ -106,7 +105,7 @@ fn of_safetensors(
     let records = catalog.table().iter().map(|info| {
         let dtype = match info.element {
             Element::Plain(dtype) => dtype.safetensors_name(),
-            // Others may know it.
+            // Other readers may know the type.
             Element::Unknown(name) => name,
             Element::Packed(_) | Element::Torch(_) | Element::NoArray(..) => {
                 return Err(refused(source.path(), &not_written(&info)));
@@ -122,7 +121,7 @@ fn of_safetensors(
     }
     let mut header = first;
     let json = old[LENGTH..].trim_ascii_end();
-    // Spaces before the tensors leave them where they are: then less of the file changes.
+    // Spaces before the tensors keep their place, so less of the file changes.
     if let Some(before) = json.strip_suffix(b"}").and_then(|json| json.strip_suffix(&*tensors)) {
         header.resize(header.len().max(before.len()), b' ');
     }
@@ -144,7 +143,7 @@ fn of_safetensors(
     Ok((old, [&(len as u64).to_le_bytes()[..], &header].concat()))
 }
 
-/// The same of a GGUF file.
+/// As [`of_safetensors`], for a GGUF file.
 fn of_gguf(
     source: &dyn Source,
     catalog: &Catalog,
@@ -178,7 +177,7 @@ fn of_gguf(
     let data = layout.start().len() as u64;
     let new: Vec<u64> = layout.places().iter().map(|place| place.bytes.start - data).collect();
     if old != new {
-        let why = "its tensors do not follow each other; `max-weights convert OLD.gguf NEW.gguf` rewrites all of it";
+        let why = "its tensors are not contiguous; `max-weights convert OLD.gguf NEW.gguf` rewrites the whole file";
         return Err(refused(source.path(), why));
     }
     Ok((read_start(source, begin, interrupt)?, layout.start().to_vec()))
@@ -198,7 +197,7 @@ fn read_start(source: &dyn Source, len: u64, interrupt: Interrupt<'_>) -> Result
     Ok(start)
 }
 
-/// Whether the file is known by this path alone.
+/// Whether this path is the only name of the file.
 fn has_one_name(path: &Path) -> bool {
     #[cfg(unix)]
     let links = |file: &Metadata| std::os::unix::fs::MetadataExt::nlink(file);
@@ -207,7 +206,7 @@ fn has_one_name(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && links(&file) == 1)
 }
 
-/// Overwrites bytes of the file that was opened as `source`, and of no other that has taken its path meanwhile.
+/// Overwrites bytes of the file opened as `source`, unless another file replaced it meanwhile.
 fn overwrite(source: &dyn Source, at: u64, bytes: &[u8], sync: bool) -> Result<()> {
     let path = source.path();
     let failed = |source| Error::io(path, "write", source);
@@ -221,7 +220,7 @@ fn overwrite(source: &dyn Source, at: u64, bytes: &[u8], sync: bool) -> Result<(
     Ok(())
 }
 
-/// Writes the file anew, with another begin before the data that stood behind the first `old` bytes.
+/// Rewrites the file with a new start, followed by the data after the first `old` bytes.
 fn rewrite(
     path: &Path,
     source: &dyn Source,

@@ -1,8 +1,9 @@
-//! Writing: files that appear whole or not at all, with the same bytes for the same tensors.
+//! Writes files atomically, with the same bytes for the same tensors.
 //!
-//! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
-//! mapped keeps its bytes. What goes to a store ([`Store`](crate::source::store::Store)) is sent in parts, and gets its name at the end. [`Layout`] says where each tensor lies, and [`Writer`] takes tensors in any order and part by part. An [`Output`] is one or several
-//! files of a format, which [`save`] fills with what is in memory, and [`convert`] with tensors of a checkpoint, each converted on its way.
+//! A [`Replacement`] is a hidden file next to its target, which it replaces when it is complete. Mapped files keep their bytes. For a store
+//! ([`Store`](crate::source::store::Store)), parts are uploaded, and the object is named at the end. [`Layout`] places each tensor, and [`Writer`]
+//! takes tensors in any order and in parts. An [`Output`] is one or several files of a format; [`save`] fills it from memory, and [`convert`] from a
+//! checkpoint.
 
 mod aside;
 mod convert;
@@ -64,12 +65,12 @@ pub use writer::Writer;
 
 pub use crate::format::delta::dialects::Form;
 
-/// How files are written.
+/// Options of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The data begins at a multiple of this, and tensors whose size is one come first, so that each of them does, too. A power of two, at least 8.
+    /// The data begin at a multiple of this. Tensors whose size is a multiple come first, so that they are aligned, too. A power of two, at least 8.
     pub alignment: u64,
-    /// Whether the bytes are on the disk when the file takes its place, so that a loss of power leaves the old file or the new one.
+    /// Whether the bytes reach the disk before the file is put in place, so that a power loss leaves the old file or the new one.
     pub sync: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is written: one safetensors file, several with an index, a GGUF file or a set of them.
+//! The outputs: one safetensors file, several with an index, a GGUF file, or a set of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,43 +12,43 @@ use crate::source::store;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Where tensors go, and as what.
+/// The target of tensors, and its format.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// One safetensors file of this path.
+    /// One safetensors file at this path.
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// Text by name; `None` for a file without any, not even an empty object.
+        /// Text by key; `None` writes no metadata, not even an empty object.
         metadata: Option<BTreeMap<String, String>>,
         /// How it is written.
         options: Options,
     },
     /// Safetensors files with an index, as [`Shards`] has them.
     Sharded {
-        /// The folder, which is made if it is not there.
+        /// The folder, which is made if it does not exist.
         folder: PathBuf,
-        /// What the names of the files begin with.
+        /// The prefix of the file names.
         stem: String,
-        /// The most bytes of tensors in a file.
+        /// The maximum bytes of tensors in a file.
         most: u64,
-        /// The same, for each file.
+        /// The metadata of each file.
         metadata: Option<BTreeMap<String, String>>,
         /// How they are written.
         options: Options,
     },
-    /// A GGUF file of this path, or a set of files.
+    /// A GGUF file at this path, or a set of files.
     Gguf {
-        /// The file; of a set, what its names are made of: `model.gguf` gives `model-00001-of-00003.gguf`.
+        /// The file, or the pattern of a set: `model.gguf` gives `model-00001-of-00003.gguf`.
         path: PathBuf,
-        /// Keys and values, in their order. Those of a set are written anew.
+        /// Keys and values, in order. The keys of a set are recomputed.
         metadata: Vec<(String, MetadataValue)>,
-        /// The most bytes of tensors in a file; `None` for one file.
+        /// The maximum bytes of tensors in a file; `None` for one file.
         most: Option<u64>,
-        /// Whether the bytes are on the disk when the file takes its place.
+        /// Whether the bytes reach the disk before the file is put in place.
         sync: bool,
     },
-    /// One of these, of whose place more is known than its path.
+    /// One of these, with a destination in addition to the path.
     At {
         /// The files.
         output: Box<Output>,
@@ -58,7 +58,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// The file, where it is one.
+    /// The file, if it is only one.
     pub(super) fn only_file(&self) -> Option<&Path> {
         match self {
             Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => Some(path),
@@ -75,16 +75,16 @@ impl Output {
         }
     }
 
-    /// The same there.
+    /// The same output with a destination.
     ///
     /// # Errors
-    /// It is a URL, and nothing opens URLs.
+    /// It is a URL, and no store is set.
     pub fn at(self, destination: Destination) -> Result<Self> {
         destination.store(self.path())?;
         Ok(Self::At { output: Box::new(self), destination })
     }
 
-    /// The files that it has for these tensors, an index not among them, and the positions of the tensors in each.
+    /// The files for these tensors, without an index, and the positions of the tensors in each.
     ///
     /// # Errors
     /// As of [`Shards::new`].
@@ -112,8 +112,8 @@ impl Output {
         })
     }
 
-    /// Writes all files, each filled by `fill`, which is given the positions of its tensors, and with `verify` read back and compared, before the
-    /// first takes its place; those of a server as each has its name, the index last. `opened`: the files that the tensors come from. Returns them, an index last.
+    /// Writes all files: `fill` gets the positions of each file's tensors. With `verify`, files are read back and compared before the first one is
+    /// put in place; on a server, once each is named, the index last. `opened`: the source files of the tensors. Returns the files, an index last.
     pub(super) fn write(
         &self,
         tensors: &[Declared],
@@ -139,7 +139,7 @@ impl Output {
         let one_file = |path: &Path, layout: Layout, sync: bool| {
             if let Some(task) = to.task {
                 return Err(Error::Argument(format!(
-                    "{}: task {task} has no part of one file: tasks share the files of a folder (max_shard_size)",
+                    "{}: task {task} cannot write a part of one file: tasks share the files of a folder (max_shard_size)",
                     text::path(path)
                 )));
             }
@@ -183,13 +183,13 @@ impl Output {
                 })?;
                 several(&shards, folder, stem, *sync, layouts)
             }
-            // One is not in another.
+            // An `At` is never nested.
             Self::At { .. } => Err(store::not_written(self.path())),
         }
     }
 }
 
-/// Which files are a task's own, by the bytes of their tensors.
+/// The files of this task, by the bytes of their tensors.
 fn own<'a>(task: Task, groups: impl Iterator<Item = &'a Vec<usize>>, tensors: &[Declared]) -> Vec<bool> {
     let bytes = |group: &Vec<usize>| group.iter().map(|number| tensors[*number].bytes().unwrap_or(0)).sum();
     task.own(&groups.map(bytes).collect::<Vec<u64>>())

@@ -1,6 +1,6 @@
-//! How several ranks write the files of one checkpoint: the one that begins makes the unfinished files and puts them into their places when all have
-//! written; the others join them by their paths. What is saved by URL are uploads: those of the one that begins, which the others join by their names.
-//! Each rank has a [`Writer`] for each file, which takes the bytes that it owns.
+//! Several ranks write the files of one checkpoint. The first rank creates the unfinished files, and puts them in place when all ranks have written;
+//! the others open them by path. Saves to URLs are multipart uploads, which the others join by name. Each rank has a [`Writer`] per file for the
+//! bytes that it owns.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::source::store::{IfExists, SentPart, is_url};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// The most bytes of one job, so that whoever asks for some gets about as many.
+/// The maximum size of a job, so that a call writes about the requested number of bytes.
 const JOB: u64 = 64 << 20;
 
 impl Together {
-    /// Makes the unfinished files, with what they begin with, or begins uploads.
+    /// Creates the unfinished files with their headers, or starts uploads.
     ///
     /// # Errors
-    /// Bytes of a tensor that several ranks own, or none; as of [`Replacement::create`](super::Replacement::create); a server that refuses.
+    /// Bytes of a tensor with several owners, or none; see [`Replacement::create`](super::Replacement::create); a server error.
     pub fn begin(&self, interrupt: Interrupt<'_>) -> Result<Begun> {
         self.require_all()?;
         let (path, sync) = (&self.folder.path, self.folder.options.sync);
@@ -51,11 +51,10 @@ impl Together {
         Ok(Begun { names, sinks, there })
     }
 
-    /// Puts the files into their places, when all ranks have written. Returns them, an index last. `sent` are the parts of uploads that ranks have
-    /// sent, of each file.
+    /// Puts the files in place after all ranks have written. Returns them, an index last. `sent` are the uploaded parts of all ranks, by file.
     ///
     /// # Errors
-    /// What the system or the server refuses.
+    /// A system or server error.
     pub fn finish(
         &self,
         begun: Begun,
@@ -81,14 +80,14 @@ impl Together {
     }
 }
 
-/// Files or uploads that the first rank has begun.
+/// Files or uploads that the first rank has started.
 #[derive(Debug)]
 pub struct Begun {
-    /// What the other ranks find them by.
+    /// The names by which the other ranks find them.
     pub names: Vec<PathBuf>,
-    /// The writer of the rank that begins has them meanwhile.
+    /// The first rank's writer takes them meanwhile.
     sinks: Vec<Sink>,
-    /// The names of the files that are in the folder of a server.
+    /// The names of existing files in a folder on a server.
     there: Vec<String>,
 }
 
@@ -101,31 +100,31 @@ struct Job {
     rows: Move,
 }
 
-/// The bytes of one rank on their way into the unfinished files.
+/// Writes the bytes of one rank to the unfinished files.
 #[derive(Debug)]
 pub struct RankWriter {
     rank: u32,
-    /// By file; none of one that this rank has nothing of.
+    /// By file; `None` if this rank writes nothing to it.
     writers: Vec<Option<Writer>>,
-    /// What the writers have left when all is written: the number of a file, and the checksums of what is compared with it.
+    /// The files that the writers return at the end: the number of each, and the file with its checksums.
     flushed: Vec<(usize, Sink)>,
     sums: Vec<(usize, Sums)>,
-    /// What this rank has.
+    /// The parts of tensors that this rank has.
     parts: Vec<Buffer>,
-    /// What it writes of that itself.
+    /// The bytes that it writes directly.
     jobs: Vec<Job>,
     next: usize,
     bytes: u64,
-    /// What is exchanged first.
+    /// The stripes that are exchanged first.
     pieces: Pieces,
 }
 
 impl RankWriter {
-    /// Opens the unfinished files, to write what this rank has to write of its parts. `begun` are those that this rank has begun itself. With `verify`,
-    /// [`Self::verify`] compares what it wrote.
+    /// Opens the unfinished files to write this rank's bytes. `begun` is set on the first rank. With `verify`, [`Self::verify`] compares the written
+    /// bytes.
     ///
     /// # Errors
-    /// A file that this rank does not see, a part that is not the one that the mesh says.
+    /// A file that this rank cannot see; a part that does not match the mesh.
     pub fn open(
         together: &Together,
         rank: u32,
@@ -136,7 +135,7 @@ impl RankWriter {
     ) -> Result<Self> {
         let count = together.shards.files.len();
         if unfinished.len() != count {
-            return Err(Error::Argument("there is another number of files".to_owned()));
+            return Err(Error::Argument("the number of files differs from the plan".to_owned()));
         }
         let (is_sent, sync) = (is_url(&together.folder.path), together.folder.options.sync);
         let part_of = |shared: &PathBuf| is_sent.then(|| part_of(&shared.to_string_lossy())).transpose();
@@ -167,12 +166,12 @@ impl RankWriter {
         })
     }
 
-    /// How often ranks exchange what they have; the same on all.
+    /// The number of exchange rounds, which is equal on all ranks.
     pub fn rounds(&self) -> usize {
         self.pieces.rounds()
     }
 
-    /// What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come from each.
+    /// This rank's message in a round, ordered by receiver. Returns the bytes for each rank, and the bytes from each.
     ///
     /// # Errors
     /// Parts that cannot be read.
@@ -188,10 +187,10 @@ impl RankWriter {
         Ok((message, to, of))
     }
 
-    /// Writes what this rank writes in a round, of what has arrived from the others and of what it has itself. Returns how many bytes.
+    /// Writes this rank's stripes of a round, from the received bytes and its own. Returns the number of bytes.
     ///
     /// # Errors
-    /// What the system or the server refuses.
+    /// A system or server error.
     pub fn take(&self, together: &Together, round: usize, arrived: &[u8], interrupt: Interrupt<'_>) -> Result<u64> {
         let mut done = 0;
         for (piece, mut block) in
@@ -204,7 +203,7 @@ impl RankWriter {
         Ok(done)
     }
 
-    /// The parts of uploads that this rank has sent, of each file.
+    /// The parts of uploads that this rank has sent, by file.
     pub fn sent(&self) -> Vec<Vec<SentPart>> {
         let mut sent = vec![Vec::new(); self.writers.len()];
         for (file, sink) in &self.flushed {
@@ -213,20 +212,20 @@ impl RankWriter {
         sent
     }
 
-    /// Lets uploads be, which the rank that has begun them has completed.
+    /// Detaches from uploads that the first rank has completed.
     pub fn leave(&mut self) {
         self.flushed.drain(..).for_each(|(_, sink)| sink.leave());
     }
 
-    /// All bytes that it writes.
+    /// The bytes that it writes in total.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Writes about so many of those that are left; returns how many, 0 at the end.
+    /// Writes about `most` of the remaining bytes; returns their number, 0 at the end.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// A system error.
     pub fn write(&mut self, together: &Together, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
         let (mut done, mut scratch) = (0, Vec::new());
         while let Some(job) = self.jobs.get(self.next).copied().filter(|_| done < most) {
@@ -239,10 +238,10 @@ impl RankWriter {
         Ok(done)
     }
 
-    /// Waits until its bytes are on the disk, where that is wanted, or sent.
+    /// Waits until its bytes are uploaded, or on the disk if that is requested.
     ///
     /// # Errors
-    /// Some that it owns were not written; what the system or the server refuses.
+    /// Owned bytes that were not written; a system or server error.
     pub fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         for (file, writer) in self.writers.iter_mut().enumerate() {
             let Some(mut writer) = writer.take() else { continue };
@@ -255,10 +254,10 @@ impl RankWriter {
         Ok(())
     }
 
-    /// Reads back what this rank wrote, and compares it: of files on a disk before they have their places, of uploads when they have (`is_placed`).
+    /// Reads back and compares this rank's bytes: files on a disk before they are put in place, and uploads after that (`is_placed`).
     ///
     /// # Errors
-    /// Something else is read than was written.
+    /// The bytes differ from those written.
     pub fn verify(&mut self, together: &Together, is_placed: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let store = together.folder.to.store(&together.folder.path)?;
         if store.is_some() != is_placed {
@@ -276,14 +275,14 @@ impl RankWriter {
     }
 }
 
-/// By file and tensor, the ranges of bytes that a rank owns.
+/// The byte ranges that a rank owns, by file and tensor.
 type OwnedRanges = Vec<Vec<Vec<Range<u64>>>>;
 
-/// What a rank writes of its parts itself, in jobs; and all that it owns of each tensor of each file, what it gets of others among it.
+/// The jobs of a rank for its own parts, and all bytes that it owns by file and tensor, including received ones.
 fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Result<(Vec<Job>, OwnedRanges)> {
     let own = together.written(rank)?;
     if parts.len() != own.len() {
-        return Err(Error::Argument("there is another number of parts".to_owned()));
+        return Err(Error::Argument("the number of parts differs from the plan".to_owned()));
     }
     let mut jobs = Vec::new();
     let mut owned: OwnedRanges =
@@ -293,13 +292,13 @@ fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Re
         if part.size() as u64 != own.bytes || Stored::Plain(part.dtype()) != tensor.stored {
             let (name, has) = (text::shown(&tensor.name), part.size());
             return Err(Error::Argument(format!(
-                "tensor '{name}': this rank has {has} bytes of {}, and by the placements it is {} of {}",
+                "tensor '{name}': this rank has {has} bytes of {}, but by the placements it should be {} of {}",
                 part.dtype(),
                 own.bytes,
                 tensor.stored
             )));
         }
-        // What is exchanged is not written by those that have it.
+        // Exchanged tensors are not written directly.
         if pieces.has(number) {
             continue;
         }
@@ -314,14 +313,14 @@ fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Re
     for (number, range) in pieces.owned(together, rank) {
         owned[together.file(number)][together.position(number)].push(range);
     }
-    // Ranks begin in different files, as a filesystem lets one at a time write to a file.
+    // Ranks start with different files, as a filesystem serializes the writes to a file.
     let count = together.layouts.len();
     let first = rank as usize * count / (together.world().max(1) as usize);
     jobs.sort_by_key(|job| ((job.file + count - first) % count, together.range(job.tensor).start + job.rows.from));
     Ok((jobs, owned))
 }
 
-/// Rows as several of few bytes.
+/// Splits rows into short jobs.
 fn cut(rows: Move, mut each: impl FnMut(Move)) {
     if rows.rows == 1 {
         for start in (0..rows.len).step_by(JOB as usize) {
@@ -351,7 +350,7 @@ mod tests {
     use crate::write::{Declared, Destination, Folder, Options, Parts};
 
     const WORLD: u32 = 3;
-    /// The second one has many short rows, which are exchanged, where its columns are placed.
+    /// The second one has many short rows, which are exchanged, if its columns are sharded.
     const SHAPES: [&[u64]; 4] = [&[7, 5], &[200, 30], &[11], &[]];
 
     fn together(folder: &Path, parts: Parts) -> Result<Together> {
@@ -385,7 +384,7 @@ mod tests {
         ((at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 + number as u64) >> 56) as u8
     }
 
-    /// What a rank has of each tensor, as far as it is the one to write it.
+    /// The part of each tensor that a rank writes, before the exchange.
     fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
         let part = |(number, own): (usize, crate::load::ranks::Written)| {
             let mut bytes = vec![0; own.bytes as usize];
@@ -410,7 +409,7 @@ mod tests {
         (0..WORLD).map(open).collect::<Result<_>>().expect("open")
     }
 
-    /// Everything that is exchanged, and then all else.
+    /// Exchanges all stripes, and then writes the rest.
     fn write_all(together: &Together, writers: &mut [RankWriter]) {
         for round in 0..writers[0].rounds() {
             let messages: Vec<_> =
@@ -418,7 +417,7 @@ mod tests {
             let mut messages: Vec<(Vec<u8>, Vec<u64>)> =
                 messages.into_iter().map(|(mut block, to, _)| (block.as_mut_slice().to_vec(), to)).collect();
             for writer in &*writers {
-                // Each rank takes what is for it from the front of what is left of each message.
+                // Each rank takes its bytes from the front of each message.
                 let mut arrived = Vec::new();
                 for (message, to) in &mut messages {
                     arrived.extend(message.drain(..to[writer.rank as usize] as usize));
@@ -488,7 +487,7 @@ mod tests {
         write_all(&together, &mut writers);
         writers[2].next = 0;
         let twice = said(writers[2].write(&together, u64::MAX, &uninterrupted));
-        assert!(twice.contains("were written before, or are those of another rank"), "{twice}");
+        assert!(twice.contains("were written before, or belong to another rank"), "{twice}");
         assert!(twice.contains(&*folder.path().to_string_lossy()) && twice.contains("tensor 't"), "{twice}");
         let early = said(together.finish(begun, None, Vec::new(), &uninterrupted));
         assert!(early.contains("not all of its files are written"), "{early}");
@@ -509,10 +508,10 @@ mod tests {
         overlapping[2][0].1 = vec![2..6, 2..4]; // as many elements as before
         let error = refused(overlapping);
         assert!(error.contains("model-00001-of-"), "{error}");
-        assert!(error.contains("tensor 't0': rank 1 and rank 2 have some of the same elements"), "{error}");
+        assert!(error.contains("tensor 't0': rank 1 and rank 2 have overlapping boxes"), "{error}");
         let mut own = boxes();
         own[0][2].1 = vec![2..6, 1..2];
-        assert!(refused(own).contains("tensor 't0': two boxes of rank 0 have some of the same elements"));
+        assert!(refused(own).contains("tensor 't0': two boxes of rank 0 overlap"));
         let mut missing = boxes();
         missing[1].remove(1);
         assert!(refused(missing).contains("tensor 't3': ranks have 0 of its 1 elements"));

@@ -1,4 +1,4 @@
-//! A file that is written beside the one that it will replace, and takes its place whole or not at all.
+//! An atomic replacement: a file is written next to its target, and replaces it when it is complete.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,57 +12,56 @@ use crate::source::Source;
 use crate::source::store::IfExists;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
-/// A file of fewer bytes is on the disk before anybody would interrupt it, also where others keep the disk busy.
+/// A shorter file reaches the disk before a user would interrupt the wait, even on a busy disk.
 const LONG_WAIT: u64 = 1 << 20;
-/// After so many bytes, the disk is asked to take them.
+/// After this number of bytes, write-back to the disk is started.
 const WRITE_BACK: u64 = 16 << 20;
-/// What the system copies between two questions whether to go on: a slow disk takes 100 MB in a second.
+/// Bytes that the system copies between two checks for cancellation: a slow disk writes 100 MB per second.
 pub(super) const COPIED_AT_A_TIME: u64 = 4 << 20;
 
-/// A file under way to `target`. Dropped before [`Self::commit`], it is removed, and whatever was at `target` is as it was.
+/// An unfinished file for `target`. If it is dropped before [`Self::commit`], it is removed, and `target` stays unchanged.
 ///
-/// The file is in the folder of its target, and is locked while it is written. What a process that was killed has left there is known by its free
-/// lock, and removed by the next one that is made in that folder.
+/// The file is in the folder of its target, and locked while it is written. If its process was killed, the lock is free, and the next replacement in
+/// that folder removes the file.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // what was asked for, and how far it is
+#[allow(clippy::struct_excessive_bools)] // options and progress
 pub struct Replacement {
-    /// As it was given, for messages.
+    /// The path as passed, for messages.
     pub(super) target: PathBuf,
-    /// The same from the root on: the process may go to another folder before the end.
+    /// The absolute path: the process may change its working folder before the end.
     pub(super) place: PathBuf,
     unfinished: Temporary,
     file: File,
     pub(super) len: u64,
     sync: bool,
-    /// How many bytes were written since the disk was asked to take them.
+    /// The bytes written since the last write-back.
     since_write_back: Mutex<u64>,
-    /// All bytes are on the disk.
+    /// Whether all bytes are on the disk.
     flushed: bool,
     placed: bool,
-    /// What becomes of a file that is there.
+    /// What happens if the target exists.
     pub(super) if_exists: IfExists,
-    /// It was there already, with these bytes.
+    /// Whether the target already exists with these bytes.
     pub(super) stands: bool,
-    /// Who has begun it, and removes it if it does not get its place: no child that is forked meanwhile, and no rank that joins.
+    /// The process that created the file, and removes it on failure; `None` for ranks that joined. Forked children have another id.
     process: Option<u32>,
 }
 
 impl Replacement {
-    /// Begins a file of `len` bytes. The target may exist: a regular file, or a link, which is replaced itself.
+    /// Creates a file of `len` bytes. The target may exist: a regular file, or a link, which is replaced itself.
     ///
     /// # Errors
-    /// The target is a directory or a device, or may not be written to; the folder is not there, or may not be written to; the disk has less room.
+    /// The target is a directory, a device or read-only; the folder is missing or read-only; the disk is too full.
     pub fn create(target: &Path, len: u64, sync: bool) -> Result<Self> {
         remove_abandoned(folder_of(target));
         Self::begin(target, len, sync)
     }
 
-    /// The same without looking for what was abandoned, which takes longer with each file that is begun: for one of many in a folder that was looked
-    /// through.
+    /// As [`Self::create`], without removing abandoned files, which takes longer with each unfinished file in the folder.
     pub(super) fn begin(target: &Path, len: u64, sync: bool) -> Result<Self> {
         let old = replaceable(target)?;
         let place = std::path::absolute(target).map_err(|source| Error::io(target, "write", source))?;
-        // Before it looks like the old one, at no time more people may read it.
+        // Until it has the permissions of the old file, only its owner may read it.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
         let (unfinished, file) = create_beside(target, folder_of(&place), mode)?;
         let made = Self::of(target, place, (unfinished, file), (len, sync), Some(process::id()));
@@ -73,13 +72,13 @@ impl Replacement {
         Ok(made)
     }
 
-    /// Joins one of `len` bytes that another process has begun: that one puts it in its place when all have written.
+    /// Joins an unfinished file of `len` bytes of another process, which puts it in place after all have written.
     ///
     /// # Errors
-    /// This process does not see it.
+    /// This process cannot see the file.
     pub(super) fn join(target: &Path, unfinished: &Path, len: u64, sync: bool) -> Result<Self> {
         let file = File::options().read(true).write(true).open(unfinished).map_err(|source| {
-            Error::io(target, "open what rank 0 has begun there (all ranks have to see one folder)", source)
+            Error::io(target, "open the file that rank 0 created there (all ranks must see one folder)", source)
         })?;
         let unfinished = Temporary::of_another(unfinished.to_path_buf());
         Ok(Self::of(target, target.to_path_buf(), (unfinished, file), (len, sync), None))
@@ -108,27 +107,27 @@ impl Replacement {
         }
     }
 
-    /// A file of these bytes, all of which are there: a small one that is in memory.
+    /// A complete file with these bytes: a small one from memory.
     ///
     /// # Errors
-    /// As of [`Self::create`]; what the system refuses.
+    /// See [`Self::create`]; a system error.
     pub fn of_bytes(target: &Path, bytes: &[u8], sync: bool) -> Result<Self> {
         let made = Self::create(target, bytes.len() as u64, sync)?;
         made.write_at(0, bytes)?;
         Ok(made)
     }
 
-    /// The path that it will have.
+    /// The path of its target.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// The path that it has meanwhile.
+    /// The path of the unfinished file.
     pub fn unfinished(&self) -> &Path {
         self.unfinished.path()
     }
 
-    /// Writes some bytes. Several threads may do so; the system takes them one after the other, and this waits without keeping a core busy.
+    /// Writes some bytes. Several threads may do so: the system serializes the writes, and threads sleep meanwhile.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut since = self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner);
         write_all_at(&self.file, offset, bytes)
@@ -137,7 +136,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// Lets the system copy bytes of a source; false where it cannot. Threads take turns, as for [`Self::write_at`].
+    /// Lets the system copy bytes of a source; false if it cannot. Threads take turns, as in [`Self::write_at`].
     pub(super) fn copy_at(&self, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
         let mut since = self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner);
         let copied = source.copy_to(from, len, &self.file, offset)?;
@@ -147,7 +146,7 @@ impl Replacement {
         Ok(copied)
     }
 
-    /// Lets the disk work while more is written, where somebody will wait for it.
+    /// Starts write-back while more is written, if the file will be synced.
     fn begin_write_back(&self, since: &mut u64, len: u64) {
         *since += len;
         if self.sync && *since >= WRITE_BACK {
@@ -157,7 +156,7 @@ impl Replacement {
         }
     }
 
-    /// An error about the file, by the name that it will have.
+    /// An error about the file, with the path of its target.
     pub(super) fn failed(&self, action: impl Into<String>, source: io::Error) -> Error {
         Error::io(&self.target, action, source)
     }
@@ -167,20 +166,20 @@ impl Replacement {
         fs::hard_link(self.unfinished(), path)
     }
 
-    /// Waits until the bytes are on the disk, where that is wanted.
+    /// Waits until the bytes are on the disk, if that is requested.
     pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         if !self.sync || self.flushed || (self.len < LONG_WAIT && self.process.is_some()) {
-            return Ok(()); // or it is soon done, when it is put into its place
+            return Ok(()); // not requested, done, or left to the short sync on commit
         }
         let (told, answer) = mpsc::channel();
         let waiting = self.file.try_clone().and_then(|file| {
             thread::Builder::new().name("max-weights-fsync".into()).spawn(move || {
-                // Whoever was interrupted does not listen any more.
+                // After a cancellation, the receiver is gone.
                 let _ = told.send(file.sync_all());
             })
         });
         if waiting.is_err() {
-            return self.sync_now(); // without a thread or a descriptor for it, nobody interrupts the wait
+            return self.sync_now(); // without a thread or a descriptor, the wait cannot be cancelled
         }
         loop {
             match answer.recv_timeout(ASKED_EVERY) {
@@ -193,7 +192,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// The same at once, and for a file of any length.
+    /// Syncs at once, whatever the length of the file.
     pub(super) fn sync_now(&mut self) -> Result<()> {
         if self.sync && !self.flushed {
             self.file.sync_all().map_err(|source| self.failed("write to the disk", source))?;
@@ -202,12 +201,12 @@ impl Replacement {
         Ok(())
     }
 
-    /// Takes the place of the target.
+    /// Replaces the target.
     pub fn commit(self) -> Result<()> {
         Self::commit_all(vec![self])
     }
 
-    /// Several files take their places in this order, after the bytes of all of them are there.
+    /// Puts several files in place, in this order, after all of their bytes are on the disk.
     pub fn commit_all(mut files: Vec<Self>) -> Result<()> {
         for made in &mut files {
             made.sync_now()?;
@@ -216,7 +215,7 @@ impl Replacement {
         Self::place_all(files)
     }
 
-    /// The same for whoever has [`placing`], for files that are on the disk.
+    /// As [`Self::commit_all`], for a caller that holds [`placing`], and for files that are on the disk.
     pub(super) fn place_all(mut files: Vec<Self>) -> Result<()> {
         for made in files.iter_mut().filter(|made| !made.stands) {
             match made.if_exists {
@@ -228,35 +227,34 @@ impl Replacement {
         for made in files.iter().filter(|made| made.sync) {
             let folder = folder_of(&made.place);
             if synced != Some(folder) {
-                sync_folder(folder)
-                    .map_err(|source| made.failed("write to the disk that it has taken its place", source))?;
+                sync_folder(folder).map_err(|source| made.failed("write its new name to the disk", source))?;
                 synced = Some(folder);
             }
         }
         Ok(())
     }
 
-    /// Takes the place of whatever is there.
+    /// Replaces the target, if there is one.
     pub(super) fn rename(&mut self) -> Result<()> {
         fs::rename(self.unfinished.path(), &self.place).map_err(|source| self.failed("replace", source))?;
         self.placed = true;
         Ok(())
     }
 
-    /// Takes over the permissions of the file that will be replaced, and its owner where that is allowed.
+    /// Copies the permissions of the file to be replaced, and its owner where that is allowed.
     fn look_like(&self, old: &fs::Metadata) {
         #[cfg(unix)]
         {
             use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
             let Ok(mine) = self.file.metadata() else { return };
-            // What runs with somebody's rights does not do so with other bytes.
+            // The setuid and setgid bits are not copied to other bytes.
             let mut mode = old.mode() & 0o777;
             if mine.uid() != old.uid() || mine.gid() != old.gid() {
-                // Only the superuser may give files away; everybody else owns what they write, and may give it to a group of theirs.
+                // Only the superuser may change the owner of a file; others may assign it to one of their groups.
                 let given = fchown(&self.file, Some(old.uid()), Some(old.gid()))
                     .or_else(|_| fchown(&self.file, None, Some(old.gid())));
                 if given.is_err() && mine.gid() != old.gid() {
-                    // What one group might do, another one may only if everybody might.
+                    // If the group differs, it keeps only the permissions that all users have.
                     mode &= 0o707 | (mode & 0o007) << 3;
                 }
             }
@@ -266,7 +264,7 @@ impl Replacement {
         let _ = old;
     }
 
-    /// Makes room for all bytes, so that a full disk is found before the work and not in it.
+    /// Reserves the space of all bytes, so that a full disk is detected before the work.
     fn reserve(&self, len: u64) -> Result<()> {
         #[cfg(target_os = "linux")]
         has_room(&self.target, rustix::fs::fstatvfs(&self.file), len)?;
@@ -275,7 +273,7 @@ impl Replacement {
         if len > 0 {
             use rustix::fs::{FallocateFlags, fallocate};
             use rustix::io::Errno;
-            // Also faster: the blocks are in one piece, and need not be looked for while bytes come.
+            // Also faster: the blocks are contiguous, and allocated ahead of the writes.
             match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
                 Ok(()) => return Ok(()),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => {}
@@ -289,13 +287,13 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.placed && self.process == Some(process::id()) {
-            // Whatever cannot be removed now has no lock any more, and the next file that is made here removes it.
+            // A file that cannot be removed now has no lock, and the next replacement in this folder removes it.
             let _ = fs::remove_file(self.unfinished());
         }
     }
 }
 
-/// An error if a folder is known to have less room than that.
+/// Fails if a folder is known to have less space.
 pub(super) fn has_room_for(folder: &Path, len: u64) -> Result<()> {
     #[cfg(target_os = "linux")]
     return has_room(folder, rustix::fs::statvfs(folder), len);
@@ -308,24 +306,24 @@ pub(super) fn has_room_for(folder: &Path, len: u64) -> Result<()> {
 
 #[cfg(target_os = "linux")]
 fn has_room(path: &Path, room: rustix::io::Result<rustix::fs::StatVfs>, len: u64) -> Result<()> {
-    // A filesystem of no blocks does not say what it has: a RAM disk without a limit, and some that are programs.
+    // A filesystem of 0 blocks does not report its space: a RAM disk without a limit, and some user-space filesystems.
     let Some(room) = room.ok().filter(|room| room.f_blocks > 0) else { return Ok(()) };
     let free = room.f_bavail.saturating_mul(room.f_frsize);
     if free >= len {
         return Ok(());
     }
-    let action = format!("write {len} bytes where {free} are free");
+    let action = format!("write {len} bytes, with only {free} bytes free");
     Err(Error::io(path, action, as_the_system_says(io::ErrorKind::StorageFull)))
 }
 
-/// What is at the target, if it can be replaced.
+/// The metadata of the target, if it exists and can be replaced.
 pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
     let refused = |kind, why: &str| Err(Error::io(target, format!("replace {why}"), as_the_system_says(kind)));
     match fs::metadata(target) {
         Ok(old) if old.is_dir() => refused(io::ErrorKind::IsADirectory, "a directory"),
         Ok(_) if is_open_file(target) => refused(io::ErrorKind::InvalidInput, "what is open already"),
         Ok(old) if !old.is_file() => refused(io::ErrorKind::InvalidInput, "a device, pipe or socket"),
-        // A new file in its place needs no right to write to it, but whoever made it read-only did so for a reason.
+        // A replacement needs no write permission on the file, but a read-only file is protected on purpose.
         Ok(_) if !may_write(target) => refused(io::ErrorKind::PermissionDenied, "a read-only file"),
         Ok(old) => Ok(Some(old)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -333,13 +331,13 @@ pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
     }
 }
 
-/// Whether a path stands for what a process has open, as `/dev/stdout` does: there is nothing that could be replaced.
+/// Whether a path is an open file of a process, such as `/dev/stdout`, which cannot be replaced.
 pub fn is_open_file(path: &Path) -> bool {
     let is_one = |path: &Path| ["/proc", "/dev/fd"].iter().any(|of| path.starts_with(of));
     is_one(path) || fs::read_link(path).is_ok_and(|leads_to| is_one(&leads_to))
 }
 
-/// The error of that kind with the number that systems have for it, by which Python tells its classes apart.
+/// An error of this kind with the system's number for it, from which Python derives its exception class.
 pub(super) fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
     #[cfg(unix)]
     {
@@ -358,7 +356,7 @@ pub(super) fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
 #[cfg(unix)]
 fn may_write(path: &Path) -> bool {
     let answer = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
-    // Another save into the folder may have removed it just now.
+    // Another save into the folder may have removed it meanwhile.
     matches!(answer, Ok(()) | Err(rustix::io::Errno::NOENT))
 }
 
@@ -367,16 +365,16 @@ fn may_write(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.permissions().readonly())
 }
 
-/// The folder that a path names something in.
+/// The folder that contains a path.
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes names that were given in a folder last. File systems that cannot do it for folders do it without being asked.
+/// Syncs the names in a folder. Filesystems that cannot sync folders do it implicitly.
 #[cfg(unix)]
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     use rustix::io::Errno;
-    // One may write to some folders and not list them.
+    // A folder may be writable but not listable.
     let Ok(folder) = File::open(folder) else { return Ok(()) };
     match folder.sync_all() {
         Err(error)

@@ -1,4 +1,4 @@
-//! Bytes of tensors that are in memory, on their way into a file.
+//! Runs of tensors' bytes that are written to a file from memory.
 
 use super::layout::{Declared, Stored};
 use crate::buffer::Buffer;
@@ -6,21 +6,21 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// What is written by one call of the system: long enough that calls cost nothing, short enough that Ctrl-C is answered within 100 ms on a slow disk.
+/// Bytes per system call: enough to hide its cost, and few enough to react to Ctrl-C within 100 ms on a slow disk.
 pub(super) const AT_A_TIME: u64 = 4 << 20;
 
-/// Bytes of one tensor that are in a row in the file.
+/// Bytes of one tensor that are contiguous in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run<'a> {
     /// The position of the tensor in the layout.
     pub(super) tensor: usize,
     pub(super) source: &'a Buffer,
-    /// The first byte within the tensor.
+    /// The offset in the tensor.
     pub(super) start: u64,
     pub(super) len: u64,
 }
 
-/// A tensor that is written as it is in memory.
+/// Declares a tensor with its type and shape in memory.
 pub fn declare(name: &str, buffer: &Buffer) -> Declared {
     Declared {
         name: name.to_owned(),
@@ -29,8 +29,7 @@ pub fn declare(name: &str, buffer: &Buffer) -> Declared {
     }
 }
 
-/// Some bytes of a tensor: where they are, or in `scratch`. A mapping may be cut off meanwhile, which the system answers with an error where it is
-/// the one who reads it.
+/// Some bytes of a tensor: in place, or in `scratch`. If a mapped file is truncated meanwhile, only the system's own reads report an error.
 pub(super) fn piece<'a>(
     tensor: &'a Buffer,
     start: usize,
@@ -48,8 +47,8 @@ pub(super) fn piece<'a>(
     Ok(scratch)
 }
 
-/// Why bytes of a tensor could not be written: where the system found no memory there, the file that it is mapped from was cut off.
-#[cfg_attr(not(unix), allow(unused_variables))] // elsewhere the system does not tell so
+/// The cause of a failed write of tensor bytes: on an address error, the mapped file was truncated.
+#[cfg_attr(not(unix), allow(unused_variables))] // only Unix reports the address error
 pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
     #[cfg(unix)]
     if let (Error::Io { source, .. }, Some(origin)) = (&error, tensor.storage().origin())

@@ -1,4 +1,4 @@
-//! The layout of a safetensors file, and the header that says so. The same tensors have the same layout, in whatever order they are given.
+//! The layout and header of a safetensors file. The same tensors always have the same layout, whatever their order.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::text;
 
-/// The most bytes that a header may have: what the safetensors package reads.
+/// The maximum size of a header: the limit of the safetensors package.
 pub const MAX_HEADER: usize = 100_000_000;
-/// The key of the metadata, which no tensor can have as its name.
+/// The key of the metadata, which is not a valid tensor name.
 const METADATA: &str = "__metadata__";
-/// The bytes of the length before the header.
+/// The size of the length field before the header.
 const LENGTH: usize = 8;
 
-/// An error if the suffix of a file says another format, by which programs would read it.
+/// Fails if the suffix of a file implies another format.
 ///
 /// # Errors
-/// It does; names the way to write that format.
+/// It does; the error tells how to write that format.
 pub fn check_safetensors_name(path: &Path) -> Result<()> {
     let suffix = path.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
     let (format, instead) = match suffix.as_deref() {
@@ -36,13 +36,11 @@ pub fn check_safetensors_name(path: &Path) -> Result<()> {
 }
 
 impl Layout {
-    /// Tensors whose size is a multiple of the alignment come first, where one is asked for that is more than the format's own; then the larger
-    /// dtypes, as the safetensors package has it; then by name. So no element of a plain dtype is misaligned. Metadata that are there and empty are
-    /// written as such.
+    /// With an alignment larger than the format's own, tensors whose size is a multiple of it come first. Then larger dtypes come first, as in the
+    /// safetensors package; then tensors are sorted by name. So every element of a plain dtype is aligned. Empty metadata are written as such.
     ///
     /// # Errors
-    /// Two tensors of one name, one called `__metadata__`, a size that does not end on a byte or beyond 2^62, a header of more than
-    /// [`MAX_HEADER`] bytes.
+    /// Two tensors of one name, one named `__metadata__`, a size of partial bytes or beyond 2^62, a header above [`MAX_HEADER`] bytes.
     pub fn safetensors<'a>(
         tensors: impl IntoIterator<Item = Declared>,
         metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
@@ -59,7 +57,7 @@ impl Layout {
             let Stored::Plain(dtype) = tensor.stored else {
                 let (name, stored) = (text::shown(&tensor.name), tensor.stored);
                 return Err(Error::Argument(format!(
-                    "tensor '{name}': a safetensors file cannot hold {stored}; give a dtype to decode it to"
+                    "tensor '{name}': a safetensors file cannot hold {stored}; set a dtype to decode it to"
                 )));
             };
             if tensor.name == METADATA {
@@ -89,7 +87,7 @@ impl Layout {
     }
 }
 
-/// The order of dtypes in a file: that of the safetensors package, whose enum lists them so; larger elements have larger numbers.
+/// The order of dtypes in a file: the order of the enum in the safetensors package, in which larger elements have larger numbers.
 fn rank(dtype: DType) -> usize {
     const ORDER: [DType; DType::COUNT] = [
         DType::Bool,
@@ -118,7 +116,7 @@ fn rank(dtype: DType) -> usize {
     ORDER.iter().position(|known| *known == dtype).unwrap_or(0)
 }
 
-/// The JSON of the header, without padding, as the safetensors package writes it.
+/// The JSON of the header without padding, in the form of the safetensors package.
 fn header<'a>(
     tensors: impl Iterator<Item = (u64, DType, &'a Declared)>,
     metadata: Option<&BTreeMap<String, String>>,
@@ -141,7 +139,7 @@ fn header<'a>(
     Ok(json)
 }
 
-/// The begin of the JSON, with the metadata where there are some.
+/// The start of the JSON, with the metadata if there are any.
 pub(super) fn metadata_json(metadata: Option<&BTreeMap<String, String>>) -> Result<Vec<u8>> {
     let mut json = b"{".to_vec();
     let Some(metadata) = metadata else { return Ok(json) };
@@ -158,7 +156,7 @@ pub(super) fn metadata_json(metadata: Option<&BTreeMap<String, String>>) -> Resu
     Ok(json)
 }
 
-/// The records of tensors, with commas between them: where each is in the data, its dtype, name and shape.
+/// The records of tensors, separated by commas: offsets in the data, dtype, name and shape.
 pub(super) fn tensors_json<'a>(
     tensors: impl Iterator<Item = (Range<u64>, &'a str, &'a str, &'a [u64])>,
 ) -> Result<Vec<u8>> {

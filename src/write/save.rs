@@ -1,4 +1,4 @@
-//! Tensors that are in memory into files; or the bytes of a safetensors file of them.
+//! Saves tensors from memory to files, or to the bytes of a safetensors file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,19 +18,19 @@ use crate::rules;
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// A tensor that is shorter is copied beside its neighbours and written with them.
+/// Shorter tensors are copied together with their neighbours, and written with them.
 const SMALL: u64 = 256 << 10;
 
-/// Runs that follow each other in the file, and are written at once.
+/// Contiguous runs of the file that are written at once.
 type Job<'a> = Vec<Run<'a>>;
 
-/// Writes tensors of any layout and device, each as it is declared; memory that has the bytes of a tensor's blocks is written as it is. `done` counts
-/// the bytes that were written. With `verify`, what was written is read back and compared. All files are complete before the first takes its place.
-/// Returns them, an index last.
+/// Writes tensors of any layout and device as declared; memory with the bytes of a tensor's blocks is written unchanged. `done` counts the bytes
+/// written. With `verify`, the files are read back and compared. All files are complete before the first one is put in place. Returns them, an index
+/// last.
 ///
 /// # Errors
-/// As of [`Layout::safetensors`], [`Layout::gguf`], [`Shards::new`](super::Shards::new) and [`Replacement::create`](super::Replacement::create);
-/// elements that cannot become what is declared; something else is read back than was written. Then whatever was at the path is as it was.
+/// See [`Layout::safetensors`], [`Layout::gguf`], [`Shards::new`](super::Shards::new) and [`Replacement::create`](super::Replacement::create).
+/// Elements that cannot be converted as declared; bytes that differ when they are read back. Then the target stays unchanged.
 pub fn save(
     tensors: &[(Declared, Buffer)],
     output: &Output,
@@ -39,7 +39,7 @@ pub fn save(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
     let declared: Vec<Declared> = tensors.iter().map(|(declared, _)| declared.clone()).collect();
-    // Of all tensors before the first file is begun.
+    // Checked for all tensors before the first file is created.
     let steps: Vec<Steps> = tensors.iter().map(|(declared, buffer)| steps(declared, buffer)).collect::<Result<_>>()?;
     output.write(&declared, &[], verify, interrupt, |writer, group| {
         let group = group.iter().map(|number| (&tensors[*number].0, &tensors[*number].1, steps[*number]));
@@ -47,7 +47,7 @@ pub fn save(
     })
 }
 
-/// What becomes of the elements.
+/// The conversion steps of a tensor.
 fn steps(declared: &Declared, buffer: &Buffer) -> Result<Steps> {
     let is_packed = matches!(declared.stored, Stored::Packed(_))
         && buffer.dtype() == DType::UInt8
@@ -66,10 +66,10 @@ fn steps(declared: &Declared, buffer: &Buffer) -> Result<Steps> {
     })
 }
 
-/// Where these tensors are in a file.
+/// The places of these tensors in a file.
 ///
 /// # Errors
-/// As of [`Layout::safetensors`].
+/// See [`Layout::safetensors`].
 pub fn laid_out<'a>(
     tensors: &[(String, Buffer)],
     metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
@@ -78,10 +78,10 @@ pub fn laid_out<'a>(
     Layout::safetensors(tensors.iter().map(|(name, buffer)| declare(name, buffer)), metadata, options)
 }
 
-/// Writes the bytes that the safetensors file of this layout would have, all [`Layout::file_bytes`] of them, to `out`.
+/// Writes the bytes of the safetensors file of this layout, [`Layout::file_bytes`] in total, to `out`.
 ///
 /// # Errors
-/// `out` has another length, or `tensors` are not those of the layout; a mapping was cut off meanwhile.
+/// `out` has another length, or `tensors` differ from the layout; a mapped file was truncated meanwhile.
 pub fn write_to_memory(
     layout: &Layout,
     tensors: &[(String, Buffer)],
@@ -100,7 +100,7 @@ pub fn write_to_memory(
         let fits = (place.bytes.end - place.bytes.start == source.size() as u64).then_some(source.size());
         let (tensor, later) = fits.and_then(|size| rest.split_at_mut_checked(size)).ok_or_else(|| {
             let name = text::shown(&place.tensor.name);
-            Error::Argument(format!("tensor '{name}' does not have the size that the layout says"))
+            Error::Argument(format!("tensor '{name}' does not have the size in the layout"))
         })?;
         let pieces = tensor.chunks_mut(AT_A_TIME as usize).enumerate();
         jobs.extend(pieces.map(|(number, piece)| (source, number * AT_A_TIME as usize, piece)));
@@ -111,7 +111,7 @@ pub fn write_to_memory(
     })
 }
 
-/// Fills a file with the tensors that are declared in it.
+/// Fills a file with its declared tensors.
 fn write<'a>(
     writer: &Writer,
     tensors: impl Iterator<Item = (&'a Declared, &'a Buffer, Steps)>,
@@ -143,7 +143,7 @@ fn write<'a>(
     write_as_they_are(writer, as_they_are, verify, done, interrupt)
 }
 
-/// Writes tensors that stay what they are, each with its position in the file.
+/// Writes unconverted tensors, each with its position in the file.
 fn write_as_they_are(
     writer: &Writer,
     mut tensors: Vec<(usize, Buffer)>,
@@ -152,7 +152,7 @@ fn write_as_they_are(
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     tensors.sort_by_key(|(number, _)| *number);
-    // What lies in memory as it will in the file is written as fast by one thread, and others would wait for it.
+    // Bytes already in file order are written as fast by one thread; others would wait for it.
     let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
     let one_thread = !verify && tensors.iter().all(|(_, source)| is_plain(source));
     let threads = if one_thread { 1 } else { threads() };
@@ -177,7 +177,7 @@ fn write_as_they_are(
     })
 }
 
-/// Memory of a device is read in pieces, if it has no gaps.
+/// Device memory is read in pieces if it has no gaps.
 fn in_reach(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<Buffer> {
     if buffer.device() == Device::Cpu || buffer.is_contiguous() {
         return Ok(buffer.clone());
@@ -185,7 +185,7 @@ fn in_reach(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<Buffer> {
     buffer.to(Device::Cpu, interrupt)
 }
 
-/// The tensors in the order of the layout.
+/// The tensors in layout order.
 fn sources(layout: &Layout, tensors: &[(String, Buffer)], interrupt: Interrupt<'_>) -> Result<Vec<Buffer>> {
     let by_name: BTreeMap<&str, &Buffer> = tensors.iter().map(|(name, buffer)| (&**name, buffer)).collect();
     let sources = layout.places().iter().map(|place| {
@@ -198,10 +198,10 @@ fn sources(layout: &Layout, tensors: &[(String, Buffer)], interrupt: Interrupt<'
     sources.collect()
 }
 
-/// All bytes of these tensors, which are in the order of the file, in jobs of about the same size.
+/// Splits the bytes of these tensors, which are in file order, into jobs of about the same size.
 fn jobs<'a>(layout: &Layout, tensors: &'a [(usize, Buffer)]) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job<'_>> = Vec::new();
-    // The bytes of the last job, if it has small tensors, and where it ends in the file.
+    // The bytes of the last job, if it has small tensors, and its end in the file.
     let (mut joined, mut end) = (0, 0);
     for &(tensor, ref source) in tensors {
         let place = &layout.places()[tensor].bytes;
@@ -225,7 +225,7 @@ fn jobs<'a>(layout: &Layout, tensors: &'a [(usize, Buffer)]) -> Vec<Job<'a>> {
         joined = 0;
         let mut start = 0;
         while start < size {
-            // Up to a round offset of the file, where the page cache has its large pages.
+            // Up to an aligned offset of the file, where the page cache has large pages.
             let len = (AT_A_TIME - (place.start + start) % AT_A_TIME).min(size - start);
             jobs.push(vec![run(start, len)]);
             start += len;

@@ -1,4 +1,4 @@
-//! Which tensor goes into which file of a sharded checkpoint, and the index that says so.
+//! Assigns tensors to the files of a sharded checkpoint, and creates the index.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::names::natural;
 /// The name of a file, and the positions of its tensors.
 type Group = (String, Vec<usize>);
 
-/// The files of a sharded checkpoint; one file without an index, where all fits into one.
+/// The files of a sharded checkpoint; a single file has no index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     /// The names of the files, and the positions of their tensors.
     pub files: Vec<Group>,
     /// The index, as JSON, and its name.
     pub index: Option<(String, Vec<u8>)>,
-    /// What the names of the files end with.
+    /// The suffix of the file names.
     pub(super) suffix: &'static str,
 }
 
@@ -26,12 +26,11 @@ const SAFETENSORS: &str = ".safetensors";
 const GGUF: &str = ".gguf";
 
 impl Shards {
-    /// Fills one file after the other with tensors in the order of their names, numbers counted as numbers, none with more than `most` bytes of
-    /// tensors but for one that has a single larger one. The files are called as the Hugging Face hub has it: `model-00001-of-00003.safetensors`
-    /// and `model.safetensors.index.json`, for the stem `model`.
+    /// Fills files sequentially with tensors in the natural order of their names. Each file has at most `most` bytes of tensors, or a single larger
+    /// tensor. File names follow the Hugging Face hub: `model-00001-of-00003.safetensors` and `model.safetensors.index.json`, for the stem `model`.
     ///
     /// # Errors
-    /// As of [`Declared::bytes`]; a limit of no bytes, a stem that is not a part of a name.
+    /// See [`Declared::bytes`]; a limit of 0 bytes, a stem that is not valid in a name.
     pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());
@@ -51,16 +50,16 @@ impl Shards {
         Ok(Self { files, index, suffix: SAFETENSORS })
     }
 
-    /// The same for GGUF files, with the tensors in the order in which they are given, and without an index: `model-00001-of-00003.gguf`.
+    /// As [`Self::new`] for GGUF files, with the tensors in the given order, and without an index: `model-00001-of-00003.gguf`.
     ///
     /// # Errors
-    /// As of [`Self::new`]; more files than a set may have.
+    /// See [`Self::new`]; more files than a set may have.
     pub fn gguf(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
         let (files, _) = grouped(stem, GGUF, tensors, (0..tensors.len()).collect(), most)?;
         if files.len() > usize::from(u16::MAX) {
             let most = u16::MAX;
             return Err(Error::Argument(format!(
-                "{} files, but a set of GGUF files has at most {most}; give a larger size for each",
+                "{} files, but a set of GGUF files has at most {most}; set a larger size for each",
                 files.len()
             )));
         }
@@ -68,16 +67,16 @@ impl Shards {
     }
 }
 
-/// The names of the files and the positions of their tensors, filled one after the other in this order; and the bytes of all tensors.
+/// The names of the files and the positions of their tensors, filled sequentially; and the bytes of all tensors.
 fn grouped(stem: &str, suffix: &str, tensors: &[Declared], order: Vec<usize>, most: u64) -> Result<(Vec<Group>, u64)> {
     if stem.is_empty() || stem.contains(['/', '\\']) {
         return Err(Error::Argument(format!(
-            "name={stem:?}: it must be what the names of the files begin with, such as \"model\""
+            "name={stem:?}: it must be the prefix of the file names, such as \"model\""
         )));
     }
     if most == 0 {
         return Err(Error::Argument(
-            "max_shard_size=0: a shard holds at least one tensor; give a size such as \"5GB\"".into(),
+            "max_shard_size=0: a shard holds at least one tensor; set a size such as \"5GB\"".into(),
         ));
     }
     let (mut groups, mut filled, mut total) = (vec![Vec::new()], 0_u64, 0_u64);

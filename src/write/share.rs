@@ -1,4 +1,4 @@
-//! A task's own files of a sharded checkpoint that several tasks write into one folder; the index is written by whoever sees that all are there.
+//! Writes one task's files of a sharded checkpoint that several tasks write to one folder. The last task to finish writes the index.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::source::store::{is_url, join};
 use crate::workers::Interrupt;
 
 impl Destination {
-    /// Writes these files, each by `write`, and the index if all others are there. Returns what was written, or stood there.
+    /// Writes these files by `write`, and the index if all others exist. Returns the files that were written or existed.
     pub(super) fn save_share(
         &self,
         (shards, own): (&Shards, &[bool]),
@@ -37,7 +37,7 @@ impl Destination {
             let path = join(folder, name);
             let placed = place_file(&path, index, sync, self, interrupt);
             if matches!(&placed, Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists) {
-                // Another task may have seen it at the same time: then it is the same.
+                // Another task may write it concurrently, with the same bytes.
                 place_file(&path, index, sync, self, interrupt)?;
             } else {
                 placed?;
@@ -47,7 +47,7 @@ impl Destination {
         Ok(paths)
     }
 
-    /// The names of the files that are there.
+    /// The names of the existing files.
     fn names(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<HashSet<String>> {
         if let Some(store) = self.store(folder)? {
             return match store.list(folder, interrupt) {

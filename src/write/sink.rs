@@ -1,4 +1,4 @@
-//! Where the bytes of a file go while it is written: beside its place on a disk, or to a server.
+//! The target of a file's bytes: a temporary file next to the target on a disk, or an upload to a server.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use crate::source::{LocalFile, Source};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Where files go, beside what their paths say. Without any of it, the store of the process is used, and files are replaced.
+/// Where files go, in addition to their paths. By default, the store of the process is used, and existing files are replaced.
 #[derive(Debug, Clone, Default)]
 pub struct Destination {
-    /// What is written to by URL.
+    /// The store for URLs.
     pub store: Option<Arc<dyn Store>>,
-    /// What becomes of files that are there.
+    /// What happens to existing files.
     pub if_exists: IfExists,
-    /// Only the files of this task are written, of those that several tasks write into one folder.
+    /// Write only this task's share of the files of a folder.
     pub task: Option<Task>,
 }
 
 impl Destination {
-    /// What a path is written to, if it is a URL.
+    /// The store of a path, if it is a URL.
     ///
     /// # Errors
-    /// It is one, and nothing opens URLs.
+    /// It is a URL, and no store is set.
     pub(super) fn store(&self, path: &Path) -> Result<Option<&Arc<dyn Store>>> {
         if !is_url(path) {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Destination {
         Ok(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
     }
 
-    /// Begins a file that several ranks write, each some bytes of it. Parts of an upload are written as a whole, with what the file begins with.
+    /// Begins a file that several ranks write, each some of its bytes. Parts of an upload are written whole, including the header.
     pub(super) fn begin_shared(
         &self,
         path: &Path,
@@ -65,7 +65,7 @@ impl Destination {
         Ok(Sink::File(file))
     }
 
-    /// Joins one by what [`Sink::share`] gave; none of an upload that only the one sends who has begun it.
+    /// Joins a file by the result of [`Sink::share`]; `None` for an upload that only its creator sends.
     pub(super) fn join(&self, path: &Path, shared: &Path, (len, sync): (u64, bool)) -> Result<Option<Sink>> {
         let Some(store) = self.store(path)? else {
             return Ok(Some(Sink::File(Replacement::join(path, shared, len, sync)?)));
@@ -76,7 +76,7 @@ impl Destination {
         Ok(Some(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None })))
     }
 
-    /// Begins a small file that is in memory, with all of its bytes.
+    /// Begins a small file from memory, with all of its bytes.
     pub(super) fn of_bytes(&self, path: &Path, bytes: &[u8], sync: bool, interrupt: Interrupt<'_>) -> Result<Sink> {
         if let Some(store) = self.store(path)? {
             let upload = store.create(path, bytes.len() as u64, &[], self.if_exists, interrupt)?;
@@ -88,31 +88,31 @@ impl Destination {
     }
 }
 
-/// The bytes of a part of an upload that is shared.
+/// The part size of a shared upload.
 pub(super) fn part_of(shared: &str) -> Result<u64> {
     let part = shared.split(" =").next().and_then(|part| part.parse().ok()).filter(|part| *part > 0);
-    part.ok_or_else(|| Error::Argument(format!("'{}' is no upload", text::shown(shared))))
+    part.ok_or_else(|| Error::Argument(format!("'{}' is not an upload", text::shown(shared))))
 }
 
-/// A file under way.
+/// An unfinished file.
 #[derive(Debug)]
 pub(super) enum Sink {
     File(Replacement),
     Upload(Sent),
 }
 
-/// A file on its way to a server.
+/// An upload to a server.
 #[derive(Debug)]
 pub(super) struct Sent {
     url: PathBuf,
     upload: Box<dyn Upload>,
     store: Arc<dyn Store>,
-    /// What is compared with the file when it has its name.
+    /// The checksums to compare once the object is named.
     check: Option<(Sums, Layout)>,
 }
 
 impl Sink {
-    /// Whether the file was there already, with these bytes.
+    /// Whether the file already existed with these bytes.
     pub(super) fn stands(&self) -> bool {
         match self {
             Self::File(file) => file.stands,
@@ -120,7 +120,7 @@ impl Sink {
         }
     }
 
-    /// The name that it will have.
+    /// The path of the finished file.
     pub(super) fn target(&self) -> &Path {
         match self {
             Self::File(file) => file.target(),
@@ -128,7 +128,7 @@ impl Sink {
         }
     }
 
-    /// Whether bytes that come in the order of the file need less memory: those of a part are kept until all of it are there.
+    /// Whether bytes in file order need less memory: those of a part are kept until it is complete.
     pub(super) fn prefers_order(&self) -> bool {
         matches!(self, Self::Upload(..))
     }
@@ -141,7 +141,7 @@ impl Sink {
         }
     }
 
-    /// What others join it by: its path, or of an upload, which begins at the server now, the bytes of a part and its name after ` =`.
+    /// The key by which others join: the path; for an upload, which starts now, the part size and the name after ` =`.
     pub(super) fn share(&self, interrupt: Interrupt<'_>) -> Result<PathBuf> {
         match self {
             Self::File(file) => Ok(file.unfinished().to_path_buf()),
@@ -160,21 +160,21 @@ impl Sink {
         }
     }
 
-    /// Lets an upload be, which the one who has begun it has completed.
+    /// Detaches from an upload that its creator has completed.
     pub(super) fn leave(self) {
         if let Self::Upload(mut sent) = self {
             sent.upload.leave();
         }
     }
 
-    /// Takes parts of an upload as its own that others have sent.
+    /// Adds parts of an upload that others have sent.
     pub(super) fn add(&self, parts: Vec<SentPart>) {
         if let Self::Upload(sent) = self {
             sent.upload.add(parts);
         }
     }
 
-    /// Lets the system copy bytes of a source; false where it cannot.
+    /// Lets the system copy bytes of a source; false if it cannot.
     pub(super) fn copy_at(&self, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
         match self {
             Self::File(file) => file.copy_at(offset, source, from, len),
@@ -182,7 +182,7 @@ impl Sink {
         }
     }
 
-    /// Waits until the bytes are where they will stay, where that is wanted, and compares them with a file that is there and may be the same.
+    /// Waits until the bytes are durable if that is requested, and compares them with an existing file that may be the same.
     pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(file) => {
@@ -193,14 +193,13 @@ impl Sink {
         }
     }
 
-    /// Reads back what was written, and compares it: a file on a disk now, before it replaces anything; one of a server, which shows it then, when it
-    /// has its name.
+    /// Reads back and compares the file: on a disk now, before it replaces anything; on a server, once it is named and visible.
     pub(super) fn verify(&mut self, sums: Sums, layout: Layout, interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(file) => {
                 file.sync_now()?;
                 let source = Arc::new(LocalFile::open(file.unfinished())?);
-                // What is on the disk is read from there, and not from the page cache, which has what was meant.
+                // The bytes are read from the disk, not from the page cache, which has them as intended.
                 source.forget(0, source.len());
                 let help = "the file was not put in place, and what was there is unchanged; the disk or the memory may be failing: try another disk";
                 sums.check(source, file.target(), &layout, help, interrupt)
@@ -212,7 +211,7 @@ impl Sink {
         }
     }
 
-    /// Puts the file in its place.
+    /// Puts the file in place.
     pub(super) fn commit(self, interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(file) => file.commit(),
@@ -227,7 +226,7 @@ impl Sink {
     /// The file on a disk.
     ///
     /// # Errors
-    /// It is none.
+    /// It is an upload.
     pub(super) fn into_file(self) -> Result<Replacement> {
         match self {
             Self::File(file) => Ok(file),
@@ -235,7 +234,7 @@ impl Sink {
         }
     }
 
-    /// Gives the file up because of an error, which says then what could not be removed.
+    /// Abandons the file because of an error, and adds what could not be removed to it.
     pub(super) fn given_up(self, error: Error) -> Error {
         match self {
             Self::File(_) => error,
@@ -247,7 +246,7 @@ impl Sink {
     }
 }
 
-/// Reads back an object when it has its name.
+/// Reads back a named object.
 pub(super) fn check_object(
     store: &Arc<dyn Store>,
     url: &Path,
@@ -257,12 +256,11 @@ pub(super) fn check_object(
 ) -> Result<()> {
     let missing = || Error::MissingFile { path: url.to_path_buf(), near: Vec::new() };
     let opened = store.open(&[url.to_path_buf()], interrupt).pop();
-    let help =
-        "the object has its name and these bytes: save it again; what is between here and the store may change bytes";
+    let help = "the object is visible with these bytes: save it again; a proxy on the network path may change bytes";
     sums.check(opened.unwrap_or_else(|| Err(missing()))?, url, layout, help, interrupt)
 }
 
-/// The error, and what else is to be known. The wish to stop stays one.
+/// The error with a note. A cancellation is unchanged.
 pub(super) fn and(error: Error, note: &str) -> Error {
     match error {
         Error::Io { path, action, source } => {
@@ -274,7 +272,7 @@ pub(super) fn and(error: Error, note: &str) -> Error {
     }
 }
 
-/// What lies between the tensors of a file, and behind the last one.
+/// The gaps between the tensors of a file, and behind the last one.
 fn holes(layout: &Layout) -> Vec<Range<u64>> {
     let mut end = layout.start().len() as u64;
     let mut holes = Vec::new();

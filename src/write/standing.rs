@@ -1,5 +1,4 @@
-//! Files that are there already and are to stay, on a disk: they are looked at before anything is written, compared when all bytes of the new one are there,
-//! and never replaced.
+//! Existing files on a disk that must stay. They are checked before any write, compared when the new file is complete, and never replaced.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::source::store::IfExists;
 use crate::workers::Interrupt;
 
-/// Bytes that are compared between two questions whether to go on.
+/// Bytes compared between two checks for cancellation.
 const COMPARED_AT_A_TIME: usize = 4 << 20;
 
-/// An error if there is a file that is to stay and cannot be the one of `len` bytes that would be written.
+/// Fails if a file exists that must stay, and cannot equal the new one of `len` bytes.
 pub(super) fn check(target: &Path, len: u64, if_exists: IfExists) -> Result<()> {
     if if_exists == IfExists::Replace {
         return Ok(());
@@ -21,7 +20,7 @@ pub(super) fn check(target: &Path, len: u64, if_exists: IfExists) -> Result<()> 
     match fs::metadata(target) {
         Ok(_) if if_exists == IfExists::Fail => Err(if_exists.refused(target, "")),
         Ok(there) if there.is_file() && there.len() != len => Err(of_other_length(target, there.len(), len)),
-        // What is no file is refused when the new one is begun.
+        // A target that is not a file is refused when the new file is created.
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Error::io(target, "look for it", error)),
@@ -29,21 +28,21 @@ pub(super) fn check(target: &Path, len: u64, if_exists: IfExists) -> Result<()> 
 }
 
 fn of_other_length(target: &Path, there: u64, len: u64) -> Error {
-    IfExists::Same.refused(target, &format!("which has {there} bytes and not {len}"))
+    IfExists::Same.refused(target, &format!("which has {there} bytes, not {len}"))
 }
 
 impl Replacement {
-    /// What becomes of a file that is there when this one is complete.
+    /// Sets what happens to an existing file when this one is complete.
     #[must_use]
     pub fn if_exists(mut self, if_exists: IfExists) -> Self {
         self.if_exists = if_exists;
         self
     }
 
-    /// Compares the file with one that is there and may be the same, which stays then.
+    /// Compares the file with an existing one, which stays if it is the same.
     ///
     /// # Errors
-    /// It is another one.
+    /// It differs.
     pub(super) fn compare(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         if self.if_exists != IfExists::Same || self.stands {
             return Ok(());
@@ -51,9 +50,9 @@ impl Replacement {
         let mut there = match File::open(&self.place) {
             Ok(there) => there,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(self.failed("read it, to compare it", error)),
+            Err(error) => return Err(self.failed("read it for the comparison", error)),
         };
-        let len = there.metadata().map_err(|error| self.failed("read it, to compare it", error))?.len();
+        let len = there.metadata().map_err(|error| self.failed("read it for the comparison", error))?.len();
         if len != self.len {
             return Err(of_other_length(&self.target, len, self.len));
         }
@@ -62,7 +61,7 @@ impl Replacement {
         for start in (0..len).step_by(COMPARED_AT_A_TIME) {
             interrupt()?;
             let now = (len - start).min(COMPARED_AT_A_TIME as u64) as usize;
-            there.read_exact(&mut one[..now]).map_err(|error| self.failed("read it, to compare it", error))?;
+            there.read_exact(&mut one[..now]).map_err(|error| self.failed("read it for the comparison", error))?;
             mine.read_exact(&mut other[..now]).map_err(|error| self.failed("read back", error))?;
             if let Some(first) = one[..now].iter().zip(&other[..now]).position(|(a, b)| a != b) {
                 let differs = format!("which differs from byte {} on", start + first as u64);
@@ -73,14 +72,14 @@ impl Replacement {
         Ok(())
     }
 
-    /// Gives the file its name, if nothing has it.
+    /// Puts the file in place, if its name is free.
     pub(super) fn place_new(&mut self) -> Result<()> {
-        let came_meanwhile = |made: &Self| made.if_exists.refused(&made.target, "which came meanwhile");
+        let came_meanwhile = |made: &Self| made.if_exists.refused(&made.target, "which was created meanwhile");
         match fs::hard_link(self.unfinished(), &self.place) {
-            // The other name goes when this is dropped.
+            // The temporary name is removed on drop.
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(came_meanwhile(self)),
-            // There are filesystems without second names.
+            // Some filesystems have no hard links.
             Err(_) if fs::symlink_metadata(&self.place).is_ok() => Err(came_meanwhile(self)),
             Err(_) => self.rename(),
         }

@@ -1,4 +1,4 @@
-//! What becomes of elements on their way into a file: a part of a tensor at a time, on any thread.
+//! The conversion of elements that are written to a file, part by part, on any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,10 +12,10 @@ use crate::quant::{self, Encoding};
 use crate::text;
 use crate::workers::Interrupt;
 
-/// The elements of a part: whole blocks and whole bytes of every type, and some megabytes of each.
+/// The elements of a part: whole blocks and whole bytes of every type, and a few megabytes.
 const ELEMENTS: usize = 1 << 20;
 
-/// Memory of one thread for what is read, and for what is between two steps.
+/// A thread's buffers for reads and intermediate results.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     read: Vec<u8>,
@@ -24,19 +24,19 @@ pub(super) struct Scratch {
     between: Vec<u8>,
 }
 
-/// What is done to the elements.
+/// The conversion steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steps {
-    /// What they are.
+    /// The source type.
     from: Stored,
     /// To plain elements, or nothing.
     pub(super) conversion: Conversion,
-    /// And from float32 into blocks.
+    /// Then from float32 into blocks.
     pub(super) encoding: Option<Encoding>,
 }
 
 impl Steps {
-    /// From what the elements are to what they become; or why they cannot.
+    /// The steps from one type to another; an error if there are none.
     pub(super) fn new(from: Stored, to: Stored) -> std::result::Result<Self, String> {
         if from == to {
             return Ok(Self { from, conversion: Conversion::Nothing, encoding: None });
@@ -57,7 +57,7 @@ impl Steps {
         Ok(Self { from, conversion, encoding })
     }
 
-    /// The plain elements that they become first; `None` if they stay what they are.
+    /// The plain dtype after the first step; `None` without a conversion.
     pub(super) fn dtype(self) -> Option<DType> {
         match self.conversion {
             Conversion::Nothing => None,
@@ -69,7 +69,7 @@ impl Steps {
         self.conversion == Conversion::Nothing && self.encoding.is_none()
     }
 
-    /// The elements that are not parted, and their bytes: one, those of a byte, or of a block.
+    /// The number of elements that are never split, and their bytes: one element, those of a byte, or those of a block.
     pub(super) fn unit(self) -> (usize, usize) {
         match self.from {
             Stored::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
@@ -80,8 +80,8 @@ impl Steps {
         }
     }
 
-    /// Writes what becomes of a tensor that is read in parts of whole units: on this thread, whose memory `alone` is, or on all. `done` counts the
-    /// bytes that were written.
+    /// Converts and writes a tensor that is read in parts of whole units: on this thread, with `alone` as its buffers, or on all threads. `done`
+    /// counts the bytes written.
     pub(super) fn write(
         self,
         scan: &Scan<'_>,
@@ -109,11 +109,11 @@ impl Steps {
         } else {
             scan.each(per_part, true, interrupt, Scratch::default, converted, |_| {})?;
         }
-        // One without bytes counts as written, too.
+        // An empty tensor counts as written, too.
         writer.write(&tensor.name, tensor.bytes()?, &[])
     }
 
-    /// Converts whole units; the result is in `scratch`, or is what it was.
+    /// Converts whole units; the result is in `scratch`, or is the input.
     fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
         let Scratch { first, second, between, .. } = scratch;
         let plain = match self.conversion {

@@ -1,11 +1,11 @@
-//! One of several processes that share a piece of work without talking to each other: each knows by itself what it has to do, and what the others do.
+//! One of several processes that share work without communication: each derives its own share, and that of the others.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::str::FromStr;
 
-/// One of so many tasks: `3/16`.
+/// Task I of N: `3/16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Task {
     /// From 1 on.
@@ -13,7 +13,7 @@ pub struct Task {
     of: usize,
 }
 
-/// The most tasks of a piece of work.
+/// The maximum number of tasks.
 const MOST: usize = 1_000_000;
 
 impl Task {
@@ -22,16 +22,16 @@ impl Task {
         self.number
     }
 
-    /// How many there are.
+    /// The number of tasks.
     pub fn of(self) -> usize {
         self.of
     }
 
-    /// Which of items of these sizes are its own. All tasks together have each once, and nearly the same sum of sizes.
+    /// The items of these sizes that belong to this task. Each item belongs to exactly one task, and all tasks have nearly the same total size.
     pub fn own(self, sizes: &[u64]) -> Vec<bool> {
         let mut order: Vec<usize> = (0..sizes.len()).collect();
         order.sort_by_key(|item| (Reverse(sizes[*item]), *item));
-        // The one with the least bytes, then with the fewest items, then the first.
+        // The task with the fewest bytes, then with the fewest items, then the first.
         let mut tasks: BinaryHeap<Reverse<(u64, usize, usize)>> =
             (1..=self.of.min(sizes.len())).map(|number| Reverse((0, 0, number))).collect();
         let mut own = vec![false; sizes.len()];
@@ -53,7 +53,7 @@ impl FromStr for Task {
             Some((0, _)) => Err("tasks are counted from 1: where a scheduler counts from 0, add 1".to_owned()),
             Some((number, of)) if number <= of && of <= MOST => Ok(Self { number, of }),
             Some((_, of)) if of > MOST => Err(format!("there are at most {MOST} tasks")),
-            Some((number, of)) => Err(format!("there is no task {number} of {of}")),
+            Some((number, of)) => Err(format!("task {number} of {of} does not exist")),
             None => Err("a task is I/N, such as 3/16: the third of sixteen".to_owned()),
         }
     }

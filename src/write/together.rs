@@ -1,6 +1,6 @@
-//! Several ranks write the files of one sharded checkpoint: each its own bytes, at the places that they have in the end.
+//! A sharded save: several ranks write the files of one checkpoint, each its own bytes at their final offsets.
 //!
-//! Where everything lies follows from names, dtypes, shapes and meshes: every rank works it out alone, and all get the same.
+//! The layout follows from names, dtypes, shapes and meshes, so every rank derives the same one without communication.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,51 +16,52 @@ use crate::load::ranks::{Mesh, Owned, Written};
 use crate::source::store::{is_url, join};
 use crate::text;
 
-/// The folder, and how its files are called and written.
+/// The folder, and the names and options of its files.
 #[derive(Debug, Clone)]
 pub struct Folder {
-    /// Where it is; it is made if it is not there.
+    /// Its path; it is made if it does not exist.
     pub path: PathBuf,
-    /// What the names of the files begin with.
+    /// The prefix of the file names.
     pub stem: String,
-    /// The most bytes of tensors in a file.
+    /// The maximum bytes of tensors in a file.
     pub most: u64,
     /// How files are written.
     pub options: Options,
-    /// What is written to by URL.
+    /// The store for URLs.
     pub to: Destination,
 }
 
-/// What ranks have of the tensors.
+/// The shards of ranks.
 #[derive(Debug, Clone)]
 pub enum Parts {
-    /// One part of each tensor: by the number of its mesh; all of it on every rank where there is none.
+    /// One shard per tensor, by the number of its mesh; without a mesh every rank has the whole tensor.
     Placed(Vec<Option<usize>>, Vec<Mesh>),
-    /// Boxes that no other rank has, of each rank: the number of a tensor, and a range of each axis of it.
+    /// Disjoint boxes per rank: the number of a tensor, and a range of each axis.
     Boxes(Vec<Vec<(usize, Vec<Range<u64>>)>>),
 }
 
 impl Parts {
-    /// Of each tensor the ranks that have boxes of it, and which of theirs that are, in this order.
+    /// For each tensor, the ranks that have boxes of it with the numbers of these boxes, in order.
     ///
     /// # Errors
-    /// A mesh or a tensor that is not there, boxes of another number of ranks.
+    /// A mesh or a tensor that does not exist; boxes of another number of ranks.
     fn holders(&self, count: usize, world: u32) -> Result<Vec<Vec<(u32, usize)>>> {
         let mut holders = vec![Vec::new(); count];
         match self {
             Self::Placed(of, meshes) => {
                 if of.len() != count || of.iter().flatten().any(|mesh| *mesh >= meshes.len()) {
-                    return Err(Error::Argument("a tensor has a mesh that is not there".to_owned()));
+                    return Err(Error::Argument("a tensor has a mesh that does not exist".to_owned()));
                 }
             }
             Self::Boxes(boxes) => {
                 if boxes.len() != world as usize {
-                    return Err(Error::Argument("there are boxes of another number of ranks".to_owned()));
+                    return Err(Error::Argument("the boxes are for another number of ranks".to_owned()));
                 }
                 for (rank, own) in (0..).zip(boxes) {
                     for (part, (number, _)) in own.iter().enumerate() {
                         let of = holders.get_mut(*number);
-                        of.ok_or_else(|| Error::Argument(format!("there is no tensor {number}")))?.push((rank, part));
+                        of.ok_or_else(|| Error::Argument(format!("tensor {number} does not exist")))?
+                            .push((rank, part));
                     }
                 }
             }
@@ -68,7 +69,7 @@ impl Parts {
         Ok(holders)
     }
 
-    /// What the parts are a function of.
+    /// The inputs of the plan.
     fn numbers(&self) -> Vec<u64> {
         match self {
             Self::Placed(of, meshes) => {
@@ -89,27 +90,27 @@ impl Parts {
     }
 }
 
-/// The files of a checkpoint that several ranks write, and who writes what.
+/// The files of a checkpoint that several ranks write, and the bytes of each rank.
 #[derive(Debug)]
 pub struct Together {
     pub(super) folder: Folder,
     tensors: Vec<Declared>,
     parts: Parts,
-    /// Of each tensor the ranks that have boxes of it, and which of theirs that are.
+    /// For each tensor, the ranks that have boxes of it, and the numbers of these boxes.
     holders: Vec<Vec<(u32, usize)>>,
     world: u32,
     pub(super) shards: Shards,
     pub(super) layouts: Vec<Layout>,
-    /// The file of each tensor, and its number in the layout of that.
+    /// The file of each tensor, and its number in that layout.
     places: Vec<(usize, usize)>,
     hash: [u8; 32],
 }
 
 impl Together {
-    /// What `world` ranks write of these tensors.
+    /// Plans what `world` ranks write of these tensors.
     ///
     /// # Errors
-    /// As of [`Shards::new`] and [`Layout::safetensors`]; a mesh or a tensor that is not there.
+    /// See [`Shards::new`] and [`Layout::safetensors`]; a mesh or a tensor that does not exist.
     pub fn new(
         folder: Folder,
         tensors: Vec<Declared>,
@@ -143,15 +144,15 @@ impl Together {
         Ok(Self { folder, tensors, parts, holders, world, shards, layouts, places, hash })
     }
 
-    /// A hash of where everything lies and of who has what.
+    /// A hash of the layout and the shards.
     pub fn hash(&self) -> [u8; 32] {
         self.hash
     }
 
-    /// The parts that a rank has, each of one tensor, by its number: what it writes of that.
+    /// The parts of a rank, each with the number of its tensor and the bytes to write.
     ///
     /// # Errors
-    /// As of [`Owned::of_rank`] and [`Owned::of_box`]; a rank that is not there.
+    /// See [`Owned::of_rank`] and [`Owned::of_box`]; a rank that does not exist.
     pub(super) fn written(&self, rank: u32) -> Result<Vec<(usize, Written)>> {
         let of = |number, part| {
             let owned = self.part(number, rank, part)?;
@@ -161,13 +162,13 @@ impl Together {
             Parts::Placed(..) => (0..self.tensors.len()).map(|number| of(number, number)).collect(),
             Parts::Boxes(boxes) => {
                 let own =
-                    boxes.get(rank as usize).ok_or_else(|| Error::Argument(format!("there is no rank {rank}")))?;
+                    boxes.get(rank as usize).ok_or_else(|| Error::Argument(format!("rank {rank} does not exist")))?;
                 own.iter().enumerate().map(|(part, (number, _))| of(*number, part)).collect()
             }
         }
     }
 
-    /// What a rank has of a tensor: which of its parts, and what it is.
+    /// A rank's parts of a tensor, with their numbers.
     pub(super) fn owned(&self, number: usize, rank: u32) -> Result<Vec<(usize, Owned)>> {
         let holders = &self.holders[number];
         let boxes =
@@ -180,7 +181,7 @@ impl Together {
         owned.filter_map(Result::transpose).collect()
     }
 
-    /// A part of a tensor; none of one that the rank has nothing of.
+    /// A part of a tensor; `None` if the rank has nothing of it.
     fn part(&self, number: usize, rank: u32, part: usize) -> Result<Option<Owned>> {
         let tensor = &self.tensors[number];
         let Stored::Plain(dtype) = tensor.stored else { return Ok(None) };
@@ -199,7 +200,7 @@ impl Together {
         })
     }
 
-    /// An error if some elements of a tensor are in boxes of several ranks, or of none. By placements each has one to write it.
+    /// Fails if elements of a tensor are in boxes of several ranks, or of none. With placements, each element has one writer.
     pub(super) fn require_all(&self) -> Result<()> {
         let Parts::Boxes(boxes) = &self.parts else { return Ok(()) };
         for (number, (tensor, holders)) in self.tensors.iter().zip(&self.holders).enumerate() {
@@ -219,15 +220,15 @@ impl Together {
             }
             if let Some((one, other)) = overlapping(&mut own, tensor.shape.len()) {
                 return refused(if one == other {
-                    format!("two boxes of rank {one} have some of the same elements")
+                    format!("two boxes of rank {one} overlap")
                 } else {
-                    format!("rank {one} and rank {other} have some of the same elements")
+                    format!("rank {one} and rank {other} have overlapping boxes")
                 });
             }
             let all = tensor.shape.iter().product::<u64>();
             if covered < u128::from(all) {
                 return refused(format!(
-                    "ranks have {covered} of its {all} elements, and the others would not be written"
+                    "ranks have {covered} of its {all} elements, so the others would not be written"
                 ));
             }
         }
@@ -242,7 +243,7 @@ impl Together {
         self.world
     }
 
-    /// The file of a tensor, its number in the layout of that, and its bytes there.
+    /// The file of a tensor, its number in that layout, and its bytes there.
     pub(super) fn file(&self, number: usize) -> usize {
         self.places[number].0
     }
@@ -256,7 +257,7 @@ impl Together {
         self.layouts[file].places()[position].bytes.clone()
     }
 
-    /// What a file begins with, and all of its bytes.
+    /// The header of a file, and its total bytes.
     pub(super) fn header(&self, file: usize) -> &[u8] {
         self.layouts[file].start()
     }
@@ -270,23 +271,23 @@ impl Together {
         Ok(store.map(|store| InStore { store, to: &self.folder.to, opened: &[] }))
     }
 
-    /// Removes what a rank that is gone has left in the folder.
+    /// Removes what a terminated rank left in the folder.
     pub fn remove_abandoned(&self) {
         if !is_url(&self.folder.path) {
             remove_abandoned(&self.folder.path);
         }
     }
 
-    /// The files that they will be.
+    /// The final path of a file.
     pub(super) fn target(&self, file: usize) -> PathBuf {
         join(&self.folder.path, &self.shards.files[file].0)
     }
 }
 
-/// The ranks of two boxes that have an element in common, if there are any.
+/// The ranks of two overlapping boxes, if there are any.
 fn overlapping(boxes: &mut [(u32, &[Range<u64>])], axes: usize) -> Option<(u32, u32)> {
     for axis in 0..axes {
-        // What no box of the tensor reaches across parts the boxes before it from those behind it.
+        // A position that no box crosses separates the boxes before it from those behind it.
         boxes.sort_by_key(|(_, ranges)| ranges[axis].start);
         let (mut reach, mut rest) = (0, Vec::new());
         for (at, (_, ranges)) in boxes.iter().enumerate() {

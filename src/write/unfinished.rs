@@ -1,4 +1,4 @@
-//! Files under way: beside the one whose place they will take, locked while they are written, and so told from what a process that died has left.
+//! Unfinished files. Each is next to its target and locked while it is written, which distinguishes it from a file that a killed process left.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -11,18 +11,18 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use crate::error::{Error, Result};
 use crate::memory::ForkMutex;
 
-/// The end of the names of files that are being written; they begin with a point.
+/// The suffix of unfinished files; their names begin with a dot.
 const UNFINISHED: &str = ".max-weights-unfinished";
-/// Bytes of the final name in that of the unfinished file: file systems allow 255 in all.
+/// The bytes of the target's name in that of the unfinished file: filesystems allow 255 in total.
 const SHOWN_NAME: usize = 180;
-/// Times that a name is looked for: one is taken where a process of the same number died.
+/// The maximum number of names tried: one may be taken by a dead process with the same id.
 const ATTEMPTS: usize = 100;
-/// What is temporary now, and the process that made it: a forked child knows that of its parent, too.
+/// The temporary paths, and the process that made each: a forked child inherits those of its parent.
 static TEMPORARY: ForkMutex<BTreeMap<PathBuf, u32>> = ForkMutex::new();
-/// Read by those who put files into their places, which is not to end half way.
+/// Held for reading while files are put in place, which must not be interrupted halfway.
 static PLACING: RwLock<()> = RwLock::new(());
 
-/// A file or folder that is temporary until this is dropped. It is removed by whoever made it, or by [`end`].
+/// A temporary file or folder. The process that made it removes it on drop, or in [`end`].
 #[derive(Debug)]
 pub struct Temporary {
     path: PathBuf,
@@ -30,10 +30,10 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Makes something, which `make` gives with its path from the root on.
+    /// Creates a temporary path by `make`, which returns the absolute path.
     ///
     /// # Errors
-    /// As of `make`.
+    /// See `make`.
     pub fn make<T>(make: impl FnOnce() -> io::Result<(PathBuf, T)>) -> io::Result<(Self, T)> {
         let mut temporary = TEMPORARY.lock();
         let (path, made) = make()?;
@@ -41,12 +41,12 @@ impl Temporary {
         Ok((Self { path, is_own: true }, made))
     }
 
-    /// What another process has made, and removes.
+    /// A path that another process made, and removes.
     pub(super) fn of_another(path: PathBuf) -> Self {
         Self { path, is_own: false }
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -60,8 +60,8 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes all that is temporary, for a process that is about to end: no file is begun or put into its place after this. Files that are being put
-/// into their places get there before.
+/// Removes everything temporary, for a process that is about to end: afterwards no file is created or put in place. Files that are being put in place
+/// are finished first.
 pub fn end() {
     let placing = PLACING.write().unwrap_or_else(PoisonError::into_inner);
     let temporary = TEMPORARY.lock();
@@ -72,12 +72,12 @@ pub fn end() {
     std::mem::forget((placing, temporary));
 }
 
-/// While this is there, [`end`] waits.
+/// While this guard exists, [`end`] waits.
 pub(super) fn placing() -> RwLockReadGuard<'static, ()> {
     PLACING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A new file in the folder, of this mode but for what the umask takes, and a lock on it.
+/// Creates a locked file in the folder, with this mode minus the umask.
 pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(Temporary, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let failed = |source: io::Error| Error::io(target, "write", source);
@@ -96,8 +96,8 @@ pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(
         let path = folder.join(unfinished);
         match Temporary::make(|| options.open(&path).map(|file| (path.clone(), file))) {
             Ok((path, file)) => {
-                // Until it is locked, another process may take it for an abandoned one: then it is gone again. Where there are no locks, nobody
-                // takes it for that.
+                // Until it is locked, another process may remove it as abandoned, so its existence is checked again. Without file locks, no process
+                // removes it.
                 if file.lock().is_err() || is_there(path.path(), &file) {
                     return Ok((path, file));
                 }
@@ -109,7 +109,7 @@ pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(
     Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "every name for the unfinished file is taken")))
 }
 
-/// The begin of a name that may be too long to have something added.
+/// The start of a name that may be too long for a suffix.
 fn cut(name: &OsStr) -> OsString {
     match name.to_str() {
         _ if name.len() <= SHOWN_NAME => name.to_os_string(),
@@ -132,7 +132,7 @@ fn is_there(path: &Path, _: &File) -> bool {
     path.exists()
 }
 
-/// Removes what processes that are no more have left unfinished in a folder. Nothing depends on it: an error is no error.
+/// Removes the unfinished files of killed processes in a folder. Errors are ignored: nothing depends on it.
 pub(super) fn remove_abandoned(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,5 @@
-//! Deltas applied to the files of a checkpoint: each is replaced as a whole, so that whoever is killed leaves the version before or the new one.
+//! Applies deltas to the files of a checkpoint. Each file is replaced atomically, so a reader sees the old version or the new one, even after a
+//! crash.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,28 +19,28 @@ use crate::tensor::{Element, TensorInfo};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// What became of the files.
+/// The result of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// The identity of what is there now; after deltas of other libraries, what those call that version.
+    /// The identity of the new contents; after deltas of other libraries, their name of the version.
     pub identity: String,
-    /// How many deltas there are, those of folders each.
+    /// The number of deltas, including each one in folders.
     pub deltas: usize,
-    /// How many of the deltas were in it before.
+    /// The number of deltas that were already applied.
     pub applied: usize,
-    /// The files that were written; none if there was nothing to do.
+    /// The files written; none if nothing had to be done.
     pub files: Vec<PathBuf>,
 }
 
-/// Makes the checkpoint at `target`, a safetensors file or a folder of them, what deltas say, in their order; `done` counts the bytes that were read and
-/// written. With `verify`, what was written is read back before it takes its place.
+/// Applies deltas in order to the checkpoint at `target`, a safetensors file or a folder of them. `done` counts the bytes read and written. With
+/// `verify`, files are read back before they are put in place.
 ///
-/// All bytes of the target are compared first. One that has the first deltas already gets the others, so that what was interrupted, and what is done twice,
-/// ends as it should. With deltas of other libraries, the tensors that they change are compared with their checksums, where there are any: which deltas
-/// are in each is seen from that, and none is applied twice.
+/// The target is verified first. If it already has the first deltas, only the others are applied, so that an interrupted or repeated update succeeds.
+/// With deltas of other libraries, changed tensors are compared with their checksums, if there are any. They tell which deltas each tensor has, and
+/// none is applied twice.
 ///
 /// # Errors
-/// A target that is no version of the chain; what opening, reading and writing say. Then nothing has changed.
+/// A target that is not a version of the chain; errors of opening, reading and writing. Then nothing has changed.
 pub fn update(
     target: &Path,
     deltas: &[PathBuf],
@@ -52,7 +53,7 @@ pub fn update(
     if is_url(target) {
         let path = text::path(target);
         return Err(Error::Argument(format!(
-            "{path}: deltas are applied to files of a disk: convert [base, deltas] to a URL"
+            "{path}: deltas can be applied to files on a disk: convert [base, deltas] to a URL"
         )));
     }
     let all = Delta::open_all(deltas, open)?;
@@ -80,10 +81,10 @@ pub fn update(
     Ok(Update { identity: last.header().target.clone(), deltas: all.len(), applied, files })
 }
 
-/// The hashes of the blocks of tensors, by their names.
+/// The block hashes of tensors, by name.
 type Hashes = BTreeMap<String, Vec<u64>>;
 
-/// How many of the deltas are in a checkpoint, and the hashes of its blocks; an error if it is no version of their chain.
+/// The number of deltas already applied to a checkpoint, and the hashes of its blocks; fails if it is not a version of their chain.
 fn applied_by_identity(
     base: &Checkpoint,
     target: &Path,
@@ -110,7 +111,7 @@ fn applied_by_identity(
     }
 }
 
-/// An error if a checkpoint is not the version that the last delta leads to. The hashes of the blocks of what deltas do not change are known.
+/// Fails if the result differs from the version after the last delta. The block hashes of unchanged tensors are reused.
 fn check_outcome(new: &Checkpoint, last: &Delta, mut hashes: Hashes, interrupt: Interrupt<'_>) -> Result<()> {
     let catalog = new.catalog();
     let changed: HashSet<&str> =
@@ -125,7 +126,7 @@ fn check_outcome(new: &Checkpoint, last: &Delta, mut hashes: Hashes, interrupt: 
     Err(Diagnostic::new(rules::DELTA_CHANGES, cause).path(last.source().path()).format())
 }
 
-/// How many of the deltas, which are of another library, are in all tensors of a checkpoint.
+/// The number of deltas of another library that all tensors of a checkpoint already have.
 fn applied_by_checksums(base: &Checkpoint, all: &[Delta], done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<usize> {
     check_chain(all)?;
     let (catalog, least) = (base.catalog(), AtomicUsize::new(all.len()));
@@ -138,7 +139,7 @@ fn applied_by_checksums(base: &Checkpoint, all: &[Delta], done: &AtomicU64, inte
         pieces.read(0, bytes, go_on)?;
         pieces.check_unchanged()?;
         let own = patches.applied(bytes).unwrap_or(0);
-        // The first delta that is not in it.
+        // The first delta that is not applied yet.
         let concern = |delta: &&Delta| delta.changed().any(|(name, _)| name == info.name);
         let position = all.iter().enumerate().filter(|(_, delta)| concern(delta)).nth(own);
         least.fetch_min(position.map_or(all.len(), |(position, _)| position), Ordering::Relaxed);
@@ -158,13 +159,13 @@ fn item(checkpoint: &Checkpoint, number: usize, info: &TensorInfo<'_>) -> Result
     Ok(Item { number, region: None, tensor })
 }
 
-/// What the files of a checkpoint are replaced by: one file, or several with an index under the same names.
+/// The output that replaces the files of a checkpoint: one file, or several with an index under the same names.
 fn output(base: &Checkpoint, target: &Path, options: &Options) -> Result<Output> {
     let catalog = base.catalog();
     if catalog.files().iter().any(|file| file.kind != Some(Kind::Safetensors)) {
         let path = text::path(target);
         return Err(Error::Argument(format!(
-            "{path}: deltas are applied to safetensors files, all of which are there"
+            "{path}: deltas can be applied to safetensors files, none of which is missing"
         )));
     }
     let (options, metadata) = (*options, catalog.files().first().and_then(|file| file.metadata.clone()));
@@ -179,9 +180,11 @@ fn output(base: &Checkpoint, target: &Path, options: &Options) -> Result<Output>
     let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(shard) = ShardName::of(&name) else {
         let (path, name) = (text::path(target), text::shown(&name));
-        return Err(Error::Argument(format!("{path}: '{name}' is not named as a shard is: merge the files first")));
+        return Err(Error::Argument(format!(
+            "{path}: '{name}' does not have the name of a shard: merge the files first"
+        )));
     };
-    // No file becomes longer than the longest that is there.
+    // No file becomes larger than the largest existing one.
     let mut bytes = vec![0_u64; files.len()];
     for info in catalog.table().iter() {
         bytes[info.file as usize] += info.bytes();

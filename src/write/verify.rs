@@ -1,4 +1,4 @@
-//! Reading back what was written, before it takes its place, or from a server when it has its name.
+//! Reads back written files and verifies them: before they are put in place, or on a server once they are named.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::source::{Part, Source};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// Pieces of a tensor that are fetched from a server at the same time.
+/// Pieces of a tensor that are fetched from a server concurrently.
 const SEVERAL: u64 = 4;
 
-/// The bytes of a part of a tensor, and its checksum.
+/// The byte range of a part of a tensor, and its checksum.
 type SummedPart = (Range<u64>, Hasher);
 
-/// Checksums (CRC-32) of the parts of tensors, taken while they are written, in whatever order they come.
+/// Checksums (CRC-32) of the parts of tensors, computed while they are written, in any order.
 #[derive(Debug)]
 pub(super) struct Sums {
     /// By tensor.
@@ -34,7 +34,7 @@ impl Sums {
         Self { parts: (0..tensors).map(|_| Mutex::default()).collect() }
     }
 
-    /// Notes a part that is written.
+    /// Records a part that is written.
     pub(super) fn add(&self, tensor: usize, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -47,7 +47,7 @@ impl Sums {
             .push((offset..offset + bytes.len() as u64, hasher));
     }
 
-    /// The checksums of what was written of a tensor: of ranges that do not touch, in order.
+    /// The checksums of the written bytes of a tensor: disjoint, non-adjacent ranges in order.
     fn of(&self, tensor: usize) -> Vec<(Range<u64>, u32)> {
         let mut parts = self.parts[tensor].lock().unwrap_or_else(PoisonError::into_inner);
         parts.sort_by_key(|(range, _)| range.start);
@@ -64,10 +64,10 @@ impl Sums {
         joined.into_iter().map(|(range, hasher)| (range, hasher.finalize())).collect()
     }
 
-    /// Reads what was written for `target` as any other file, and compares names, types, shapes, places and bytes.
+    /// Reads the new file of `target` like any other file, and compares names, types, shapes, offsets and bytes.
     ///
     /// # Errors
-    /// Something is not what was written; with this help.
+    /// Something differs from what was written; `help` is added to the error.
     pub(super) fn check(
         &self,
         source: Arc<dyn Source>,
@@ -93,7 +93,7 @@ impl Sums {
         if found != written {
             return differs(None, format!("{written} tensors were written, but {found} were read back"));
         }
-        // Of a server, as much at a time as it delivers by several requests.
+        // On a server, as much at a time as several requests deliver.
         let at_a_time = if is_url(target) { AT_A_TIME * SEVERAL } else { AT_A_TIME };
         let jobs: Vec<(usize, &Place)> = layout.places().iter().enumerate().collect();
         in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, go_on| {

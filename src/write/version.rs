@@ -1,4 +1,4 @@
-//! The two versions of a checkpoint that a delta is between: tensors of files, or in memory.
+//! The two versions of a checkpoint that a delta connects: tensors of files, or in memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::tensor::{Element, TensorInfo, checked_bytes};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// The tensors of a version, by their names.
+/// The tensors of a version, by name.
 #[derive(Debug, Default)]
 pub struct Version<'a> {
     pub(super) tensors: BTreeMap<String, VersionTensor<'a>>,
-    /// The paths that are read, and not written over.
+    /// The input paths, which must not be overwritten.
     pub(super) opened: &'a [PathBuf],
     inputs: Inputs,
-    /// Whether deltas are among them.
+    /// Whether its checkpoint has deltas.
     has_deltas: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct VersionTensor<'a> {
     pub(super) elements: Elements<'a>,
 }
 
-/// Where the elements of a tensor are, in C order.
+/// The source of a tensor's elements, in C order.
 #[derive(Debug)]
 pub(super) enum Elements<'a> {
     File(Pieces<'a>),
@@ -64,7 +64,7 @@ impl<'a> Version<'a> {
         Ok(Self { tensors, opened: checkpoint.opened(), inputs, has_deltas })
     }
 
-    /// Tensors in memory; what is not contiguous is read in C order.
+    /// Tensors in memory; non-contiguous ones are read in C order.
     ///
     /// # Errors
     /// Two of one name; elements of six bits.
@@ -82,11 +82,11 @@ impl<'a> Version<'a> {
         Ok(version)
     }
 
-    /// An error if a delta at this path would be one of the files that the version is in, or in one of its folders: of tensors in memory, one of the
-    /// files that they are views of.
+    /// Fails if a delta at this path would overwrite a file of the version, or be in one of its folders. For tensors in memory, their mapped files
+    /// are protected.
     ///
     /// # Errors
-    /// It would.
+    /// The target conflicts with an input.
     pub fn check_target(&self, target: &Path) -> Result<()> {
         let mappings = FileMappings::now();
         let mapped = self.tensors.values().filter_map(|tensor| match &tensor.elements {
@@ -96,21 +96,21 @@ impl<'a> Version<'a> {
         self.inputs.clone().and_mapped(mapped).check(target)
     }
 
-    /// The bytes of all tensors that have no more than can be counted.
+    /// The bytes of all tensors, except for those that overflow.
     pub fn bytes(&self) -> u64 {
         let bytes = self.tensors.iter().map(|(name, tensor)| tensor.bytes(name).unwrap_or_default());
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Its identity, as deltas have it of their base and their target: 32 hexadecimal digits. Every byte is read, on all cores; `done` counts them.
+    /// Its identity, as deltas record it: 32 hexadecimal digits. Every byte is read, on all cores; `done` counts them.
     ///
     /// # Errors
-    /// What reading says.
+    /// A read error.
     pub fn identity(&self, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<String> {
         self.identity_of_hashes(&self.hashes(|_| true, done, interrupt)?)
     }
 
-    /// The hashes of the blocks of those tensors whose names `is_wanted`, on all cores.
+    /// The block hashes of the tensors whose names `is_wanted` selects, on all cores.
     pub(super) fn hashes(
         &self,
         is_wanted: impl Fn(&str) -> bool,
@@ -129,7 +129,7 @@ impl<'a> Version<'a> {
         Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Its identity, where the hashes of the blocks of all tensors are known.
+    /// Its identity, computed from the block hashes of all tensors.
     pub(super) fn identity_of_hashes(&self, hashes: &BTreeMap<String, Vec<u64>>) -> Result<String> {
         let mut identity = Identity::default();
         for (name, tensor) in &self.tensors {
@@ -150,7 +150,7 @@ impl<'a> Version<'a> {
         digest
     }
 
-    /// Its identity, and blocks by which a reader tells it from others. The hashes of the blocks of some tensors are known; the others are read.
+    /// Its identity, and sample blocks that distinguish it from other versions. The block hashes of some tensors are passed; the others are read.
     pub(super) fn identity_and_samples(
         &self,
         mut known: impl FnMut(&str) -> Option<Vec<u64>>,
@@ -162,7 +162,7 @@ impl<'a> Version<'a> {
             |(name, tensor): (&String, &VersionTensor<'_>)| Ok(tensor.bytes(name)?.div_ceil(tensor.block_bytes()));
         let all = self.tensors.iter().map(blocks).sum::<Result<u64>>()?;
         let every = all.div_ceil((MAX_SAMPLES - changed.len()) as u64).max(1);
-        // In the middle of as many blocks: what stands at the begin may be the same in many versions, such as padding.
+        // From the middle of each interval: first blocks, such as padding, may be equal in many versions.
         let mut before = every / 2;
         for (name, tensor) in &self.tensors {
             let hashes = known(name).map_or_else(|| tensor.hashes(name, interrupt), Ok)?;
@@ -178,7 +178,7 @@ impl<'a> Version<'a> {
         Ok((identity.finish(), samples))
     }
 
-    /// Blocks that the last delta changed, where this is a base with deltas: they tell it from the versions before.
+    /// Blocks that the last delta changed, if this is a base with deltas: they distinguish it from earlier versions.
     fn changed_before(&self, interrupt: Interrupt<'_>) -> Result<Vec<(String, u64)>> {
         if !self.has_deltas {
             return Ok(Vec::new());
@@ -191,12 +191,14 @@ impl<'a> Version<'a> {
     }
 }
 
-/// The dtype of elements that are plain.
+/// The dtype of plain elements.
 fn plain(element: Element) -> Result<DType, Diagnostic> {
     match element {
-        // Groups of elements of six bits do not end where blocks do.
+        // Groups of 6-bit elements do not end at block boundaries.
         Element::Plain(dtype) if dtype.bits() != 6 => Ok(dtype),
-        element => Err(Diagnostic::new(rules::CAST_PAIR, format!("elements of the type {element} have no deltas"))),
+        element => {
+            Err(Diagnostic::new(rules::CAST_PAIR, format!("deltas do not support elements of the type {element}")))
+        }
     }
 }
 
@@ -207,7 +209,7 @@ impl VersionTensor<'_> {
             .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::shown(name))))
     }
 
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub(super) fn block_bytes(&self) -> u64 {
         (BLOCK * delta::width(self.dtype)) as u64
     }
@@ -227,7 +229,7 @@ impl VersionTensor<'_> {
 }
 
 impl Elements<'_> {
-    /// Fills `out` from one byte on.
+    /// Fills `out` from offset `start` on.
     pub(super) fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(pieces) => pieces.read(start / pieces.unit() as u64, out, interrupt),
@@ -235,7 +237,7 @@ impl Elements<'_> {
         }
     }
 
-    /// So many bytes from one byte on: where they are, or read into `room`. A mapping is read, since a file that is truncated is an error then.
+    /// `len` bytes from `start` on: in place, or read into `room`. A mapped file is read, so that its truncation is an error.
     pub(super) fn piece<'a>(
         &'a self,
         start: u64,
@@ -254,7 +256,7 @@ impl Elements<'_> {
         Ok(room)
     }
 
-    /// An error if its file is no longer the one that was opened.
+    /// Fails if its file was replaced or changed after it was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
         match self {
             Self::File(pieces) => pieces.check_unchanged(),

@@ -1,4 +1,4 @@
-//! A file that is written while its tensors come, in any order and part by part.
+//! A file writer that takes tensors in any order and in parts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,33 +17,33 @@ use crate::source::Source;
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
-/// A file under way: its tensors are declared at the begin, and each byte of them is given once: all of them, or those that one of several ranks owns. It
-/// needs no memory but for the header.
+/// An unfinished file. Its tensors are declared at the start, and each byte is written once: all bytes, or those that one of several ranks owns. Only
+/// the header needs memory.
 #[derive(Debug)]
 pub struct Writer {
     file: Sink,
     layout: Layout,
-    /// What is still to be written of each tensor: ranges of its bytes that do not touch, in order.
+    /// The unwritten bytes of each tensor: disjoint, non-adjacent ranges in order.
     missing: Vec<Mutex<VecDeque<Range<u64>>>>,
-    /// Others write what this one does not own.
+    /// Whether other ranks write the rest.
     is_shared: bool,
-    /// The checksums of what is written, where they are wanted.
+    /// The checksums of the written bytes, if they will be verified.
     sums: Option<Sums>,
 }
 
 impl Writer {
-    /// Begins a file, which stands under its name after [`Self::finish`] and not before.
+    /// Begins a file, which appears under its name only after [`Self::finish`].
     ///
-    /// To a server, parts are sent when all of their bytes are there: of tensors that come in the order of the layout, few are in memory. After an
-    /// error of the server, nothing more can be written.
+    /// An upload sends each part when it is complete: if tensors come in layout order, few bytes are in memory. After a server error, nothing more
+    /// can be written.
     ///
     /// # Errors
-    /// As of [`Replacement::create`](super::Replacement::create); there is such a file, and it is to stay.
+    /// See [`Replacement::create`](super::Replacement::create); such a file exists and must stay.
     pub fn create(path: &Path, layout: Layout, sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<Self> {
         Self::new(to.begin(path, &layout, sync, interrupt)?, layout, interrupt)
     }
 
-    /// The same for a file that is begun, with the length that the layout says.
+    /// As [`Self::create`], for a new file with the length of the layout.
     pub(super) fn new(file: Sink, layout: Layout, interrupt: Interrupt<'_>) -> Result<Self> {
         file.write_at(0, layout.start(), interrupt)?;
         let whole = |place: &Place| Some(0..place.bytes.end - place.bytes.start).filter(|range| !range.is_empty());
@@ -51,11 +51,10 @@ impl Writer {
         Ok(Self { file, layout, missing, is_shared: false, sums: None })
     }
 
-    /// The same for a file that several ranks write, by one that owns these ranges of each tensor, in the order of the layout. What the file begins with is
-    /// written by whoever has begun it.
+    /// The writer of a rank, which owns these ranges of each tensor, in layout order. The process that created the file writes its header.
     ///
     /// # Errors
-    /// Ranges that overlap, or lie beyond a tensor.
+    /// Ranges that overlap, or exceed a tensor.
     pub(super) fn of_rank(file: Sink, layout: Layout, owned: Vec<Vec<Range<u64>>>) -> Result<Self> {
         let mut missing = Vec::with_capacity(owned.len());
         for (place, mut ranges) in layout.places().iter().zip(owned) {
@@ -81,27 +80,27 @@ impl Writer {
         Ok(Self { file, layout, missing, is_shared: true, sums: None })
     }
 
-    /// The same, and what was written is read back and compared before the file takes its place.
+    /// Enables verification: the file is read back and compared before it is put in place.
     #[must_use]
     pub fn verified(self) -> Self {
         let sums = Sums::new(self.layout.places().len());
         Self { sums: Some(sums), ..self }
     }
 
-    /// Where the tensors lie.
+    /// The layout of the tensors.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Writes bytes of a tensor, from its byte `offset` on. Several threads may do so at a time.
+    /// Writes bytes of a tensor, from its byte `offset` on. Several threads may write concurrently.
     ///
     /// # Errors
-    /// A tensor that was not declared, bytes beyond its end, bytes that were written before; what the system refuses.
+    /// An undeclared tensor, bytes beyond its end, bytes that were already written; a system error.
     pub fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_bytes(name, offset, bytes, &uninterrupted)
     }
 
-    /// The same; to a server it may take long.
+    /// As [`Self::write`], with cancellation: an upload may take long.
     pub(super) fn write_bytes(&self, name: &str, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let number = self.layout.position(name).ok_or_else(|| {
             let name = text::shown(name);
@@ -110,7 +109,7 @@ impl Writer {
         self.write_of(number, offset, bytes, interrupt)
     }
 
-    /// The same for the tensor of this number in the layout.
+    /// As [`Self::write_bytes`], for the tensor of this number in the layout.
     fn write_of(&self, number: usize, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let place = &self.layout.places()[number];
         self.claim(number, place, offset, bytes.len() as u64)?;
@@ -123,10 +122,10 @@ impl Writer {
         written
     }
 
-    /// Writes bytes of the file, those of several tensors and of what lies between them, at once.
+    /// Writes bytes of the file at once, across several tensors and the gaps between them.
     ///
     /// # Errors
-    /// As of [`Self::write`]; none of the tensors that failed may be written again.
+    /// See [`Self::write`]; none of the affected tensors may be written again.
     pub(super) fn write_span(&self, start: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let end = start + bytes.len() as u64;
         let places = self.layout.places();
@@ -159,7 +158,7 @@ impl Writer {
         let is_one = rows.rows == 1 || rows.to_stride == rows.len;
         while at < end {
             interrupt()?;
-            // What lies together in the part comes at once, as it may have to be gathered or to come from a device.
+            // Contiguous bytes of the part are fetched at once, as they may have to be gathered or copied from a device.
             let together = if is_one { end - at } else { rows.len - at % rows.len };
             let len = together.min(AT_A_TIME);
             let from = rows.to + if is_one { at } else { at / rows.len * rows.to_stride + at % rows.len };
@@ -176,15 +175,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets the system copy bytes of a source to those of a tensor from its byte `offset` on; false where that is not possible. They count as
-    /// written when [`Self::copied`] says that all of the tensor are there.
+    /// Lets the system copy bytes of a source to a tensor, from its byte `offset` on; false if it cannot. They count as written after
+    /// [`Self::copied`] confirms the whole tensor.
     pub(super) fn copy(&self, name: &str, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
-        // What is read back is compared with what went through this process.
+        // Verification needs the bytes in this process.
         let Some(place) = self.place(name).filter(|_| self.sums.is_none()) else { return Ok(false) };
         self.file.copy_at(place.bytes.start + offset, source, from, len)
     }
 
-    /// Notes that all bytes of a tensor were copied.
+    /// Records that all bytes of a tensor were copied.
     pub(super) fn copied(&self, name: &str) -> Result<()> {
         match self.layout.position(name) {
             Some(number) => {
@@ -202,7 +201,7 @@ impl Writer {
     /// Writes a whole tensor, of any layout and device.
     ///
     /// # Errors
-    /// As of [`Self::write`]; another dtype or shape than was declared.
+    /// See [`Self::write`]; another dtype or shape than declared.
     pub fn write_tensor(&self, name: &str, tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
         let found = declare(name, tensor);
         if let Some(place) = self.place(name)
@@ -222,7 +221,7 @@ impl Writer {
     /// Writes the elements of `part`, in C order, from byte `offset` of a tensor on.
     ///
     /// # Errors
-    /// As of [`Self::write`]. Then none of them counts as written, so that all may be written again.
+    /// See [`Self::write`]. Then none of them counts as written, so all may be written again.
     pub fn write_part(&self, name: &str, offset: u64, part: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
         let (mut written, mut scratch) = (0, Vec::new());
         let mut write_all = || {
@@ -234,7 +233,7 @@ impl Writer {
                 self.write_bytes(name, at, bytes, interrupt).map_err(|error| cut_off(part, error))?;
                 written += len as u64;
             }
-            // Without bytes, the name has to be right, too.
+            // An empty part also checks the name.
             self.write(name, offset.saturating_add(part.size() as u64), &[])
         };
         let done = write_all();
@@ -244,7 +243,7 @@ impl Writer {
         done
     }
 
-    /// Notes that a part is written now.
+    /// Records that a part is being written.
     fn claim(&self, number: usize, place: &Place, offset: u64, len: u64) -> Result<()> {
         let size = place.bytes.end - place.bytes.start;
         let refused = |why: String| {
@@ -260,7 +259,7 @@ impl Writer {
         let mut missing = self.missing(number);
         let at = missing.partition_point(|range| range.end <= offset);
         let Some(range) = missing.get_mut(at).filter(|range| range.start <= offset && end <= range.end) else {
-            let others = if self.is_shared { ", or are those of another rank" } else { "" };
+            let others = if self.is_shared { ", or belong to another rank" } else { "" };
             return refused(format!("some or all of the bytes {offset} to {end} were written before{others}"));
         };
         let before = range.start..offset;
@@ -278,9 +277,9 @@ impl Writer {
         self.missing[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that bytes which were claimed are not there.
+    /// Records that claimed bytes were not written.
     fn release(&self, number: usize, mut bytes: Range<u64>) {
-        // What a server was sent in part is not sent again.
+        // Bytes that were partly uploaded are not sent again.
         if bytes.is_empty() || self.file.prefers_order() {
             return;
         }
@@ -293,25 +292,25 @@ impl Writer {
         missing.insert(at, bytes);
     }
 
-    /// Puts the file in its place.
+    /// Puts the file in place.
     ///
     /// # Errors
-    /// A tensor that was not written, or not all of it, or that is not what was written when it is read back: then there is no file.
+    /// A tensor that is missing or incomplete, or that differs when it is read back: then no file is created.
     pub fn finish(self, interrupt: Interrupt<'_>) -> Result<()> {
         self.complete(interrupt)?.commit(interrupt)
     }
 
-    /// Whether bytes had better come in the order of the file.
+    /// Whether bytes in file order are preferred.
     pub(super) fn prefers_order(&self) -> bool {
         self.file.prefers_order()
     }
 
-    /// Gives the file up because of an error.
+    /// Abandons the file because of an error.
     pub(super) fn given_up(self, error: Error) -> Error {
         self.file.given_up(error)
     }
 
-    /// The file, which has all of its bytes.
+    /// The complete file.
     pub(super) fn complete(mut self, interrupt: Interrupt<'_>) -> Result<Sink> {
         let checked = self.flush(interrupt).and_then(|()| match self.sums.take() {
             Some(sums) => self.file.verify(sums, self.layout.clone(), interrupt),
@@ -323,15 +322,15 @@ impl Writer {
         }
     }
 
-    /// The file, and the checksums of what was written; for one that is not complete by that.
+    /// The file and the checksums of the written bytes, even if it is incomplete.
     pub(super) fn into_parts(self) -> (Sink, Option<Sums>) {
         (self.file, self.sums)
     }
 
-    /// Waits until all bytes are where they will stay, where that is wanted.
+    /// Waits until all bytes are durable, if that is requested.
     ///
     /// # Errors
-    /// Some were not written.
+    /// Some bytes were not written.
     pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for (number, place) in self.layout.places().iter().enumerate() {
@@ -382,7 +381,7 @@ mod tests {
             let layout = Layout::safetensors([tensor], None, &Options::default()).expect("a layout");
             let path = folder.path().join("a");
             let sink = Destination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
-            // In no order, and such as touch.
+            // In random order, including adjacent ones.
             let of_byte = |at: u64| at..at + 1;
             let ranges = (0..SIZE).rev().filter(|at| owned >> at & 1 == 1).map(of_byte).collect();
             let mut writer = Writer::of_rank(sink, layout, vec![ranges]).expect("a writer").verified();
@@ -403,7 +402,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(writer.flush(&uninterrupted).is_ok(), left == 0);
-            // What was written, and is not there all the same, is missing again: all that is owned.
+            // Failed bytes are unwritten again: afterwards all owned bytes are missing.
             let written = (0..SIZE).filter(|at| (owned & !left) >> at & 1 == 1).map(|at| at..at + 1);
             written.for_each(|range| writer.release(0, range));
             let missing = writer.missing(0).iter().map(|range| range.end - range.start).sum::<u64>();

@@ -27,7 +27,7 @@ pub(crate) struct Folder {
     /// Values that are not tensors: name, file, first byte and length.
     pub(crate) values: Vec<(String, (String, i64, i64))>,
     pub(crate) files: Vec<(String, Vec<u8>)>,
-    /// What stands for planner_data.
+    /// The value of planner_data.
     pub(crate) planner: Vec<u8>,
     /// Descriptors of all items.
     pub(crate) transform: Option<String>,

@@ -1,4 +1,4 @@
-//! What Python and PyTorch read from their own pickles, in every protocol, against what is read here (`tools/make_pickle_seeds.py`).
+//! What Python and PyTorch read from their pickles, in every protocol, compared with this library (`tools/make_pickle_seeds.py`).
 
 use std::fs;
 use std::path::PathBuf;

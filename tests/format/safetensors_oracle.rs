@@ -114,7 +114,7 @@ fn by_crate(tensors: &[Made], metadata: &HashMap<String, String>) -> Vec<u8> {
         let shape = made.shape.iter().map(|dim| *dim as usize).collect();
         (made.name.clone(), TensorView::new(dtype, shape, &data[..made.bytes() as usize]).unwrap())
     });
-    // With metadata but no tensor, the crate writes `{},"__metadata__":{}}`, which nobody can read.
+    // With metadata but no tensor, the crate writes `{},"__metadata__":{}}`, which is invalid JSON.
     let metadata = (!tensors.is_empty()).then(|| metadata.clone());
     safetensors::serialize(views, metadata).unwrap()
 }
@@ -183,7 +183,7 @@ enum Change {
     Flip(u8),
     Insert(&'static str),
     Remove(usize),
-    /// Copies so many bytes to another place.
+    /// Copies this many bytes to another place.
     Copy(usize, prop::sample::Index),
 }
 

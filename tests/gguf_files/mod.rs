@@ -40,7 +40,7 @@ impl Made {
         self
     }
 
-    /// A number of `N` bytes, given as it stands in a little-endian file.
+    /// A number of `N` bytes, given in little-endian order.
     pub(crate) fn number<const N: usize>(self, mut bytes: [u8; N]) -> Self {
         if self.big_endian {
             bytes.reverse();
@@ -94,7 +94,7 @@ impl Made {
     }
 }
 
-/// A file of one tensor `t` of a type that nobody knows.
+/// A file of one tensor `t` of an unknown type.
 pub(crate) fn unknown() -> (&'static str, Vec<u8>) {
     ("model.gguf", Made::new(1, 0).tensor("t", &[32], 200, 0).pad(32).data(32).bytes)
 }

@@ -162,12 +162,12 @@ def _bits_without_nans(tensor: Buffer) -> Any:
 
 
 def random(size: int) -> Buffer:
-    """So many bytes, the same each time."""
+    """Return `size` bytes, the same each time."""
     return Buffer.from_numpy(np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8))
 
 
 def random_of(dtype: DType, elements: int) -> Buffer:
-    """So many elements with random bits; eight of a packed dtype share as many bytes as it has bits."""
+    """Return `elements` elements with random bits; eight of a packed dtype share as many bytes as it has bits."""
     values = random(elements * dtype.size_in_bits // 8)
     if dtype is DType.bool:
         values = Buffer.from_numpy(values.to_numpy() & 1)

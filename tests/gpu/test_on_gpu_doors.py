@@ -1,4 +1,4 @@
-"""The other ways to a device: streams, allocation, memory of the caller's."""
+"""The other ways to a device: streams, allocation, and the caller's memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from test_on_gpu_loads import Files
 
 
 class Doors(Files):
-    """What gives tensors of a device beside `load`."""
+    """Entry points other than `load` that give tensors of a device."""
 
     def setUp(self) -> None:
         self.path = self.file("safetensors")

@@ -1,4 +1,4 @@
-"""Forks, ends and signals of processes that use a device, each in a process of its own."""
+"""Forks, ends and signals of processes that use a device, each in a separate process."""
 
 from __future__ import annotations
 

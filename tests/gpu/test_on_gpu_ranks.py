@@ -1,4 +1,4 @@
-"""Modules of several ranks, and deltas, into a device that all ranks share: each in processes of its own."""
+"""Modules of several ranks, and deltas, into a device that all ranks share: each in separate processes."""
 
 from __future__ import annotations
 

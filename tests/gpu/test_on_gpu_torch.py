@@ -1,4 +1,4 @@
-"""torch.cuda beside us: the same memory, streams on both sides, lifetimes, and what torch itself makes of the files."""
+"""torch.cuda in the same process: shared memory, streams on both sides, lifetimes, and how torch reads the files."""
 
 from __future__ import annotations
 

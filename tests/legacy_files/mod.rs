@@ -30,7 +30,7 @@ pub(crate) struct Made {
     pub(crate) object: usize,
     /// Where that of the list of keys begins.
     pub(crate) keys: usize,
-    /// Where the counts of the storages stand, in the order of the list.
+    /// The positions of the counts of the storages, in the order of the list.
     pub(crate) counts: Vec<usize>,
 }
 

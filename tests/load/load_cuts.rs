@@ -92,7 +92,7 @@ fn of_rows_no_byte_more_is_read_than_is_wanted() {
 fn of_columns_no_more_is_read_than_the_tensor_and_of_far_ones_what_is_wanted() {
     let near = load(&file(&[64, 1024], "I16"), None, &vec![(1, vec![128..256])]).unwrap().1;
     assert!(near <= 64 * 2048, "{near}");
-    // Experts of which each has rows: what lies between is more than what is read at once.
+    // Experts of which each has rows: the gap between them exceeds the gap that one read spans.
     let far = load(&file(&[4, 64, 1024], "I16"), None, &vec![(1, vec![8..16])]).unwrap().1;
     assert_eq!(far, 4 * 8 * 2048);
     let corner = vec![(0, vec![1..3]), (1, vec![8..16]), (2, vec![0..512])];

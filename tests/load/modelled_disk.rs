@@ -1,4 +1,4 @@
-//! Cold reads by the clock of a modelled disk: what the engine asks for is written down, and how long disks of several kinds would take for that is
+//! Cold reads by the clock of a modelled disk. The requests of the engine are recorded, and the time that disks of several kinds need for them is
 //! computed from their latency, rate and queue. The computers that tests run on have one disk each, whose speed changes by the hour.
 
 use std::cmp::Reverse;
@@ -16,7 +16,7 @@ use max_weights::source::{Filesystem, LocalFile, Part, Source};
 use max_weights::uninterrupted;
 use max_weights::workers::Interrupt;
 
-/// A disk. Each request waits its latency, then its bytes come one after the other over one line; so many requests wait at a time.
+/// A disk. Each request waits its latency, then its bytes share one line with the others; `queue` requests can wait at a time.
 #[derive(Debug, Clone, Copy)]
 struct Disk {
     name: &'static str,
@@ -25,7 +25,7 @@ struct Disk {
     /// Bytes each second.
     rate: f64,
     queue: usize,
-    /// What the system reads ahead at a time; twice as much is under way for each reader.
+    /// The readahead of the system; twice as much is in flight for each reader.
     ahead: u64,
     filesystem: Filesystem,
 }
@@ -45,10 +45,10 @@ const fn disk(name: &'static str, latency: f64, rate: f64, queue: usize, ahead: 
 /// The offset and the length of bytes of a file.
 type Extent = (u64, u64);
 
-/// What is asked of a file, in its order.
+/// The requests to a file, in order.
 #[derive(Debug, Clone, Default)]
 struct Request {
-    /// What is going to be needed: nobody waits for it.
+    /// Prefetched bytes, which no thread waits for.
     ahead: Vec<Extent>,
     /// What is waited for.
     extents: Vec<Extent>,
@@ -136,7 +136,7 @@ fn recorder(filesystem: Filesystem) -> Arc<Recorder> {
     Arc::new(Recorder { file, filesystem, requests: Mutex::default(), ahead: Mutex::default() })
 }
 
-/// What is asked of the file for a load by this way, and by how many threads that would be.
+/// The requests of a load by this route, and the number of threads.
 fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
     let source = recorder(filesystem);
     let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();
@@ -159,11 +159,11 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
 /// How requests are made.
 #[derive(Debug, Clone, Copy)]
 enum Reading {
-    /// Each thread asks ahead, and waits for what it needs.
+    /// Each thread prefetches, and waits for the bytes that it needs.
     Asked,
     /// Each thread waits for each read, before which the system reads ahead.
     Buffered,
-    /// Each thread takes so many reads together, and so many are under way at a time.
+    /// Each thread takes this many reads together, and has this many in flight.
     Direct(usize, usize),
 }
 
@@ -174,7 +174,7 @@ impl Disk {
         self.latency + bytes as f64 / self.rate
     }
 
-    /// The seconds that so many threads take for these reads, each of which takes the next when it is done with one.
+    /// The seconds that `threads` threads take for these reads; each takes the next one when it is done.
     fn time(&self, requests: &[Request], threads: usize, reading: Reading) -> f64 {
         let (together, deep) = match reading {
             Reading::Asked => return self.time_of_asked(requests, threads),
@@ -193,7 +193,7 @@ impl Disk {
         let mut groups = requests.chunks(together);
         let (mut slots, mut line, mut end) =
             (BinaryHeap::from(vec![Reverse(Moment(0.0)); self.queue]), 0.0_f64, 0.0_f64);
-        // When a thread makes its next request; what is left of its group, and when what is under way ends.
+        // When a thread makes its next request; the rest of its group, and when its requests in flight end.
         let mut waiting: BinaryHeap<(Reverse<Moment>, usize)> =
             (0..threads).map(|i| (Reverse(Moment(0.0)), i)).collect();
         let mut rest: Vec<(std::vec::IntoIter<u64>, Vec<f64>)> =
@@ -228,7 +228,7 @@ impl Disk {
     /// [`Self::time`] where what is needed has been asked for before.
     fn time_of_asked(&self, requests: &[Request], threads: usize) -> f64 {
         let (mut slots, mut line) = (BinaryHeap::from(vec![Reverse(Moment(0.0)); self.queue]), 0.0_f64);
-        // When each byte is there: of what was asked for, by its offset.
+        // The arrival time of the prefetched bytes, by their offset.
         let mut there: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
         let mut waiting = BinaryHeap::from(vec![Reverse(Moment(0.0)); threads]);
         let mut end = 0.0_f64;
@@ -282,9 +282,9 @@ impl Ord for Moment {
     }
 }
 
-/// Bytes of one request of what is asked for ahead.
+/// Bytes of one prefetch request.
 const ASKED: u64 = 128 << 10;
-/// What `direct.rs` has under way: jobs that a thread takes together, and requests of its ring.
+/// The requests of `direct.rs` in flight: jobs that a thread takes together, and requests of its ring.
 const RING: Reading = Reading::Direct(32, 16);
 
 #[test]

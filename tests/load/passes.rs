@@ -1,4 +1,4 @@
-//! One pass over a tensor: the statistics that are had of it alone, the digest that it has in every file, and its rows.
+//! One pass over a tensor: the same statistics as of it alone, the same digest as in every file, and its rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -84,7 +84,7 @@ fn a_tensor_has_the_same_digest_however_it_lies_in_a_file() {
             assert_eq!((found.count, found.minimum, found.maximum), (plain.count, plain.minimum, plain.maximum));
         }
     }
-    // Elements that stand there again and again are so many elements.
+    // Repeated elements count each time.
     let repeated = Torch { shape: &[3, 4], strides: &[0, 1], ..Torch::floats(&[0.0, 1.0, 2.0, 3.0]) };
     let written: Vec<u8> = [0.0f32, 1.0, 2.0, 3.0].repeat(3).iter().flat_map(|value| value.to_le_bytes()).collect();
     let (repeated, written) =

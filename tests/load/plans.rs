@@ -86,7 +86,7 @@ fn a_plan_ends_when_it_is_interrupted() {
     assert!(matches!(checkpoint.tensors(&[1, 2, 3]), Err(Error::Interrupted)));
 }
 
-/// Loads everything, as it is or as bf16, into memory of its own.
+/// Loads copies of all tensors, in the stored dtype or as bf16.
 fn load_all(checkpoint: &Checkpoint, dtype: Option<DType>, done: &AtomicU64) -> Result<Vec<Buffer>> {
     let wanted = (0..checkpoint.catalog().table().len()).map(|number| checkpoint.catalog().wanted(number, dtype));
     let layout =
@@ -107,7 +107,7 @@ fn a_load_reads_every_byte_once_and_joins_neighbours() {
         let size: u64 = (0..loaded.len()).map(|number| checkpoint.catalog().table().get(number).bytes()).sum();
         assert_eq!((after.bytes - before.bytes) as u64, size);
         assert_eq!(done.into_inner(), size);
-        // The bytes between the floats stay bytes, and are a job of their own where those are converted.
+        // The bytes between the floats stay bytes, and are a separate job if the floats are converted.
         assert!(after.batches - before.batches <= if dtype.is_none() { 1 } else { 2 * COUNT }, "{after:?}");
         for (number, tensor) in loaded.iter().enumerate() {
             let alone = checkpoint.tensor(number).unwrap();

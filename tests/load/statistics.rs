@@ -316,7 +316,7 @@ fn a_compressed_tensor_that_is_damaged_is_an_error() {
     let values: Vec<f32> = (0u16..9000).map(|i| f32::from(i / 7)).collect();
     let torch = Torch { shape: &[9000], strides: &[1], deflated: true, ..Torch::floats(&values) };
     let (name, bytes) = torch.file();
-    // The checksum stands in the headers of the entry and of the directory, and nowhere else.
+    // The checksum is in the local header and in the directory, and nowhere else.
     let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let checksum = max_weights::format::torch_zip::crc32(&data).to_le_bytes();
     let mut damaged = bytes.clone();

@@ -1,5 +1,5 @@
-//! Many threads at once take, copy, cast and dequantize tensors of one checkpoint, and give memory back in between: everything is what the
-//! file has. `make sanitize` runs this under ThreadSanitizer, which sees races that no comparison does.
+//! Many threads take, copy, cast and dequantize tensors of one checkpoint at once, and release memory in between. All results match the
+//! file. `make sanitize` runs this under ThreadSanitizer, which sees races that no comparison does.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

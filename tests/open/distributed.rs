@@ -306,7 +306,7 @@ fn what_metadata_would_run_is_listed_and_not_run() {
 fn a_million_chunks_that_are_one_are_an_overlap_within_bounds() {
     let folder = two_ranks();
     let mut pickle = folder.metadata();
-    // The list of chunks is made of one chunk again and again, in two bytes each.
+    // The list of chunks repeats one chunk, in two bytes each.
     let chunk = object(
         "torch.distributed.checkpoint.metadata",
         "ChunkStorageMetadata",

@@ -80,7 +80,7 @@ fn refused(pack: impl Fn(&[u8]) -> Vec<u8>, why: &str) {
 #[test]
 fn a_bomb_is_unpacked_as_far_as_its_piece_may_reach() {
     let block = (RLE, 128 << 10, &b"\0"[..]);
-    refused(|_| frame(0, USUAL, &vec![block; 1 << 15]), "unpacks to more than the 1048592 bytes");
+    refused(|_| frame(0, USUAL, &vec![block; 1 << 15]), "unpacks to more than the limit of 1048592 bytes");
     let many = frame(0, USUAL, &[block; 1]).repeat(1 << 12);
     refused(|_| many.clone(), "unpacks to more than");
 }
@@ -88,19 +88,19 @@ fn a_bomb_is_unpacked_as_far_as_its_piece_may_reach() {
 #[test]
 fn streams_that_are_damaged_or_no_streams_are_named() {
     let cut = |by: usize| move |bytes: &[u8]| stored(bytes)[..stored(bytes).len() - by].to_vec();
-    refused(cut(1), "no whole frame of zstd");
-    refused(cut(40), "no whole frame of zstd");
-    refused(<[u8]>::to_vec, "no whole frame of zstd");
-    refused(|_| Vec::from(*b"\x28\xb5\x2f\xfd"), "no whole frame of zstd");
-    refused(|bytes| [stored(bytes), b"more".to_vec()].concat(), "no whole frame of zstd");
+    refused(cut(1), "not a complete zstd frame");
+    refused(cut(40), "not a complete zstd frame");
+    refused(<[u8]>::to_vec, "not a complete zstd frame");
+    refused(|_| Vec::from(*b"\x28\xb5\x2f\xfd"), "not a complete zstd frame");
+    refused(|bytes| [stored(bytes), b"more".to_vec()].concat(), "not a complete zstd frame");
     // A window of 1 TiB.
-    refused(|_| frame(0, 30 << 3, &[(RAW, 1, b"a")]), "no whole frame of zstd");
+    refused(|_| frame(0, 30 << 3, &[(RAW, 1, b"a")]), "not a complete zstd frame");
     // Of a checksum, all bytes are another.
     let with_checksum = |bytes: &[u8]| [frame(4, USUAL, &[(RAW, bytes.len() as u32, bytes)]), vec![0; 4]].concat();
     refused(with_checksum, "doesn't match checksum");
     refused(|_| stored(b"something else"), "not one that torch.save wrote");
-    // Of what is left out, more than there is.
-    refused(|_| Vec::from(*b"\x53\x2a\x4d\x18\xff\xff\xff\xff"), "no whole frame of zstd");
+    // A skippable frame longer than the file.
+    refused(|_| Vec::from(*b"\x53\x2a\x4d\x18\xff\xff\xff\xff"), "not a complete zstd frame");
     refused(|_| Vec::from(*b"\x53\x2a\x4d\x18\x01\0\0\0a"), "not one that torch.save wrote");
 }
 

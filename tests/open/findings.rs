@@ -18,7 +18,7 @@ fn found(path: &Path) -> Vec<Diagnostic> {
     check(&[path.to_path_buf()], &OpenOptions::default()).expect("nothing but findings")
 }
 
-/// What is found in a file, as rules and tensors. A strict opening ends with the first finding that it refuses, word for word.
+/// The findings in a file, as rules and tensors. A strict opening ends with the first finding that it refuses, word for word.
 fn all(path: &Path) -> Vec<(&'static str, Option<String>)> {
     let findings = found(path);
     let refused = Checkpoint::open(&[path.to_path_buf()], &with(Policy::Strict)).expect_err("refused");

@@ -17,7 +17,7 @@ fn read(made: &Made) -> Result<Gguf, Diagnostic> {
     }
 }
 
-/// File `no` of `count`, with these tensors, which claims that there are `total` tensors in all.
+/// File `no` of `count`, with these tensors, which declares `total` tensors in all.
 fn shard(no: u16, count: u16, total: u32, names: &[&str]) -> Made {
     let start = Made::new(names.len() as u64, 3)
         .key("split.no", U16)

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 /// Entries of the archive: the directory lies before the last bytes, which are looked at first.
 const ENTRIES: usize = 1200;
-/// Storages of the legacy file: its pickles are longer than what is asked for at first.
+/// Storages of the legacy file: its pickles are longer than the first request.
 const STORAGES: usize = 300;
 
 fn safetensors() -> Vec<u8> {
@@ -60,7 +60,7 @@ fn zip() -> Vec<u8> {
         zip_files::Part::stored("archive/data.pkl", pickle(ENTRIES)).follows(),
         zip_files::Part::stored("archive/byteorder", b"little").follows(),
     ];
-    // One whose sizes stand in the extra fields of its own header only.
+    // One whose sizes are only in the extra fields of its local header.
     let mut large = zip_files::Part::stored("archive/data/0", [1]);
     large.local_extra = [&b"\x01\0\x10\0"[..], &1u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
     parts.push(large);

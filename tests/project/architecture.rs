@@ -1,9 +1,9 @@
-//! The house rules of the core that a compiler does not check: imports run one way, and `unsafe` stays in its rooms.
+//! Conventions of the core that a compiler does not check: imports only go from higher to lower layers, and `unsafe` only occurs in the listed files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
+/// Modules by layer, the lowest first. A module may use its layer's children and lower layers, never higher ones.
 const LAYERS: [&[&str]; 16] = [
     &["cast", "delta", "dtype", "fingerprint", "quant", "simd"], // the crate of the numerics, whose modules have their names here
     &["text", "sync", "huge_pages"],
@@ -39,7 +39,7 @@ const CHECK_LAYERS: [&[&str]; 12] = [
     &["manifest", "output"],
     &["baseline", "merge", "settings_file"],
 ];
-/// Where `unsafe` may stand, each file opting in by itself.
+/// The files that may contain `unsafe`, each of which opts in separately.
 const UNSAFE_ROOMS: [&str; 12] = [
     "crates/kernels/src/simd/",
     "crates/kernels/src/cast/lanes",
@@ -66,7 +66,7 @@ pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A file without its comments and tests. Tests may look upwards: they stand at the end of a file.
+/// A file without its comments and tests. Tests may use higher layers: they are at the end of a file.
 pub(crate) fn code_of(text: &str) -> String {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     code.lines()
@@ -138,7 +138,7 @@ fn unsafe_stays_in_its_rooms() {
     assert!(manifest.contains("unsafe_code = \"deny\""), "unsafe code is denied everywhere else");
 }
 
-/// Where the library for JSON may be asked for a document: the readers of what strangers wrote, and three files that read what the project itself wrote.
+/// Files that may parse JSON into a document: the readers of untrusted JSON, and three files that read the project's output.
 const JSON_READERS: [&str; 5] = [
     "src/format/json.rs",
     "crates/check/src/json.rs",
@@ -173,7 +173,7 @@ fn json_of_strangers_has_one_reader() {
 /// The lint that asks for a note at each `unsafe` block, and the groups that it can be silenced with.
 const NOTES: &str = "undocumented_unsafe_blocks";
 const SILENCERS: [&str; 3] = [NOTES, "clippy::restriction", "warnings"];
-/// A note stands at most so many lines above what it is about: itself, the rest of a statement, attributes.
+/// A note is at most this many lines above its subject: the note itself, the rest of a statement, attributes.
 const NOTE_WITHIN: usize = 6;
 
 #[test]

@@ -1,6 +1,6 @@
-//! No circles of files: of two files of a crate, at most one uses what the other defines, also by way of others. What a file uses is read from its
-//! imports and paths; a name that another file passes on belongs to the file that defines it. What the files of a folder share may be in its
-//! `mod.rs`, which may use them, too.
+//! No cycles between files: of two files of a crate, at most one uses definitions of the other, directly or through others. What a file uses is
+//! read from its imports and paths; a name that another file re-exports belongs to the file that defines it. Shared definitions of a folder may be
+//! in its `mod.rs`, which may use the folder's files, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -188,7 +188,7 @@ fn uses(all: &Crate) -> BTreeMap<&Segments, BTreeSet<&Segments>> {
     uses
 }
 
-/// All that a module uses, also by way of others.
+/// All that a module uses, directly or through others.
 fn reached<'a>(uses: &BTreeMap<&'a Segments, BTreeSet<&'a Segments>>, from: &'a Segments) -> BTreeSet<&'a Segments> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {

@@ -94,7 +94,7 @@ fn every_rule_is_in_use_and_every_test_names_one_that_is() {
     }
     let sources: Vec<Vec<String>> = crates.iter().map(|of| texts(&format!("{of}/src"), &["rs"])).collect();
     for text in [texts("src", &["rs"]), sources.concat()].concat() {
-        // Unit tests stand at the end of a file.
+        // Unit tests are at the end of a file.
         let (above, below) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
         code.push_str(above);
         tests.push_str(below);

@@ -145,7 +145,7 @@ fn a_budget_that_has_run_out() {
     assert!(error.to_string().contains("more than the 9 bytes"), "{error}");
 }
 
-/// The numerics have errors of their own; here each is that of its rule, with the sentence that it had there.
+/// The numerics have separate errors; here each has its rule, with the same sentence.
 #[test]
 fn dtypes_and_encodings_that_the_numerics_refuse() {
     let options = CastOptions::default();

@@ -1,4 +1,4 @@
-"""What all tests share: the real model files, and a writer of small safetensors files."""
+"""Shared by all tests: the real model files, and a writer of small safetensors files."""
 
 import ctypes
 import functools
@@ -28,12 +28,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 Entry = tuple[str, list[int], bytes]
 
-# No test is timed: a busy machine is no defect.
+# No test has a deadline: a busy machine is no defect.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# A process that is started with `nohup`, or in the background of a script, ignores Ctrl-C and passes that on. What the
-# tests start does not.
+# A process started with `nohup`, or in the background of a script, ignores SIGINT, and its children inherit that. The
+# children of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -62,8 +62,8 @@ def shard_files(shard: str) -> set[Path]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first, so that none of them is begun when all others are done; the tests of each file stay
-    in their order.
+    """The longest files come first, so that none of them runs alone at the end; the tests of each file keep
+    their order.
     """
     refusals.collect(items)
     places = {path: place for place, path in enumerate(DURATIONS.longest_first({item.path for item in items}))}
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported is not looked through whenever a test collects garbage, which takes half a second."""
+    """Exclude imported objects from garbage collection, which would otherwise take half a second per test."""
     gc.collect()
     gc.freeze()
 
@@ -98,21 +98,21 @@ def texts_of_errors(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def memory_is_given_back() -> Iterator[None]:
-    """What max_weights keeps for the next tensors would be gigabytes, after a test of a whole model."""
+    """After a test of a whole model, max_weights would keep gigabytes for reuse."""
     yield
     max_weights.release_memory()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def freed_memory_is_returned() -> Iterator[None]:
-    """What torch and NumPy freed goes back to the system after each file: the allocator of C would keep half of it."""
+    """Return memory freed by torch and NumPy to the system after each file: the C allocator would keep half of it."""
     yield
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One server of warm processes for a run: its workers inherit where that is."""
+    """One server of warm processes per run; the workers inherit its address."""
     if not hasattr(config, "workerinput"):
         config.add_cleanup(warm_processes.Server().close)
         if config.getoption("--record-durations"):
@@ -121,13 +121,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def warm() -> warm_processes.Parent:
-    """Processes that have torch at once: see warm.py."""
+    """Processes that start with torch imported: see warm.py."""
     return warm_processes.Parent("torch")
 
 
 @pytest.fixture(scope="session")
 def warm_transformers() -> warm_processes.Parent:
-    """Processes that have transformers and its models at once."""
+    """Processes that start with transformers and its models imported."""
     return warm_processes.Parent("transformers")
 
 
@@ -199,12 +199,12 @@ OF_PARTS = {
     *("quantized.dtype", "quantized.order-missing", "quantized.scale-missing", "quantized.scale-orphan"),
     *("quantized.scale-shape", "quantized.shape", "quantized.zero-point-missing", "quantized.zero-point-shape"),
 }
-"""Rules about the parts of a quantized weight, whatever the configuration says of it."""
+"""Rules about the parts of a quantized weight, independent of its configuration."""
 
 
 @pytest.fixture(autouse=True)
 def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tests of `quantized`, validation has nothing against what is read, and the same as it against other parts."""
+    """In tests of `quantized`, validation accepts what `quantized` decodes, and reports the same errors."""
     if not request.path.name.startswith("test_quantized"):
         return
     read = max_weights.quantized
@@ -213,7 +213,7 @@ def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         path = Path(files(node)[0])
         path = path if path.is_relative_to(ROOT) else path.parent
         findings = max_weights.validate(path, rules="MW-QU").findings
-        # That the configuration says other blocks is no fault of the parts.
+        # Other block sizes in the configuration are no error of the parts.
         of_parts = [finding for finding in findings if "for blocks of" not in finding.message]
         return {finding.rule for finding in of_parts if finding.name in tensors} & OF_PARTS
 

@@ -1,4 +1,4 @@
-//! What goes wrong while a tensor is written does not count as written, and is said of the file that it is about.
+//! Errors while a tensor is written name the file, and the tensor does not count as written.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What stands in the way of one file of a sharded save is found before the first of them is written, and what belongs to others stays.
+//! An error in one file of a sharded save is found before the first of them is written, and files of others stay.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use max_weights::memory::Storage;
 use max_weights::write::{Declared, Item, MetadataValue, Options, Output, Stored, convert, declare, save};
 use max_weights::{Checkpoint, Error, OpenOptions, open, uninterrupted};
 
-/// A tensor of so many elements that are all one byte.
+/// A tensor of `elements` elements that are all one byte.
 fn expanded(elements: i64) -> Buffer {
     Buffer::strided_at(Storage::of_bytes(&[7]).unwrap(), 0, DType::UInt8, &[elements], &[0]).unwrap()
 }
@@ -47,7 +47,7 @@ fn save_gguf(
     save(tensors, &output, false, done, &uninterrupted)
 }
 
-/// What is said of tensors that are saved in a file each; nothing has been written then.
+/// The error for tensors that are saved in a file each; nothing has been written then.
 fn refused(folder: &Path, tensors: &[(&str, Buffer)]) -> String {
     let tensors: Vec<(String, Buffer)> =
         tensors.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone())).collect();
@@ -124,7 +124,7 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
     assert_eq!(names(), ["model.safetensors"]);
 }
 
-/// Saves of so many tensors of one byte each, all of which say which save they are of, by several at a time; and what is there in the end.
+/// Several concurrent saves of tensors of one byte each, all of which identify their save; and the tensors that exist in the end.
 fn saved_at_once(save: impl Fn(u8) + Sync, opened: impl Fn() -> PathBuf) {
     for round in 0..12u8 {
         thread::scope(|scope| {

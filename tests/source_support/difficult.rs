@@ -1,5 +1,4 @@
-//! A source around another one that goes wrong on purpose once it is told to: it reads in pieces, breaks at a byte, is slow, or changes its
-//! file in the middle.
+//! A source around another one with optional faults: it reads in pieces, breaks at a byte, is slow, or changes its file in the middle.
 
 use std::fmt;
 use std::fs::File;
@@ -17,11 +16,11 @@ type Event = Box<dyn Fn() + Send + Sync>;
 /// What goes wrong. Each is off at first.
 #[derive(Default)]
 pub(crate) struct Difficulty {
-    /// Parts are filled by reads of one byte at the least and half of what is missing at the most.
+    /// Parts are filled by reads of one byte up to half of the missing ones.
     pub(crate) in_pieces: bool,
     /// The byte that cannot be read.
     pub(crate) broken_byte: Option<u64>,
-    /// How long each batch takes, whatever is asked meanwhile.
+    /// How long each batch takes, regardless of interrupts.
     pub(crate) delay: Duration,
     /// What happens before the batch of this number, counted from 0.
     pub(crate) before_batch: Option<(usize, Event)>,

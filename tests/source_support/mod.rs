@@ -1,4 +1,4 @@
-//! A source that goes wrong on purpose: it delays, fails and ends early, and counts what it is asked for.
+//! A source with deliberate faults: it delays, fails and ends early, and counts its requests.
 
 #![allow(dead_code)] // each test uses its part
 

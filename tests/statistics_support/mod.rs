@@ -35,7 +35,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The tensor lies so many bytes behind a multiple of 8.
+/// The tensor begins `pad` bytes after a multiple of 8.
 pub(crate) fn safetensors(dtype: &str, shape: &[usize], bytes: &[u8], pad: usize) -> File {
     let end = pad + bytes.len();
     let tensor = format!(r#""t":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{pad},{end}]}}"#);
@@ -90,7 +90,7 @@ impl<'a> Torch<'a> {
     }
 }
 
-/// Statistics by loops that nobody has to think about.
+/// Statistics by obviously correct loops.
 #[derive(Debug)]
 pub(crate) struct Naive {
     count: usize,

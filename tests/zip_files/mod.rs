@@ -120,7 +120,7 @@ impl Zip {
         self.raw(&value.to_le_bytes())
     }
 
-    /// Writes over what is there.
+    /// Overwrites the bytes at `at`.
     pub(crate) fn put(mut self, at: usize, bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);

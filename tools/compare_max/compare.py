@@ -1,8 +1,8 @@
-"""Runs the programs over MAX and over this package, and compares what comes out.
+"""Run the programs with MAX and with this package, and compare the results.
 
-`python tools/compare_max/compare.py --max .venv-max/bin/python` runs both, keeps what MAX did in `max.json`, and writes
-the page of differences; without `--max` the package is compared with what was kept. It ends with 1 if a fact differs
-that is not marked as a deliberate difference, or if a marked one does not differ.
+`python tools/compare_max/compare.py --max .venv-max/bin/python` runs both, stores MAX's results in `max.json`, and
+writes the page of differences. Without `--max` the package is compared with the stored results. The exit status is 1 if
+an unmarked fact differs, or if a fact that is marked as a deliberate difference does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT = HERE / "max.json"
 
 
 def facts_of(python: str, package: str, programs: list[str]) -> dict[str, dict[str, object]]:
-    """What the programs give under an interpreter that has the package."""
+    """Return the results of the programs under an interpreter that has the package."""
     command = [python, str(HERE / "runner.py"), package, *programs]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=540)
     found: dict[str, dict[str, object]] = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def one_fact_a_line(facts: dict[str, dict[str, object]]) -> str:
 
 
 def main() -> int:
-    """Compare, print the table and what is wrong; 1 if something is."""
+    """Compare, and print the table and the errors; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", help="programs to run, by name; none: all")
     parser.add_argument("--max", metavar="PYTHON", help="an interpreter that has MAX")

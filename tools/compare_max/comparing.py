@@ -1,4 +1,4 @@
-"""What differs between the facts of two packages, and which of it is deliberate."""
+"""The differences between the facts of two packages, and which of them are deliberate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fact:
 
 @dataclass
 class Result:
-    """What came of one program."""
+    """The comparison of one program."""
 
     program: str
     count: int = 0
@@ -48,7 +48,7 @@ class Result:
     deliberate: list[Fact] = field(default_factory=list)
     unexplained: list[Fact] = field(default_factory=list)
     gone: list[Fact] = field(default_factory=list)
-    """Marked as a difference, and alike."""
+    """Marked as different, but equal."""
 
     def lists(self) -> tuple[list[Fact], list[Fact], list[Fact]]:
         """The lists, in the order of the table."""
@@ -56,11 +56,11 @@ class Result:
 
     @property
     def wrong(self) -> bool:
-        """Whether it has anything that is to be mended."""
+        """Whether there is anything to fix."""
         return bool(self.unexplained or self.gone)
 
     def complaints(self, everything: bool) -> Iterator[str]:
-        """What is to be said about it."""
+        """Return the report's lines."""
         for fact in self.deliberate if everything else ():
             yield f"deliberate: {fact}"
         for kind, facts in (("unexplained", self.unexplained), ("no longer", self.gone)):
@@ -70,7 +70,7 @@ class Result:
 
 
 def text(value: Any) -> str:
-    """A value for people."""
+    """Return a readable text of a value."""
     if value is ABSENT:
         return "(not reached)"
     if isinstance(value, dict) and "raises" in value:
@@ -82,7 +82,7 @@ ABSENT = object()
 
 
 def same(theirs: Any, ours: Any) -> bool:
-    """Whether two facts are alike. Exceptions are if a program that catches MAX's built-in class catches ours."""
+    """Whether two facts are equal. Exceptions are if a program that catches MAX's built-in class catches ours."""
     if isinstance(theirs, dict) and isinstance(ours, dict) and "raises" in theirs and "raises" in ours:
         return theirs["raises"][0] in (*ours["raises"], "Exception")
     return bool(theirs == ours)

@@ -1,4 +1,4 @@
-"""The deliberate differences from MAX: what a mark `# differs: ID` in a program means, and why it is so."""
+"""The deliberate differences from MAX: the meaning of a mark `# differs: ID` in a program, and the reason."""
 
 from __future__ import annotations
 

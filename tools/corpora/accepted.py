@@ -1,4 +1,4 @@
-"""Which libraries accept a file: each is tried on each file in a process of its own, as bad files end programs too."""
+"""Which libraries accept a file: each one runs in a separate process, because bad files can crash it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _accepts(load: Callable[[str], None], path: str) -> bool:
 
 
 def accepted(library: str, paths: Iterable[Path]) -> dict[str, bool]:
-    """Which of these files a library accepts, by their paths; those that are not of its formats are left out."""
+    """Return whether a library accepts each of these files, by path; files of other formats are skipped."""
     names = [str(path) for path in paths if path.suffix in SUFFIXES[library]]
     command = [sys.executable, "-W", "ignore", "-m", "corpora.accepted", library]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
@@ -89,7 +89,7 @@ def accepted(library: str, paths: Iterable[Path]) -> dict[str, bool]:
 
 
 def main() -> None:
-    """Try the library that is named on the files of a list."""
+    """Try the named library on the files of a list."""
     load = LIBRARIES[sys.argv[1]]()
     names = json.load(sys.stdin)
     with open(os.devnull, "w") as nowhere:

@@ -1,4 +1,4 @@
-"""Archives by the byte: zip files whose two views disagree, and tar files."""
+"""Archives written byte by byte: zip files whose two views disagree, and tar files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORED, DEFLATED = 0, 8
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a zip file; what is None is as it should be."""
+    """A member of a zip file; a field that is None gets its correct value."""
 
     name: str
     data: bytes
@@ -26,15 +26,15 @@ class Member:
     crc: int | None = None
     local_crc: int | None = None
     size: int | None = None
-    """The size that both views give."""
+    """The size in both views."""
     body: bytes | None = None
-    """What stands in the file instead of the packed data."""
+    """The bytes in the file instead of the packed data."""
     extra: bytes = b""
     attributes: int = 0
     hidden: bool = False
-    """Left out of the central directory."""
+    """Missing from the central directory."""
     only_central: int | None = None
-    """Has no body of its own: the offset of another one's."""
+    """Has no body: its offset is that of another member."""
 
 
 def zipped(

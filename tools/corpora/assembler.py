@@ -1,4 +1,4 @@
-"""Pickles put together by instructions: an expression is what leaves one value on the stack."""
+"""Pickles assembled from instructions: an expression leaves one value on the stack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SETITEM, APPEND, POP_MARK, BINPERSID, NEWOBJ_EX = b"s", b"a", b"1", b"Q", b"\x92
 
 
 class Code(bytes):
-    """Instructions, where a value is asked for."""
+    """Instructions in place of a value."""
 
 
 def proto(number: int) -> bytes:
@@ -26,7 +26,7 @@ def text(value: str) -> Code:
 
 
 def line_text(value: str) -> Code:
-    """UNICODE: a line of escaped text, as it is given."""
+    """UNICODE: a line of text that is already escaped."""
     return Code(b"V" + value.encode("latin-1") + b"\n")
 
 
@@ -36,7 +36,7 @@ def string(value: str) -> Code:
 
 
 def value(thing: Any) -> Code:
-    """Instructions for a plain value, or those that are given."""
+    """Instructions for a plain value, or the given ones."""
     match thing:
         case Code():
             return thing
@@ -75,12 +75,12 @@ def named(module: str, name: str, form: str = "global") -> Code:
 
 
 def reduced(function: Code, *arguments: Any) -> Code:
-    """What a function gives for these arguments."""
+    """The result of a function for these arguments."""
     return Code(function + value(tuple(arguments)) + REDUCE)
 
 
 def call(module: str, name: str, *arguments: Any, form: str = "global") -> Code:
-    """What a global gives for these arguments, in one of the forms in which a pickle can call."""
+    """The result of a global for these arguments, in one of the forms of a call in pickles."""
     values = b"".join(map(value, arguments))
     match form:
         case "inst":
@@ -120,7 +120,7 @@ def pickled(*code: bytes, protocol: int | None = 2, framed: bool = False) -> byt
     return body if protocol is None else proto(protocol) + body
 
 
-# What the attacks call, and which name has to be found.
+# The functions that the attacks call, with the name that has to be found.
 SYSTEM = "posix.system"
 
 

@@ -1,4 +1,4 @@
-"""Small files of the formats of checkpoints, by the byte."""
+"""Small files of the checkpoint formats, written byte by byte."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tensor(
 
 
 def state_dict(extra: Mapping[str, Any] | None = None) -> Code:
-    """The dict of one weight, and what else is in it."""
+    """The dict of one weight, and further items."""
     return value({"weight": tensor(), **(extra or {})})
 
 
@@ -127,7 +127,7 @@ def gguf_key(key: str | bytes, kind: int, thing: Any) -> bytes:
 
 
 def gguf_tensor(name: str | bytes, shape: Sequence[int], kind: int, offset: int) -> bytes:
-    """What is said of a tensor."""
+    """The record of a tensor."""
     return gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
 
 
@@ -141,7 +141,7 @@ def gguf(
     magic: bytes = b"GGUF",
     alignment: int = 32,
 ) -> bytes:
-    """A GGUF file; without tensors given, of one with eight zeros of F32."""
+    """A GGUF file; by default of one tensor of eight F32 zeros."""
     if tensors is None:
         tensors = [gguf_tensor("weight", (8,), 0, 0)]
     if data is None:
@@ -190,7 +190,7 @@ def onnx(
     data: bytes = FLOATS,
     said: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A model of ONNX with one tensor, which may lie in another file, of which more may be said, and one operator."""
+    """An ONNX model with one operator and one tensor, optionally in another file and with further fields."""
     node = protobuf((1, "x"), (2, "y"), (4, operator), (7, domain))
     weight: list[tuple[int, int | bytes | str]] = [(1, 4), (2, 1), (8, "x")]
     if location is None:
@@ -204,8 +204,8 @@ def onnx(
 
 
 def tflite(*operators: str) -> bytes:
-    """A model of TensorFlow Lite that needs operators of these names: no more than the list of them."""
-    # Where the model stands, the fields of a model, and the model, whose second field is the list.
+    """A TensorFlow Lite model that needs these operators: nothing but their list."""
+    # The offset of the model, its vtable, and the model, whose second field is the list.
     out = bytearray(struct.pack("<I4s4HIiII", 20, b"TFL3", 8, 8, 0, 4, 0, 12, 4, len(operators)))
     start = len(out)
     out += bytes(4 * len(operators))

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tools:python python -m corpora.golden tests/data/validation/bad_files.txt
 
-writes it anew: to be read before it is committed.
+rewrites it: review it before it is committed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Table = dict[str, tuple[str, str]]
 
 
 def validated(paths: Iterable[Path], *options: str) -> dict[str, Any]:
-    """What `max-weights validate` says of these paths."""
+    """The report of `max-weights validate` about these paths."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "report.json"
         words = [sys.executable, "-m", "max_weights", "validate", *options, "--output", f"json={output}"]
@@ -42,7 +42,7 @@ def about(item: Item, folder: Path, findings: Iterable[dict[str, Any]]) -> list[
 
 
 def rules(items: list[Item], folder: Path) -> dict[str, list[str]]:
-    """The rules that each item breaks, by its path: files are validated by themselves, folders each in a run."""
+    """The rules that each item breaks, by its path: all files in one run, each folder in a run."""
     found: dict[str, list[str]] = {}
     for group in sorted({item.group for item in items}):
         options = ["--level", "content"] if group == "values" else []

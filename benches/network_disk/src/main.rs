@@ -15,9 +15,9 @@ use fuser::{
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request,
 };
 
-/// How long the kernel may keep what it was told of names and files: they do not change.
+/// How long the kernel may cache names and attributes: they do not change.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Requests that are answered at a time, as a client of NFS has them under way.
+/// Requests answered concurrently: as many as an NFS client has in flight.
 const SLOTS: u16 = 64;
 /// The inode of the first file; that of the folder is 1.
 const FIRST: u64 = 2;

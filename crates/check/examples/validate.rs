@@ -1,4 +1,4 @@
-//! Prints what is found in files and folders, a line each: `cargo run -p max-weights-check --example validate -- PATH…`.
+//! Prints the findings of files and folders, a line each: `cargo run -p max-weights-check --example validate -- PATH…`.
 
 use std::path::PathBuf;
 

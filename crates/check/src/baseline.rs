@@ -1,7 +1,7 @@
 //! The baseline: a file of the findings that are known, which are not reported again.
 //!
-//! A finding is known again by its rule, the path in the repository, member, tensor and global, wherever its bytes have moved to; one about what runs
-//! code only as long as the bytes that run are the same. The file is JSON in a stable order, to be kept in the repository beside the settings.
+//! A finding is known by its rule, the path in the repository, member, tensor and global; its offset does not count. A finding about code that runs
+//! is also compared by the digest of that code. The file is JSON in a stable order, kept in the repository with the settings.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -33,7 +33,7 @@ pub struct Baseline {
     findings: Vec<Known>,
 }
 
-/// A known finding. What is beside the fingerprint is for people.
+/// A known finding. All fields except the fingerprint are for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
@@ -64,7 +64,7 @@ impl Known {
 /// back how many findings were not.
 ///
 /// # Errors
-/// Whatever keeps it from being written.
+/// The output cannot be written.
 pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write) -> std::io::Result<usize> {
     let mut places = Places::new(root);
     let wanted = |finding: &Diagnostic| malicious || finding.rule.verdict != Verdict::Malicious;
@@ -100,8 +100,8 @@ pub fn read(path: &Path) -> Result<Baseline> {
     Ok(baseline)
 }
 
-/// Takes the known findings out of a report, in which they are counted, and gives those back that are there no more, though they were looked for:
-/// their files were looked at, or are gone, at the same depth or a deeper one, and their rules were selected.
+/// Removes the known findings from a report and counts them there. Returns the stale entries of the baseline: those that were not found again
+/// although their rules were selected, at the same depth or a deeper one, and their files were examined or are gone.
 pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &Selection) -> Vec<Known> {
     let mut known: HashMap<&str, bool> =
         baseline.findings.iter().map(|known| (known.fingerprint.as_str(), false)).collect();

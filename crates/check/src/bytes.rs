@@ -12,8 +12,7 @@ use max_weights::source::{Filesystem, Part, Source, Spooled, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-/// The least and the most bytes that are fetched of a server's file at a time: the least where it is looked at here and there, and twice as many each time
-/// where it is read on.
+/// Bytes fetched from a server at a time: the minimum for random access. Sequential reads double it up to the maximum.
 const LEAST_FETCHED: u64 = 4 << 10;
 const MOST_FETCHED: u64 = 16 << 20;
 
@@ -36,18 +35,18 @@ pub trait Bytes {
     /// What reads the same on every thread.
     fn on_threads(&self) -> ReadAt<'_>;
 
-    /// Says what will be read soon, by where it begins and how long it is: a server is asked for all of it at the same time.
+    /// Announces the parts that will be read soon, by offset and length: a server gets requests for all of them at once.
     fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
         let _ = parts;
         Ok(())
     }
 
-    /// The first bytes, at most so many.
+    /// The first bytes, at most `most`.
     fn first(&self, most: usize) -> Result<Vec<u8>> {
         self.part(0, most)
     }
 
-    /// The bytes from `offset` on, at most so many: fewer where there are no more.
+    /// At most `most` bytes from `offset` on; fewer at the end.
     fn part(&self, offset: u64, most: usize) -> Result<Vec<u8>> {
         let there = self.len().saturating_sub(offset).min(most as u64) as usize;
         let mut bytes = vec![0; there];
@@ -219,7 +218,7 @@ impl Bytes for Vec<u8> {
     }
 }
 
-/// The bytes of a file of which no more than so many are meant to be there; `None` if there are more. Its size may not be known before: it may be a pipe.
+/// Reads a file of at most `most` bytes; `None` if it is longer. Its size may be unknown before, as that of a pipe is.
 pub(crate) fn read_file(path: &Path, most: u64, interrupt: Interrupt<'_>) -> io::Result<Option<Vec<u8>>> {
     if store::is_url(path) && store::store().is_some() {
         let read = OpenFile::open(path, interrupt).and_then(|file| {
@@ -233,7 +232,7 @@ pub(crate) fn read_file(path: &Path, most: u64, interrupt: Interrupt<'_>) -> io:
     Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= most))
 }
 
-/// A part of other bytes, such as a member of an archive that is stored as it is.
+/// A part of other bytes, such as a member of an archive that is stored uncompressed.
 #[derive(Clone, Copy)]
 pub struct Slice<'a> {
     bytes: &'a dyn Bytes,
@@ -242,7 +241,7 @@ pub struct Slice<'a> {
 }
 
 impl<'a> Slice<'a> {
-    /// The bytes from `start` on, at most so many: fewer where there are no more.
+    /// At most `len` bytes from `start` on; fewer at the end.
     pub fn new(bytes: &'a dyn Bytes, start: u64, len: u64) -> Self {
         let start = start.min(bytes.len());
         Self { bytes, start, len: len.min(bytes.len() - start) }
@@ -309,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of a server, which counts what is asked of it.
+    /// A file of a server, which counts its requests.
     #[derive(Debug)]
     struct Served {
         origin: Arc<Origin>,

@@ -14,9 +14,9 @@ pub(crate) type Code = [u8; 32];
 
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: u64 = 256 << 10;
-/// So many bytes are hashed of one file, all its members together, for each of its own …
+/// The digests of one file and its members may read this many times its bytes in all …
 const MAX_TIMES: u64 = 4;
-/// … and these in any case.
+/// … plus this many bytes.
 const ALWAYS: u64 = 64 << 20;
 
 /// The digests of one file and of the members in it, each made once.

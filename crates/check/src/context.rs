@@ -1,4 +1,4 @@
-//! What every check of one file is given: the options, and the place for what it finds.
+//! The context of each check of one file: the options, and the collected findings.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,15 +18,15 @@ use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::report::{Depth, FileReport, Global, TensorSummary};
 
-/// What is unpacked stays in memory up to so many bytes, and goes to a temporary file beyond.
+/// Unpacked data stays in memory up to this size, and spills to a temporary file beyond.
 const UNPACKED_IN_MEMORY: usize = 8 << 20;
 
-/// So many different globals are listed for one file.
+/// Maximum number of distinct globals listed for one file.
 const MAX_GLOBALS: usize = 10_000;
-/// What is in a file may be looked at so many times: once at each depth, and as more than one thing. What overlaps, or leads back to itself, is
-/// looked at no more often…
+/// The contents of a file may be examined this many times in all: once at each depth, and as several formats. This bounds contents that overlap
+/// or refer back to themselves …
 const MAX_LOOKS: u64 = 16;
-/// … but for so many bytes, which are done in a moment.
+/// … except for this many bytes, which take no noticeable time.
 const ALWAYS_LOOKED_AT: u64 = 64 << 20;
 
 /// Some bytes that are looked at: a file, or a member of an archive in it.
@@ -34,7 +34,7 @@ const ALWAYS_LOOKED_AT: u64 = 64 << 20;
 pub struct Piece<'a> {
     /// The bytes.
     pub bytes: &'a dyn Bytes,
-    /// The name of the file or of the member, for what is recognised by suffixes.
+    /// The name of the file or member, for formats that are recognised by suffixes.
     pub name: &'a str,
     /// The way to the member through archives; `None` for the file itself.
     pub member: Option<&'a str>,
@@ -48,7 +48,7 @@ impl<'a> Piece<'a> {
         Self { bytes, name, member: None, depth: 0 }
     }
 
-    /// The way to a member of this archive, by whatever is printed for its name.
+    /// The path to a member of this archive, with its printable name.
     pub fn way_to(&self, name: &str) -> String {
         let name = max_weights::text::shown(name);
         self.member.map_or_else(|| name.clone(), |outer| format!("{outer}!/{name}"))
@@ -73,11 +73,11 @@ pub(crate) struct Arrays {
 
 /// The check of one file.
 pub struct Context<'a> {
-    /// What is asked.
+    /// The options.
     pub options: &'a Options,
     /// What is known of the file.
     pub file: FileReport,
-    /// What the header of a file of weights says, for checks of what files say of each other.
+    /// What the header of a file of weights contains, for checks that compare files.
     pub catalog: Option<Arc<Catalog>>,
     /// The file, as it was opened.
     pub(crate) source: Option<Arc<dyn Source>>,
@@ -95,7 +95,7 @@ pub struct Context<'a> {
     pace: Pace<'a>,
 }
 
-/// Whether the work is to go on, for what asks by itself.
+/// Checks for cancellation and the deadline.
 #[derive(Clone)]
 pub struct Pace<'a> {
     path: Arc<Path>,
@@ -110,7 +110,7 @@ impl Pace<'_> {
     }
 }
 
-/// An error if there is no more time to look at this.
+/// An error if the time for this file has run out.
 pub(crate) fn in_time(deadline: Option<Instant>, path: &Path) -> Result<()> {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
         return Err(Error::io(path, "look at all of it in the given time", std::io::ErrorKind::TimedOut.into()));
@@ -155,7 +155,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Sets when there is no more time, where that is known of all files together.
+    /// Sets the deadline, where one exists for all files together.
     pub fn until(&mut self, deadline: Option<Instant>) {
         self.pace.deadline = deadline;
     }
@@ -190,7 +190,7 @@ impl<'a> Context<'a> {
         self.report_here(finding);
     }
 
-    /// Keeps a finding about the file as a whole, or one that knows its member.
+    /// Keeps a finding about the whole file, or one that knows its member.
     pub fn report_here(&mut self, mut finding: Diagnostic) {
         let rule = finding.rule;
         match self.options.asks_for(rule) {
@@ -219,7 +219,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Takes so many bytes of what is looked at once more, or as something by itself; false if they are too many.
+    /// Counts `bytes` more that are examined again, or separately; false if the limit is exceeded.
     #[must_use]
     pub fn look(&mut self, bytes: u64) -> bool {
         self.looked_at = self.looked_at.saturating_add(bytes);
@@ -227,7 +227,7 @@ impl<'a> Context<'a> {
         self.looked_at <= there.saturating_mul(MAX_LOOKS).saturating_add(ALWAYS_LOOKED_AT)
     }
 
-    /// Takes so many bytes of what may be unpacked from this file; false if they are too many.
+    /// Counts `bytes` more unpacked from this file; false if the limit is exceeded.
     #[must_use]
     pub fn unpack(&mut self, bytes: u64) -> bool {
         self.unpacked = self.unpacked.saturating_add(bytes);
@@ -236,7 +236,7 @@ impl<'a> Context<'a> {
         self.unpacked <= self.options.unpacked_bytes && !beyond
     }
 
-    /// Takes so many bytes of a pickle in a pickle; false if they are more than can be in one another without lying over one another.
+    /// Counts `bytes` of a nested pickle; false if they are more than nesting without overlap allows.
     #[must_use]
     pub(crate) fn nest(&mut self, bytes: u64) -> bool {
         self.nested = self.nested.saturating_add(bytes);
@@ -244,7 +244,7 @@ impl<'a> Context<'a> {
         self.nested <= there.saturating_mul(self.options.nesting as u64)
     }
 
-    /// A place for what is unpacked: in memory while it is little, and a share of what may be taken for all files.
+    /// A buffer for unpacked data: in memory while it is small, within the thread's share of the limit for all files.
     pub fn spooled(&self) -> Spooled {
         let share = self.options.max_memory.map(|most| most / max_weights::workers::threads() as u64);
         Spooled::within(share.map_or(UNPACKED_IN_MEMORY, |share| UNPACKED_IN_MEMORY.min(share as usize)))

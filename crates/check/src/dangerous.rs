@@ -6,8 +6,8 @@ use max_weights::format::pickle::names::{exact, look_up};
 /// Reasons for which a name runs code that programs and configurations have all the same.
 const ELSEWHERE: [&str; 2] = ["calls", "gadget"];
 
-/// Whether this name of this module runs commands, loads code, or reaches files or networks, whatever loader it is for. No module is that of
-/// the built-in names.
+/// Whether this name of this module runs commands, loads code, or reaches files or networks, independently of the loader. Built-in names
+/// have no module.
 pub(crate) fn is_dangerous(module: &str, name: &str) -> bool {
     let is_builtin = matches!(module.split('.').next(), Some("builtins" | "__builtin__" | ""));
     let entry =

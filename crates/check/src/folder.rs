@@ -1,4 +1,4 @@
-//! The files of one folder, for checks of what they say of each other.
+//! The files of one folder, for checks that compare files.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::report::{Depth, TensorSummary};
 /// One file of a folder.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its path, or its URL as it is printed.
+    /// Its path, or its printable URL.
     pub path: Arc<Path>,
     /// The path or URL that it is opened by.
     pub at: Arc<Path>,
@@ -88,7 +88,7 @@ pub struct FolderReport {
 
 /// The check of one folder.
 pub struct FolderContext<'a> {
-    /// What is asked.
+    /// The options.
     pub options: &'a Options,
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,
@@ -121,7 +121,7 @@ impl<'a> FolderContext<'a> {
         }
     }
 
-    /// Sets when there is no more time.
+    /// Sets the deadline.
     #[must_use]
     pub fn until(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
@@ -133,7 +133,7 @@ impl<'a> FolderContext<'a> {
         Self { folder: Some(folder), ..self }
     }
 
-    /// Sets the paths of all files that are looked at, in whatever folders.
+    /// Sets the paths of all files that are looked at, in any folder.
     #[must_use]
     pub fn among(self, all: &'a HashSet<Arc<Path>>) -> Self {
         Self { all: Some(all), ..self }
@@ -150,7 +150,7 @@ impl<'a> FolderContext<'a> {
         Self { progress: Some(progress), ..self }
     }
 
-    /// When there is no more time.
+    /// The deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }

@@ -16,7 +16,7 @@ pub(crate) struct Glob {
 }
 
 impl Glob {
-    /// This name and no other, whatever characters it has.
+    /// Exactly this name; no character has a special meaning.
     pub(crate) fn exact(name: &str) -> Self {
         Self { text: name.to_owned(), pattern: None }
     }

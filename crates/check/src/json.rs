@@ -1,4 +1,4 @@
-//! JSON that strangers wrote: so much of it is made values as there is memory for, and keys that an object has twice are told.
+//! Untrusted JSON. The number of values is limited, and duplicate keys of an object are reported.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// So many values are made of one text, those with a name counted as three: a hundred times of what the largest configurations have.
+/// Maximum number of values of one text; a named value counts as three. It is a hundred times what the largest configurations have.
 pub(crate) const MAX_VALUES: usize = 4_000_000;
 /// The longest configuration that is read, in bytes; those of models have some kilobytes.
 pub(crate) const MAX_CONFIGURATION: u64 = 16 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads a text of at most so many values; an error says where it is not JSON.
+    /// Reads a text with at most `max_values` values; an error names where it is not JSON.
     pub(crate) fn read(text: &[u8], dialect: Dialect, max_values: usize) -> Result<Self, String> {
         let text = tolerated(text, dialect);
         let mut deserializer = serde_json::Deserializer::from_slice(&text);
@@ -187,7 +187,7 @@ fn tolerated(text: &[u8], dialect: Dialect) -> Vec<u8> {
     bytes
 }
 
-/// Makes a zero of what begins here, if it is a number that JSON does not have, or one that does not count.
+/// Replaces a number that JSON does not have, or whose value does not matter, by zero.
 fn after_number(bytes: &mut [u8], start: usize, dialect: Dialect) -> usize {
     let rest = bytes.get(start..).unwrap_or_default();
     let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
@@ -239,7 +239,7 @@ fn unit(bytes: &[u8], at: usize) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The line of the first place where this stands, and its byte, if it does.
+/// The line of the first occurrence, and its byte.
 pub(crate) fn line_of(text: &[u8], wanted: &str) -> Option<(usize, u64)> {
     let text = text.get(..text.len().min(MAX_SEARCHED))?;
     let at = memchr::memmem::find(text, wanted.as_bytes())?;

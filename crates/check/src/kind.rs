@@ -284,9 +284,8 @@ fn is_zlib(first: &[u8]) -> bool {
     matches!(first, [0x78, level @ (0x01 | 0x5e | 0x9c | 0xda), block, ..] if (0x7800 + u32::from(*level)) % 31 == 0 && block & 6 != 6)
 }
 
-/// Whether these are the first bytes of a stream of LZMA without a container, as liblzma tells them when it has to find out what it reads: properties
-/// of a model, a window of 2^n or 2^n + 2^(n-1) bytes, the length or none, and the zero with which every range coder begins. Who reads a file because
-/// of its name takes a window of any size.
+/// Whether these are the first bytes of a raw LZMA stream, by the heuristics of liblzma. They require valid properties, a window of 2^n or 2^n +
+/// 2^(n-1) bytes, a length or none, and the zero byte that begins every range coder. A file with such a name may have any window.
 fn is_lzma(first: &[u8], by_name: bool) -> bool {
     const PROPERTIES: u8 = 9 * 5 * 5;
     const MAX_LEN: u64 = 1 << 38;
@@ -309,7 +308,7 @@ pub(crate) fn is_certain_lzma(first: &[u8]) -> bool {
     *properties == 0x5d && window.is_power_of_two() && window >= 1 << 12 || window >= LARGE
 }
 
-/// Whether these are the first bytes of what zstd and LZ4 leave out.
+/// Whether these are the first bytes of a skippable frame of zstd or LZ4.
 pub(crate) fn is_skippable(first: &[u8]) -> bool {
     /// But for the lowest half byte.
     const SKIPPABLE: u32 = 0x184d_2a50;
@@ -339,7 +338,7 @@ fn is_python_script(text: &[u8]) -> bool {
     line.starts_with(b"#!") && memchr::memmem::find(line, b"python").is_some()
 }
 
-/// Whether a name ends in one of these suffixes, in whatever case.
+/// Whether a name ends in one of these suffixes, ignoring case.
 pub(crate) fn has_suffix(name: &str, suffixes: &str) -> bool {
     name.rsplit_once('.')
         .is_some_and(|(_, suffix)| words::each(suffixes).any(|wanted| suffix.eq_ignore_ascii_case(wanted)))

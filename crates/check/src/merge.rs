@@ -15,7 +15,7 @@ use crate::share::Share;
 
 /// The longest report that is read.
 const MOST_BYTES: u64 = 1 << 30;
-/// Verdicts, the mildest first; a task that looked at nothing says nothing about the others.
+/// Verdicts, the mildest first. A task that examined nothing does not affect the result.
 const ANSWERS: [Verdict; 7] = [
     Verdict::Unknown,
     Verdict::Clean,
@@ -28,7 +28,7 @@ const ANSWERS: [Verdict; 7] = [
 /// The levels of SARIF, the worst first.
 const LEVELS: [&str; 3] = ["error", "warning", "note"];
 
-/// What the reports come to.
+/// The combined result of the reports.
 #[derive(Debug)]
 pub struct Merged {
     /// The report: a validation as JSON or SARIF, or a manifest.

@@ -1,4 +1,4 @@
-//! What is asked of a validation.
+//! The options of a validation.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -37,7 +37,8 @@ impl Selection {
         (self.select.is_empty() || names(&self.select)) && !names(&self.ignore)
     }
 
-    /// Whether it is meant to leave out findings of this rule: of what is malicious no group of rules does, such as `security`, only its own name or code.
+    /// Whether findings of this rule are excluded. A group of rules, such as `security`, does not exclude malicious findings; only the rule's name or
+    /// code does.
     pub(crate) fn excepts(&self, rule: &Rule) -> bool {
         let is_named =
             |word: &String| word.trim().eq_ignore_ascii_case(rule.code) || word.trim().eq_ignore_ascii_case(rule.id);
@@ -67,7 +68,7 @@ fn matches(rule: &Rule, word: &str) -> bool {
     !word.is_empty() && (begins(rule.code, '-') || begins(rule.id, '.'))
 }
 
-/// What is asked of a validation.
+/// The options of a validation.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How deep.
@@ -78,19 +79,19 @@ pub struct Options {
     pub severity: Severity,
     /// How many files are looked at at the same time; none: as many as there are processors.
     pub jobs: Option<NonZero<usize>>,
-    /// Bytes of memory for what is unpacked at the same time; what needs more is in a temporary file.
+    /// Memory for all unpacked data at the same time, in bytes; the rest is in temporary files.
     pub max_memory: Option<u64>,
     /// Whether the values of tensors are counted in histograms, for which those that are wider than 16 bits, or packed, are read twice.
     pub histograms: bool,
-    /// After this time what is left is listed as not looked at.
+    /// After this time the remaining files are listed as not examined.
     pub timeout: Option<Duration>,
     /// Only the folders of this task are looked at, of several tasks that share the work.
     pub task: Option<Task>,
     /// Archives in archives are looked into so deep.
     pub nesting: usize,
-    /// So many bytes are unpacked from one file, all its archives together.
+    /// Maximum bytes unpacked from one file, over all its archives.
     pub unpacked_bytes: u64,
-    /// What is asked while headers are read, on whatever thread that is; an error ends it.
+    /// Called while headers are read, on any thread; an error cancels the reading.
     pub interrupt: fn() -> Result<()>,
 }
 
@@ -112,7 +113,7 @@ impl Default for Options {
     }
 }
 
-/// Whether findings of a rule are asked for.
+/// Whether findings of a rule are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// How far a validation is, for whoever shows it.
+/// How far a validation is, for progress displays.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// The bytes that are to be looked at: of all files, and at the level of the content of all tensors once more.

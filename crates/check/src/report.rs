@@ -133,7 +133,7 @@ pub struct TensorSummary {
     pub maximum: Option<f64>,
     /// The square root of the sum of their squares.
     pub norm: Option<f64>,
-    /// How many values are in each of so many parts of the same width between the smallest and the largest; `None` if they were not counted.
+    /// The number of values in each of several equal intervals between the smallest and the largest value; empty if they were not counted.
     #[serde(rename = "histogram", skip_serializing_if = "Vec::is_empty")]
     pub bins: Vec<u64>,
 }
@@ -194,7 +194,7 @@ impl Report {
         self.findings.iter().map(|finding| finding.rule.verdict).max().unwrap_or(Verdict::Clean)
     }
 
-    /// What it comes to.
+    /// The verdict on the report.
     pub fn verdict(&self) -> Verdict {
         match self.findings.iter().map(|finding| finding.rule.verdict).max().unwrap_or(Verdict::Clean) {
             Verdict::Clean if self.excepted => Verdict::Accepted,
@@ -218,7 +218,7 @@ impl Report {
     pub fn settle(&mut self) {
         self.findings.sort_by(|a, b| {
             let weight = |finding: &Diagnostic| (finding.rule.verdict, finding.rule.severity);
-            // What has no byte counts what else there is, and stands last.
+            // Findings without an offset have a count instead, and sort last.
             let place = |finding: &Diagnostic| (finding.member.clone(), finding.offset.unwrap_or(u64::MAX));
             a.path.cmp(&b.path).then(weight(b).cmp(&weight(a))).then_with(|| place(a).cmp(&place(b)))
         });

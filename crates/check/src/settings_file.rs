@@ -186,7 +186,7 @@ impl SettingsFile {
     }
 }
 
-/// What a word or a number stands for, which `expected` names.
+/// The value of a word or a number; `expected` describes it.
 fn word<'de, T, D: Deserializer<'de>>(
     deserializer: D,
     expected: &str,

@@ -1,5 +1,5 @@
-//! What one of several tasks does of a piece of work: whole folders of a validation, files of a manifest. All see the same files and come to the same
-//! shares, and say in their reports what they saw, so that reports of other files are not joined.
+//! The share of one of several tasks: whole folders of a validation, or files of a manifest. All tasks compute the same shares from the same files.
+//! Reports contain a digest of these files, and reports with different digests are not merged.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Share {
     pub number: usize,
     /// How many tasks there are.
     pub of: usize,
-    /// SHA-256 of what all of them have to see alike: the paths and sizes of the files, and what was asked.
+    /// SHA-256 of everything that all tasks have to agree on: the paths and sizes of the files, and the options.
     pub seen: String,
     /// The positions of its files among all.
     pub places: Vec<usize>,

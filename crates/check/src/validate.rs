@@ -22,7 +22,7 @@ use crate::share;
 use crate::walk::{AT_A_TIME, Found, Walk, open_each};
 use crate::{checkpoint, content, repository, security};
 
-/// Files up to this length are read once, as a whole: most of a large tree are, and most checks look at the beginning and at the end.
+/// Files up to this length are read once, as a whole: most files are this small, and most checks read both ends.
 const SMALL: u64 = 128 << 10;
 
 /// Looks at one file.
@@ -201,7 +201,7 @@ fn open_urls(files: &mut [(usize, Found)], deadline: Option<Instant>, interrupt:
         Some(_) => {
             let go_on = || in_time(deadline, Path::new("")).and_then(|()| interrupt());
             match open_each(&**store, &urls, &go_on) {
-                // No more time: that is said of each.
+                // Out of time, which is reported for each file.
                 Err(Error::Io { .. }) => return Ok(()),
                 opened => opened?,
             }

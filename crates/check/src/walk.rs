@@ -33,9 +33,9 @@ const MAX_PATH: usize = 4096;
 /// A file that is to be looked at.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// As it is printed.
+    /// The printed form.
     pub(crate) path: Arc<Path>,
-    /// As it is opened: a URL may have a query, which is not printed.
+    /// The form that is opened: a URL may have a query, which is not printed.
     pub(crate) at: Arc<Path>,
     /// The file of a server, if it was opened to see whether it is there.
     pub(crate) opened: Option<Result<Arc<dyn Source>>>,
@@ -107,7 +107,7 @@ impl Walk {
         }
     }
 
-    /// Adds what a URL stands for: a file, an index with its shards, or all that a server lists below it.
+    /// Adds the files of a URL: a file, an index with its shards, or everything that a server lists below it.
     fn add_url(&mut self, url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<()> {
         let name = store::name(url);
         let is_file = name.ends_with(INDEX) || FILES.iter().any(|suffix| name.ends_with(suffix));
@@ -270,7 +270,7 @@ pub(crate) fn open_each(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<Result<Arc<dyn Source>>>> {
     let opened = store.open(urls, interrupt);
-    // It is said once that everything is to end.
+    // A cancellation is reported once.
     if matches!(opened.first(), Some(Err(Error::Interrupted))) {
         return Err(Error::Interrupted);
     }
@@ -284,7 +284,7 @@ pub(crate) fn open_each(
     Ok(each.collect())
 }
 
-/// Whether a name that a server or an index says is a path below the folder, for whoever reads it.
+/// Whether a name from a server or an index is a path below the folder, for any reader.
 fn is_plain(name: &str) -> bool {
     let is_named = |part: &str| !matches!(part, "" | "." | "..");
     name.len() <= MAX_PATH && name.split('/').all(is_named) && !name.chars().any(char::is_control)
@@ -302,7 +302,7 @@ pub(crate) fn links(_: &fs::Metadata) -> u64 {
     1
 }
 
-/// Whether a file is below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.
+/// Whether a file is below a folder, or in the `blobs` of the Hugging Face cache whose `snapshots` contain the folder.
 pub(crate) fn lies_in(real: &Path, root: &Path) -> bool {
     let mut above = root.ancestors();
     let snapshots = above.find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));

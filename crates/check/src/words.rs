@@ -29,7 +29,7 @@ macro_rules! named {
                 }
             }
 
-            /// What these words stand for.
+            /// The value that these words name.
             pub fn from_name(words: &str) -> Option<Self> {
                 Self::ALL.iter().find(|known| known.name() == words).copied()
             }

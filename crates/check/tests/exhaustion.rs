@@ -1,4 +1,4 @@
-//! Files made to take time, memory or the process of whoever looks at them: each is answered soon, with a finding about what was not looked at.
+//! Files made to exhaust time, memory or the process. Each is answered quickly, with a finding about what was not examined.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn frame_that_ends_within(payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn pickles_that_go_on_within_one_another_are_read_only_so_often() {
-    // What stands in the bytes of each leads to what stands in those of the next, on to the end of the file.
+    // The bytes of each pickle lead to those of the next, up to the end of the file.
     let payload = b"x0C\x11y";
     let one = [&b"\x80\x04"[..], &frame_that_ends_within(payload), b"N."].concat();
     let scanned = scan(&one.repeat(20_000));

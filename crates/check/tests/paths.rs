@@ -21,6 +21,6 @@ fn a_path_that_is_not_there_hides_no_other() {
     let found = report.findings.iter().find(|finding| finding.file() == missing).expect("a finding");
     assert_eq!((found.rule.id, found.rule.verdict), ("file.unreadable", Verdict::Broken));
     assert!(found.message.contains("no such file"), "{}", found.message);
-    // Alone, it is a mistake of whoever asks.
+    // A missing path given alone is an error of the caller.
     assert!(validate(&[missing], &Options::default(), &Progress::default(), &uninterrupted).is_err());
 }

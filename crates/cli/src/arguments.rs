@@ -1,4 +1,5 @@
-//! The commands, whose options are defined beside what does them. Help, completions, the man page and the documentation are made of them.
+//! The commands; the module of each defines its options. Help, completions, the man page and the documentation are generated from
+//! them.
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};

@@ -1,4 +1,4 @@
-//! `max-weights bench`: how long a checkpoint takes to load. What it is measured beside are packages of Python, so that Python runs it.
+//! `max-weights bench`: how long a checkpoint takes to load. The compared loaders are Python packages, so Python runs it.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use max_weights::text;
 use crate::failure::Failure;
 use crate::host::{Host, instead};
 
-/// Measure how long a checkpoint takes to load, next to other packages and the least that the machine needs.
+/// Measure how long a checkpoint takes to load, compared to other packages and the lower bound of the machine.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
@@ -27,7 +27,7 @@ pub(crate) struct Bench {
     /// Drop the files from the page cache to read them from the disk (the default).
     #[arg(long, hide = true)]
     cold: bool,
-    /// Stop after this time, whatever is left to do.
+    /// Stop after this time, even if runs remain.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// A GPU to load to, such as cuda or cuda:1.
@@ -38,7 +38,7 @@ pub(crate) struct Bench {
 pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, Failure> {
     if let Some(url) = options.paths.iter().find(|path| store::is_url(path)) {
         let url = text::path(&store::redacted(url));
-        return Err(Failure::Usage(format!("{url}: what it is measured beside reads local files: download it")));
+        return Err(Failure::Usage(format!("{url}: the compared packages only read local files: download it")));
     }
     let mut command = host.module("max_weights._benching")?;
     if let Some(names) = &options.against {

@@ -1,4 +1,4 @@
-//! What can end a command, how it is said to people and to programs, and the exit status.
+//! The errors of commands, how they are reported to people and to programs, and the exit status.
 
 use std::io::{self, Write as _};
 
@@ -72,7 +72,7 @@ impl Failure {
                 _ => Message::new(self.kind(), &message),
             };
             let object = Object { schema: "max-weights.error/1", error };
-            // If that cannot be written either, standard error says so.
+            // If that fails, standard error reports it.
             let _ = serde_json::to_writer(&mut *screen, &object).map(|()| screen.write_all(b"\n"));
         }
         let _ = screen.flush();
@@ -120,7 +120,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
     if is_help || error.context().all(|(_, value)| is_safe(value)) {
         return error.print();
     }
-    // What is made anew does not have the cause, such as the values that an option takes.
+    // A new error lacks the details of the original, such as the possible values of an option.
     let mut safe = clap::Error::new(error.kind()).with_cmd(&crate::command());
     for (kind, value) in error.context() {
         let value = match value {

@@ -14,14 +14,14 @@ const WRITE: &str = "write it";
 
 /// What the reports of this program have in their first bytes, as others have it in none.
 const OWN: [&str; 2] = ["max-weights", "max_weights"];
-/// So many of them are looked at.
+/// Bytes that are read of them.
 const LOOKED_AT: u64 = 4096;
 /// What reports of people end with, which say nothing of this program.
 const TEXTS: [&str; 5] = ["txt", "md", "html", "xml", "sarif"];
 /// Files of a model that end so, too.
 const OF_MODELS: [&str; 3] = ["vocab.txt", "merges.txt", "README.md"];
 
-/// Makes sure that there is a place for a report of what is read, before the work begins whose result it gets.
+/// Checks that a report can be written before the work for it begins.
 pub(crate) fn prepare(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
     let failed = |error| Failure::Checkpoint(Error::io(path, WRITE, error));
     if path.is_dir() {
@@ -42,8 +42,7 @@ pub(crate) fn prepare_with_folders(path: &Path, read: &[PathBuf]) -> Result<(), 
     prepare(path, read)
 }
 
-/// An error if a report would take the place of what it is about: of one of these files, of a file of a model in one of these folders, or of anything
-/// that is no text.
+/// An error if a report would replace its input: one of these files, a file of a model in one of these folders, or any file that is not text.
 fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
     let usage = |error: Error| Failure::Usage(error.to_string());
     let inputs = Inputs::new(read.iter().cloned());
@@ -59,7 +58,7 @@ fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
         Err(Failure::Usage(format!("{path}: {why}, which would be lost: write to another path")))
     };
     if start.contains(&0) {
-        return refused("the file that is there is no report");
+        return refused("the existing file is not a report");
     }
     let text = String::from_utf8_lossy(&start);
     let suffix = path.extension().unwrap_or_default();

@@ -45,7 +45,7 @@ impl PerRank {
 #[derive(Serialize)]
 struct Ranks {
     schema: &'static str,
-    /// What floats are counted as; `None` for what they are.
+    /// The dtype that floats are counted as; `None` for their stored one.
     dtype: Option<&'static str>,
     tensor_parallel: u64,
     expert_parallel: u64,
@@ -170,7 +170,7 @@ fn expert_counts<'a>(infos: impl Iterator<Item = TensorInfo<'a>>) -> HashMap<&'a
     counts
 }
 
-/// The shape of what one rank has: an axis that the ranks divide, or else the rows, filled up to a multiple. A vector is whole.
+/// The shape of one rank's part: an axis that the ranks divide, or else the rows, padded to a multiple. A vector is whole.
 fn divided(shape: &[u64], ranks: u64) -> Vec<u64> {
     let mut part = shape.to_vec();
     if shape.len() >= 2 {
@@ -181,7 +181,7 @@ fn divided(shape: &[u64], ranks: u64) -> Vec<u64> {
     part
 }
 
-/// Bits of an element, and none for what is counted in bytes as it is in the file.
+/// Bits of an element; `None` for elements that are counted by their bytes in the file.
 fn bits(info: &TensorInfo<'_>, dtype: Option<DType>) -> Option<u64> {
     let is_float = |dtype: DType| dtype.name().contains("float");
     match (info.element, dtype) {

@@ -34,14 +34,14 @@ struct Global<'a> {
     file: &'a Path,
     /// The member of an archive that names it.
     member: Option<&'a str>,
-    /// The byte at which it stands first: in the member, if there is one.
+    /// The offset of its first occurrence: in the member, if there is one.
     offset: u64,
     #[serde(serialize_with = "as_word")]
     verdict: Danger,
     name: String,
 }
 
-/// What is wrong with a file beside the names that are listed.
+/// A fault of a file, in addition to the listed names.
 #[derive(Serialize)]
 struct Problem<'a> {
     #[serde(serialize_with = "as_text")]
@@ -117,8 +117,8 @@ fn globals(report: &Report) -> Vec<Global<'_>> {
     found.collect()
 }
 
-/// What is broken, hides what it calls, or runs code in another way than by a pickle, so that `scan` and this agree on what is clean. That something
-/// is imported or called that is listed is not said twice.
+/// Findings that are broken, hide what they call, or run code without a pickle, so that `scan` and this agree on which files are clean. Listed
+/// imports and calls are not repeated.
 fn problems<'a>(report: &'a Report) -> Vec<Problem<'a>> {
     let listed = |rule: &str| matches!(rule, "code.malicious-global" | "code.library-global" | "code.unknown-global");
     let counts = report.findings.iter().filter(|of| of.rule.verdict >= rules::Verdict::Broken && !listed(of.rule.id));

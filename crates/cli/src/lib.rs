@@ -75,7 +75,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> u8 {
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are such errors too, with status 0. There is nobody to tell that this cannot be printed.
+            // Help and version are such errors too, with status 0. A failure to print cannot be reported.
             let _ = failure::print_usage(&error);
             return u8::try_from(error.exit_code()).unwrap_or(USAGE);
         }

@@ -66,7 +66,7 @@ struct Check {
     /// What to compare; without it, the manifest's folder.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: Option<PathBuf>,
-    /// Compare only tensors, whatever files and formats they are in.
+    /// Compare only tensors, in any files and formats.
     #[arg(long)]
     tensors: bool,
     /// One JSON object.

@@ -90,7 +90,7 @@ pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String
     said.iter().map(pair).collect()
 }
 
-/// The values in the types that they have in the file, or are said to have.
+/// The values in the types that they have in the file, or are declared with.
 pub(crate) fn typed(catalog: &Catalog, pairs: &[(String, String)]) -> Result<Vec<Change>, Failure> {
     let typed = |(said, value): &(String, String)| {
         let named = said.rsplit_once(':').and_then(|(key, kind)| Some((key, ValueType::from_name(kind)?)));

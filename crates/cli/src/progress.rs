@@ -40,7 +40,7 @@ impl Drop for Progress {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {
             watcher.thread().unpark();
-            // It only draws: what went wrong with it concerns nobody.
+            // It only draws, so its errors do not matter.
             let _ = watcher.join();
         }
     }

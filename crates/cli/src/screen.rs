@@ -19,7 +19,7 @@ const DELETE: u8 = 0x7f;
 /// Bytes that are written at a time.
 const BUFFER: usize = 64 << 10;
 
-/// Colours, each of which is nothing where there are none.
+/// Colours; each is an empty style without colour.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Paint {
     pub(crate) bold: Style,
@@ -70,7 +70,7 @@ pub(crate) struct Screen {
     written: bool,
     /// Whether nothing but JSON is to be on standard output.
     pub(crate) is_for_json: bool,
-    /// The exit status that the command comes to, also where what it prints finds no reader. Commands that judge set it before they print.
+    /// The exit status of the command, even if its output cannot be written. Commands with a verdict set it before they print.
     pub(crate) status: u8,
     /// The colours of standard output.
     pub(crate) paint: Paint,
@@ -130,7 +130,7 @@ impl Screen {
         self.written
     }
 
-    /// Where bytes are written as they are.
+    /// The output for raw bytes.
     pub(crate) fn raw(&mut self) -> &mut impl Write {
         self.written = true;
         &mut self.out
@@ -155,14 +155,14 @@ impl Screen {
         self.say("max-weights: ", self.paint_errors.error, message);
     }
 
-    /// Says on standard error what takes a while, to whoever waits at a terminal.
+    /// Reports on standard error what takes a while, if it is a terminal.
     pub(crate) fn tell(&self, message: &str) {
         if io::stderr().is_terminal() {
             self.say("", self.paint_errors.dim, message);
         }
     }
 
-    /// Writes a line on standard error, after what was written so far. There is nobody to tell that this cannot be done.
+    /// Writes a line on standard error, after everything written so far. A failure cannot be reported.
     fn say(&self, before: &str, style: Style, message: &str) {
         let message = in_locale(message, self.unicode);
         let _ = writeln!(AutoStream::new(io::stderr(), self.errors), "{style}{before}{style:#}{message}");
@@ -203,7 +203,7 @@ pub(crate) fn columns(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.width() }
 }
 
-/// The text in at most so many columns: its middle is left out, as names differ at their ends.
+/// The text in at most `most` columns. The middle is cut, as names differ at their ends.
 pub(crate) fn fitted(text: &str, most: usize, unicode: bool) -> Cow<'_, str> {
     let left_out = if unicode { "…" } else { &"..."[..most.min(3)] };
     if columns(text) <= most {
@@ -232,13 +232,13 @@ pub(crate) fn fitted(text: &str, most: usize, unicode: bool) -> Cow<'_, str> {
     head.into()
 }
 
-/// Adds a string, padded with spaces to so many columns.
+/// Adds a string, padded with spaces to `width` columns.
 pub(crate) fn push_padded(line: &mut String, text: &str, width: usize) {
     line.push_str(text);
     line.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(text))));
 }
 
-/// The text padded with spaces to so many columns.
+/// The text padded with spaces to `width` columns.
 pub(crate) fn padded(text: &str, width: usize) -> String {
     let mut padded = text.to_owned();
     padded.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(text))));

@@ -26,7 +26,7 @@ mod unix {
         }
     }
 
-    /// Waits for signals, on a thread of its own: whoever waits for a disk or another program does not look for them.
+    /// Waits for signals on a separate thread: a thread that waits for a disk does not check for them.
     pub(crate) fn watch() -> Watch {
         let (sender, receiver) = channel();
         let watched = to_watch();
@@ -45,7 +45,7 @@ mod unix {
         Watch(began.ok().and_then(|_| receiver.recv().ok()))
     }
 
-    /// Whoever was started with `nohup`, or in the background of a script, goes on ignoring what it was told to ignore.
+    /// A process that was started with `nohup`, or in the background, keeps ignoring ignored signals.
     fn to_watch() -> Vec<i32> {
         let ignored = ignored();
         [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
@@ -67,6 +67,6 @@ mod unix {
     }
 }
 
-/// Elsewhere, the next command that writes into the folder removes what is left.
+/// Elsewhere, the next command that writes into the folder removes leftover files.
 #[cfg(not(unix))]
 pub(crate) fn watch() {}

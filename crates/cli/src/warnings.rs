@@ -1,9 +1,9 @@
-//! What is said of a checkpoint besides what was asked: findings of its opening, and code that its pickles name.
+//! Warnings in the output of other commands: findings of the opening, and code that pickles name.
 
 use max_weights::format::pickle::Danger;
 use max_weights::{Catalog, Diagnostic, rules};
 
-/// The findings of the opening, and for each file the first name of what runs code or reaches files. Nothing calls it here; other programs do.
+/// The findings of the opening, and for each file the first name of what runs code or reaches files. Only other programs call it.
 pub(crate) fn warnings(catalog: &Catalog) -> Vec<Diagnostic> {
     let mut warnings = catalog.findings().to_vec();
     let mut last = None;

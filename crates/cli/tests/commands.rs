@@ -1,8 +1,8 @@
 //! What the commands print: each file of `tests/commands/` is a session in a folder of small checkpoints, its commands and their output.
 //!
-//! A line that begins with `$` is a command, run by sh in a pipe. Below it stands what it prints, with `␛` for the escape character: after two
-//! spaces on standard output, after `!` on standard error, and after `?` the exit status, if it is not 0. Whoever adds a command writes its line,
-//! has the rest written, and reads it:
+//! A line that begins with `$` is a command, run by sh in a pipe. Its output follows, with `␛` for the escape character: after two spaces on
+//! standard output, after `!` on standard error, and after `?` the exit status, if it is not 0. To add a command, write its line, generate the
+//! rest, and review it:
 //!
 //! ```sh
 //! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test main commands
@@ -124,7 +124,7 @@ fn played(session: &str, folder: &Path) -> String {
     let mut played = String::new();
     let lines: Vec<&str> = session.lines().collect();
     for (at, line) in lines.iter().enumerate() {
-        // An empty line before a command or a comment is of the session, any other of what was printed.
+        // An empty line before a command or a comment belongs to the session, any other to the output.
         let before = line.is_empty() && lines.get(at + 1).is_some_and(|next| next.starts_with(['#', '$']));
         if !before && !line.starts_with(['#', '$']) {
             continue;

@@ -1,4 +1,4 @@
-//! How a command ends that would go on for long: by its time, or by a signal; and what is no file of settings ends it at once.
+//! How a long command ends: by its time limit, or by a signal. An invalid settings file ends it at once.
 #![cfg(unix)]
 
 use std::fs::{self, File};
@@ -31,8 +31,8 @@ fn ended(mut program: Child) -> ExitStatus {
 
 #[test]
 fn ctrl_c_ends_it_as_it_ends_any_program() {
-    // Whoever is started with `nohup`, or in the background of a script, inherits that Ctrl-C is ignored, and passes that on. A signal that
-    // this process catches is by default again in its children.
+    // A process that is started with `nohup`, or in the background of a script, inherits that Ctrl-C is ignored, and passes that on. A
+    // signal that this process handles has its default action again in its children.
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default()).expect("a handler");
     let mut program = validate(&["--no-config", "-"]).stdin(Stdio::piped()).spawn().expect("spawned");
     let stdin = program.stdin.take();

@@ -27,7 +27,7 @@ fn all(command: &Command) -> Vec<&Command> {
 /// Lines that a screen has.
 const SCREEN: usize = 42;
 
-/// The definitions as they are used: with the names of the whole command line, and without `help`, which has nothing of its own to say.
+/// The definitions with the full names of the command line, and without `help`, which only repeats the others.
 fn built() -> Command {
     let mut command = max_weights_cli::command().disable_help_subcommand(true).term_width(80);
     command.build();
@@ -72,7 +72,7 @@ fn the_man_pages_are_what_the_definitions_say() {
     let there = std::fs::read_dir(docs().join("man")).expect("docs/man is there");
     let there: BTreeSet<String> =
         there.map(|entry| entry.expect("it can be listed").file_name().to_string_lossy().into_owned()).collect();
-    assert_eq!(there, names, "a page of a command that is no more");
+    assert_eq!(there, names, "a page of a removed command");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Casts on one thread, in GB/s of input + output bytes, beside a memcpy of as many bytes in the same run.
+//! Casts on one thread, in GB/s of input + output bytes, compared with a memcpy of as many bytes in the same run.
 //!
 //! `cargo bench -p max-weights-kernels --bench cast [LEVEL] [ELEMENTS] [TEXT]`: 48 Mi elements, the rows whose names contain a text, outputs reused,
 //! the best and the median of several rounds in which the pairs and their memcpy alternate.
@@ -43,7 +43,7 @@ const PAIRS: [(DType, DType); 20] = {
     ]
 };
 
-/// What one pair took, against a memcpy of half of its bytes to the other half.
+/// The time of one pair, against a memcpy of half of its bytes to the other half.
 struct Timing {
     seconds: Vec<f64>,
     memcpy_seconds: Vec<f64>,

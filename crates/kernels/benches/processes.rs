@@ -1,9 +1,9 @@
-//! Dequantization in many processes, whose stacks begin at other places: the slowest beside the median.
+//! Dequantization in many processes, whose stacks begin at different addresses: the slowest compared with the median.
 //!
-//! `cargo bench -p max-weights-kernels --bench processes [ENCODING]…`: each process decodes 4 MiB of f32 on one thread, some hundred times, and its figure
-//! is the best of them, in GB/s, so that what else the machine does counts little. Where a stack begins is chance; here `setarch -R` (of util-linux) takes
-//! the chance away, and an environment variable of another length moves it by 64 bytes from process to process, until all places in a page were there.
-//! Each place has three processes, of which the best counts, for the same reason.
+//! `cargo bench -p max-weights-kernels --bench processes [ENCODING]…`: each process decodes 4 MiB of f32 on one thread, some hundred times, and its
+//! figure is the best of them, in GB/s, so that other load on the machine counts little. The address of a stack is random, which `setarch -R` (of
+//! util-linux) switches off here. The length of an environment variable moves it by 64 bytes from process to process, over all offsets in a page.
+//! Each offset has three processes, of which the best counts, for the same reason.
 
 #![allow(clippy::expect_used)] // a bench that cannot run stops
 

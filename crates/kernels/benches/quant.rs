@@ -1,4 +1,4 @@
-//! Dequantization on one thread, in GB/s of output, beside a memset of as many bytes in the same run.
+//! Dequantization on one thread, in GB/s of output, compared with a memset of as many bytes in the same run.
 //!
 //! `cargo bench -p max-weights-kernels --bench quant [LEVEL]… [ENCODING]…`: 64 MiB of output as f32, f16 and bf16, outputs reused, medians of several
 //! rounds in which the decoder and the memset alternate. The last column is f32 against memset.

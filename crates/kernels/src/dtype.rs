@@ -81,7 +81,7 @@ dtypes! {
 }
 
 impl DType {
-    /// How many dtypes there are.
+    /// The number of dtypes.
     pub const COUNT: usize = TABLE.len();
 
     /// Every dtype, in the order of [`DType::index`].

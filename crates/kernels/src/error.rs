@@ -1,18 +1,18 @@
-//! What can be wrong with what a function of this crate is given.
+//! Errors of this crate, all about arguments.
 
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no result; nothing was written to the output.
+/// Why a call failed; nothing was written to the output.
 ///
-/// A variant is a reason that a caller may want to tell from others, and has the sentence for people, without a full stop.
-/// There are few, and whoever translates them into errors of its own should hear of a new one: so they can be matched without a rest.
+/// A variant is a reason that a caller may want to distinguish, and its message has no full stop. There are few variants, and callers that map them
+/// to their errors should notice a new one: so the enum is exhaustive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// One of the dtypes cannot be converted to the other.
     #[error("{0}")]
     CastPair(String),
-    /// Elements of this dtype cannot be multiplied by such scales, or not to give that dtype.
+    /// Elements of this dtype cannot be multiplied by such scales, or not with that result dtype.
     #[error("{0}")]
     CastScale(String),
     /// Packed codes cannot be decoded to this dtype.
@@ -21,7 +21,7 @@ pub enum Error {
     /// Blocks of this encoding can be decoded, but not encoded.
     #[error("{0}")]
     QuantizationEncode(String),
-    /// An argument that makes no sense, such as slices whose lengths do not fit each other.
+    /// An invalid argument, such as slices with inconsistent lengths.
     #[error("{0}")]
     Argument(String),
 }

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-// Numbers are taken as they lie in files, which are little-endian; and the sizes of matrices are counted in 64 bits.
+// Numbers are read from files in place, which are little-endian; and the sizes of matrices are counted in 64 bits.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("max_weights_kernels works on little-endian numbers: it needs a 64-bit little-endian target");
 

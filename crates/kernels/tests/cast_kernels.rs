@@ -76,7 +76,7 @@ fn every_length_and_alignment_equals_the_oracle() {
     }
 }
 
-/// What is written past the caches is written by other instructions, after a head that reaches their alignment.
+/// Streamed stores use other instructions, after a head that reaches their alignment.
 #[test]
 fn streamed_outputs_equal_the_oracle() {
     const STREAMED: CastOptions = CastOptions { saturate: false, stream: true };
@@ -106,7 +106,7 @@ fn streamed_outputs_equal_the_oracle() {
     }
 }
 
-/// Noise has subnormal numbers and NaNs in every run of steps, which are converted again; here they have runs of their own.
+/// Noise has subnormal numbers and NaNs in every run of steps, which are converted again; here they have separate runs.
 #[test]
 fn every_bfloat16_and_its_neighbours_and_what_lies_halfway_are_rounded_to_even() {
     let floats = (0..=u16::MAX).flat_map(|upper| {

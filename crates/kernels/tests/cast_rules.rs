@@ -1,4 +1,4 @@
-//! The rule table of docs/dtypes.md, each rule with an oracle that is not ours: Rust's `as`, the `half` crate, or a search for the nearest value.
+//! The rule table of docs/dtypes.md, each rule with an independent oracle: Rust's `as`, the `half` crate, or a search for the nearest value.
 
 use crate::cast_support::{Noise, covering, f32_boundaries, f64_boundaries, integer_boundaries, real_dtypes};
 use half::{bf16, f16};

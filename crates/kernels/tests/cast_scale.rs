@@ -105,7 +105,7 @@ fn assert_equals_definition(matrix: &BlockScaled<'_>, out_dtype: DType) {
     for saturate in [false, true] {
         let expected = by_definition(matrix, out_dtype, CastOptions { saturate, ..CastOptions::default() });
         for level in Level::available() {
-            // What is streamed depends on where the output begins: in the middle of a line of the cache, at one, between two words.
+            // Streaming depends on where the output begins: in the middle of a cache line, at one, between two words.
             for (stream, place) in [(false, 16), (true, 0), (true, 16), (true, 1)] {
                 let options = CastOptions { saturate, stream };
                 let mut memory = vec![0; expected.len() + 128];
@@ -150,7 +150,7 @@ fn rows_done_apart_equal_the_whole() {
     }
 }
 
-/// Four-bit floats times every scale of eight bits, NaN apart: among the products are zeros, denormal numbers, and what overflows.
+/// Four-bit floats times every scale of eight bits, except NaN: the products include zeros, denormal numbers, and overflow.
 #[test]
 fn every_product_of_two_small_floats_equals_the_definition() {
     for scales_dtype in [DType::Float8E8M0Fnu, DType::Float8E4M3Fn, DType::Float8E5M2] {

@@ -1,4 +1,4 @@
-//! The environment variable that forces a level is read once in a process, so each value is tried in a process of its own.
+//! The environment variable that forces a level is read once in a process, so each value is tried in a separate process.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use max_weights_kernels::simd::{LEVEL_VARIABLE, Level};
 
 const CHILD: &str = "MAX_WEIGHTS_TEST_CHILD";
 
-/// In a child process: casts once and prints what came of it.
+/// In a child process: casts once and prints the outcome.
 fn report() {
     let mut dst = [0; 2];
     match cast(DType::Float32, DType::BFloat16, &1f32.to_le_bytes(), &mut dst, CastOptions::default()) {
@@ -17,7 +17,7 @@ fn report() {
     }
 }
 
-/// What [`report`] prints in a child process: this program, told to run the first test below.
+/// The output of [`report`] in a child process: this program, told to run the first test below.
 fn with_variable(value: &str) -> String {
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "cast_simd_variable::each_available_level_can_be_forced", "--nocapture"])

@@ -1,5 +1,4 @@
-//! Codes that are looked up in a table: every level gives the bits of the scalar code, which gives those of the definition; sizes that do not fit
-//! are errors.
+//! Codes with a lookup table: every level gives the bits of the scalar code, which gives those of the definition; inconsistent sizes are errors.
 
 use half::{bf16, f16};
 use max_weights_kernels::dtype::DType;

@@ -1,5 +1,5 @@
-//! Packed integers whose scales are apart: every level gives the bits of the scalar code, whatever the widths, the groups and the tails are. The
-//! scalar code is compared with the definition in `fuzz/src/groups.rs` and in tests/python/quantized/test_quantized_groups.py.
+//! Packed integers with separate scales: every level gives the bits of the scalar code, for all widths, groups and tails. The scalar code is
+//! compared with the definition in `fuzz/src/groups.rs` and in tests/python/quantized/test_quantized_groups.py.
 
 use max_weights_kernels::dtype::DType;
 use max_weights_kernels::quant::{Groups, Layout, dequantize_group_rows_at};

@@ -1,4 +1,4 @@
-//! Every level of instructions decodes each encoding to the bits of the scalar code, whatever the blocks, their number and where the output lies.
+//! Every level of instructions decodes each encoding to the bits of the scalar code, for all blocks, lengths and alignments of the output.
 
 use max_weights_kernels::dtype::DType;
 use max_weights_kernels::quant::{Encoding, dequantize_at};
@@ -26,7 +26,7 @@ fn decoded(level: Level, encoding: Encoding, blocks: &[u8], to: DType, start: us
     let start = room.as_ptr().align_offset(64) + start;
     dequantize_at(level, encoding, blocks, to, &mut room[start..start + size], stream).expect("whole blocks");
     let (before, after) = (&room[..start], &room[start + size..]);
-    assert!(before.iter().chain(after).all(|byte| *byte == 0xa5), "{encoding} at {level} wrote beside its output");
+    assert!(before.iter().chain(after).all(|byte| *byte == 0xa5), "{encoding} at {level} wrote outside its output");
     room[start..start + size].to_vec()
 }
 

@@ -1,4 +1,4 @@
-//! Whatever the bytes and the lengths, quantization answers with values or with an error that says what does not fit.
+//! For all bytes and lengths, quantization returns values, or an error that names the mismatch.
 
 use max_weights_kernels::Error;
 use max_weights_kernels::dtype::DType;

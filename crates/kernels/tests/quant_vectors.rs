@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use max_weights_kernels::dtype::DType;
 use max_weights_kernels::quant::{Encoding, dequantize, quantize};
 
-/// What is left of a file of vectors.
+/// The rest of a file of vectors.
 struct Reader(&'static [u8]);
 
 impl Reader {

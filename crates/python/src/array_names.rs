@@ -1,8 +1,8 @@
-//! Names that a node does not give as children by attribute, unless it has such a child.
+//! Names that are not children of a node by attribute, unless it has such a child.
 
-/// What a node answers where it is a weight and has no child of such a name; elsewhere it is an error.
+/// Attributes of a node that is a weight without such a child; elsewhere they are an error.
 pub(crate) const OF_WEIGHTS: [&str; 2] = ["dtype", "shape"];
-/// What else people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
+/// Further attributes of arrays. They are an error on a weight without such a child: only these, because attribute access looks nothing up.
 pub(crate) const OF_ARRAYS: [&str; 21] = [
     "T",
     "astype",

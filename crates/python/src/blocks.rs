@@ -55,7 +55,7 @@ pub(crate) fn quantize(py: Python<'_>, values: &Buffer, encoding: &Bound<'_, PyA
 
 /// Give the memory of released large tensors back to the system; returns how many bytes that were.
 ///
-/// Large results are made in blocks that are kept then, up to an eighth of the machine's memory: fresh pages are slow.
+/// Large results are allocated in blocks that are kept for reuse, up to an eighth of the machine's memory: fresh pages are slow.
 #[pyfunction]
 pub(crate) fn release_memory(py: Python<'_>) -> usize {
     detached(py, max_weights::memory::release_memory)

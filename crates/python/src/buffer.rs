@@ -69,13 +69,13 @@ impl Buffer {
     ///     filename: The file.
     ///     dtype: The type of the elements.
     ///     shape: The shape, or the number of elements.
-    ///     mode: As in `numpy.memmap`. By `c` (or `copyonwrite`) and `r` (or `readonly`) the file is never changed, and a file that
-    ///         is truncated is an error as it is for weights; `r+` (or `readwrite`) and `w+` (or `write`) are NumPy's.
+    ///     mode: As in `numpy.memmap`. Modes `c` (or `copyonwrite`) and `r` (or `readonly`) never change the file, and a
+    ///         truncated file is an error, as for weights. Modes `r+` (or `readwrite`) and `w+` (or `write`) are NumPy's.
     ///     offset: The first byte.
     ///
     /// Raises:
     ///     FileNotFoundError: there is no such file.
-    ///     ValueError: the file is too short, or the mode another one.
+    ///     ValueError: the file is too short, or the mode is unknown.
     ///
     /// Example:
     ///     >>> max_weights.Buffer.mmap("model.safetensors", "uint8", 8).nbytes
@@ -136,7 +136,7 @@ impl Buffer {
     ///
     /// Args:
     ///     array: Any object with `__dlpack__`.
-    ///     copy: True for a copy in memory of its own.
+    ///     copy: True for a copy.
     ///
     /// Raises:
     ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
@@ -180,14 +180,14 @@ impl Buffer {
         Ok(Self { tensor })
     }
 
-    /// A new tensor of any content, for somebody who fills all of it.
+    /// A new tensor of unspecified content, for a caller that fills all of it.
     #[staticmethod]
     fn _any(py: Python<'_>, shape: Listed<i64>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
         let dtype = dtype_from_python(dtype)?;
         Ok(Self { tensor: detached(py, || Tensor::any(dtype, &shape.0))? })
     }
 
-    /// The tensor over the memory of a buffer-protocol object, whose items are taken as `dtype` (of the same size).
+    /// The tensor over the memory of a buffer-protocol object, whose items are interpreted as `dtype` (of the same size).
     #[staticmethod]
     fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
         Ok(Self { tensor: buffer_protocol::import(object, dtype_from_python(dtype)?)? })
@@ -264,7 +264,7 @@ impl Buffer {
         self.tensor.is_aligned()
     }
 
-    /// False only for other libraries' memory that they made read-only.
+    /// False only for read-only memory of other libraries.
     #[getter]
     fn is_writable(&self) -> bool {
         self.tensor.storage().is_writable()
@@ -293,8 +293,8 @@ impl Buffer {
         require_file(&self.tensor)
     }
 
-    /// The file that this is a view of, and the byte in it where the first element is. None if this is no such view, if its pages may have been
-    /// written to, or if the file at the path is another one by now or was changed: then no file is known to have these elements.
+    /// The mapped file behind this view, and the byte in it of the first element. None if there is no such file, or if its pages may have been
+    /// written to. None also if the file at the path was changed or replaced: then it may not have these elements.
     fn _file_place(&self, py: Python<'_>) -> Option<(PathBuf, usize)> {
         let origin = self.tensor.storage().origin()?;
         let unchanged = detached(py, || origin.is_unchanged()) && !pickle::is_written(py, &self.tensor);
@@ -467,7 +467,7 @@ impl Buffer {
         Ok(Self { tensor: place::copy(py, &self.tensor, self.tensor.device())? })
     }
 
-    /// This tensor if it is contiguous and aligned, else a copy that is: for those who only read.
+    /// This tensor if it is contiguous and aligned, else a copy that is: for read-only use.
     fn _contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
@@ -540,7 +540,7 @@ impl Buffer {
         numbers::truth(slf)
     }
 
-    /// Leaves equality to identity, and takes the hash away, as from everything that changes.
+    /// Equality is identity, and there is no hash, as for all mutable types.
     fn __eq__(&self, py: Python<'_>, _other: &Bound<'_, PyAny>) -> Py<PyAny> {
         py.NotImplemented()
     }

@@ -54,7 +54,7 @@ pub(crate) fn file<'py>(
     Ok(Bound::new(py, Buffer { tensor: detached(py, map)? })?.into_any())
 }
 
-/// The tensor over the memory of a value, which errors call `what`.
+/// The tensor over the memory of a value, named `what` in errors.
 pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
     if value.cast::<Buffer>().is_ok() {
         return Ok(value.clone());
@@ -73,7 +73,7 @@ pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> P
         let is_of_tensor = error.is_instance_of::<PyBufferError>(py)
             || error.is_instance_of::<PyRuntimeError>(py)
             || error.is_instance_of::<PyValueError>(py);
-        // Of anything else, as a lack of memory or of a disk, the tensor is not the cause.
+        // Other errors, such as a lack of memory or a failed disk, are not caused by the tensor.
         if is_of_tensor { classes::ArgumentError::new_err(format!("{what}{cause}")) } else { error }
     })
 }
@@ -83,7 +83,7 @@ fn shared<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if is_of(value, intern!(py, "numpy"), &["ndarray", "generic"])? {
         return package::FROM_NUMPY.get(py)?.call1((value,));
     }
-    // What autograd follows gives its memory away only without that.
+    // A tensor that autograd tracks exports its memory only after `detach`.
     let tensor = if is_of(value, intern!(py, "torch"), &["Tensor"])? {
         own_or_imported(&value.call_method0(intern!(py, "detach"))?)?
     } else {
@@ -92,7 +92,7 @@ fn shared<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(Bound::new(py, Buffer { tensor })?.into_any())
 }
 
-/// Whether a value is of one of these classes of a library, which it cannot be where nobody has imported that.
+/// Whether a value is of one of these classes of a library, which is impossible unless the library was imported.
 fn is_of(value: &Bound<'_, PyAny>, library: &Bound<'_, PyString>, classes: &[&str]) -> PyResult<bool> {
     let py = value.py();
     let Ok(library) = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?.get_item(library) else {

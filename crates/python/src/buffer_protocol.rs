@@ -20,7 +20,7 @@ use crate::tensor::Buffer;
 /// Dimensions that an exporter may have (`PyBUF_MAX_NDIM`).
 const MAX_RANK: usize = 64;
 
-/// The tensor over the memory of an object, whose items are taken as `dtype` (of the same size).
+/// The tensor over the memory of an object, whose items are interpreted as `dtype` (of the same size).
 pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> Outcome<Tensor> {
     let view = PyUntypedBuffer::get(object)?;
     if view.suboffsets().is_some() {
@@ -69,7 +69,7 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     tensor.device().require_host().map_err(to_python)?;
     let exported = Exported::new(tensor, flags)?;
     let asked = |flag: c_int| flags & flag == flag;
-    // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.
+    // A consumer that requests the format, as NumPy and memoryview do, may copy the elements at once. Our own `to_numpy` does not, and makes a view.
     if asked(ffi::PyBUF_FORMAT) {
         require_file(tensor)?;
     }
@@ -79,10 +79,10 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     view.readonly = c_int::from(!tensor.storage().is_writable());
     view.itemsize = exported.item;
     view.ndim = if asked(ffi::PyBUF_ND) { exported.shape.len() as c_int } else { 1 };
-    // The protocol's `format` is not written to; its type lacks the const.
+    // The consumer does not write to the protocol's `format`; its type lacks the const.
     let format = tensor.dtype().buffer_format().filter(|_| asked(ffi::PyBUF_FORMAT));
     view.format = format.map_or(std::ptr::null_mut(), |format| format.as_ptr().cast_mut());
-    // A scalar has neither, says the protocol.
+    // The protocol gives a scalar neither.
     let pointer = |asked: bool, values: &mut [isize]| {
         if asked && !values.is_empty() { values.as_mut_ptr() } else { std::ptr::null_mut() }
     };
@@ -94,7 +94,7 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     Ok(())
 }
 
-/// Drops what a view refers to.
+/// Drops the export behind a view.
 ///
 /// # Safety
 /// The view was filled by [`export`], and is released once.
@@ -103,7 +103,7 @@ pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     unsafe { drop(Box::from_raw((*view).internal.cast::<Exported>())) }
 }
 
-/// What a view of the buffer protocol says of a tensor. Packed elements go as bytes.
+/// The buffer-protocol view of a tensor. Packed elements are exported as bytes.
 struct Exported {
     /// Bytes of one element.
     item: isize,
@@ -113,7 +113,7 @@ struct Exported {
 }
 
 impl Exported {
-    /// Refuses what the consumer asks for and this tensor is not, as NumPy does for its arrays.
+    /// Refuses requests of the consumer that this tensor does not satisfy, as NumPy does for its arrays.
     fn new(tensor: &Tensor, flags: c_int) -> PyResult<Self> {
         let dtype = tensor.dtype();
         let asked = |flag: c_int| flags & flag == flag;
@@ -134,16 +134,16 @@ impl Exported {
             return Err(PyBufferError::new_err(format!("rank {rank}; the buffer protocol has {MAX_RANK} dimensions")));
         }
         let (forward, backward) = (tensor.is_contiguous(), first_index_runs_fastest(tensor));
-        // Without strides, the consumer takes the elements to lie in C order.
+        // Without strides, the consumer assumes C order.
         let met = (forward || asked(ffi::PyBUF_STRIDES) && !asked(ffi::PyBUF_C_CONTIGUOUS))
             && (backward || !asked(ffi::PyBUF_F_CONTIGUOUS))
             && (forward || backward || !asked(ffi::PyBUF_ANY_CONTIGUOUS));
         if !met {
             return Err(PyBufferError::new_err(
-                "the tensor is not in the memory order that was asked for; call contiguous() first",
+                "the tensor is not in the requested memory order; call contiguous() first",
             ));
         }
-        // Where nothing lies between the elements, those of the order: an axis of one element may have any other.
+        // For contiguous elements, the strides of the order: an axis of one element may have others.
         let strides = if backward && (asked(ffi::PyBUF_F_CONTIGUOUS) || !forward) {
             running_products(shape.iter(), item)
         } else if forward {
@@ -174,17 +174,17 @@ fn first_index_runs_fastest(tensor: &Tensor) -> bool {
     })
 }
 
-/// Memory of tensors that were handed out, to be written again.
+/// Memory of tensors that were handed out, to be reused.
 pub(crate) fn recycled() -> Exclusive<Recycled> {
-    // SAFETY: `stream(reuse=True)` is the caller's promise not to use a tensor any more once the next one was asked for, and its memory comes
-    // here no sooner.
+    // SAFETY: with `stream(reuse=True)` the caller promises not to use a tensor once the next one was requested, and its memory is not put here
+    // sooner.
     unsafe { Exclusive::promised(Recycled::default()) }
 }
 
-/// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would
-/// outlive the interpreter that it came from.
+/// Refuses subinterpreters: what this module caches (types, imported functions) belongs to the process, and would outlive the interpreter that it
+/// came from.
 pub(crate) fn require_main_interpreter() -> PyResult<()> {
-    // SAFETY: the calling thread is attached to an interpreter, as it runs a module's initialisation.
+    // SAFETY: the calling thread is attached to an interpreter, because it runs a module's initialisation.
     match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
         0 => Ok(()),
         _ => Err(PyImportError::new_err(

@@ -22,7 +22,7 @@ use crate::error::{Outcome, interrupt};
 use crate::load::{over_weights, tell};
 use crate::node::WeightsNode;
 
-/// What a validation found.
+/// The findings of a validation.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct Report {
     report: max_weights_check::Report,
@@ -88,12 +88,12 @@ pub(crate) fn validate_files(
     Ok(Report { report })
 }
 
-/// A row of the table of statistics: name, dtype, shape; count, zeros, subnormals, NaN, infinities; minimum, maximum, mean, standard deviation;
-/// the counts of the histogram; why there are none of these.
+/// A row of the table of statistics: name, dtype, shape; count, zeros, subnormals, NaN, infinities; minimum, maximum, mean, standard deviation; the
+/// counts of the histogram; why there are none of these.
 type Row<'py> =
     (String, String, Bound<'py, PyTuple>, Option<[u64; 5]>, [Option<Bound<'py, PyAny>>; 4], Vec<u64>, Option<String>);
 
-/// What the values of the weights of these full names are like, in this order.
+/// Statistics of the values of the weights of these full names, in this order.
 #[pyfunction]
 #[pyo3(signature = (node, names, *, bins=0, progress=None))]
 pub(crate) fn statistics_of<'py>(
@@ -126,7 +126,7 @@ pub(crate) fn statistics_of<'py>(
     Ok(rows)
 }
 
-/// What differs between the checkpoints of two trees, as the JSON of `max-weights diff --json`.
+/// The differences between the checkpoints of two trees, as the JSON of `max-weights diff --json`.
 #[pyfunction]
 #[pyo3(signature = (a, b, *, rtol, atol, exact, values, dtypes, metadata, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `diff`, by name")]

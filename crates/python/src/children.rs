@@ -1,4 +1,4 @@
-//! What a node of the tree knows of the names below it.
+//! How a node of the tree lists and finds the names below it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::array_names::{OF_ARRAYS, OF_WEIGHTS};
 use crate::error::{Outcome, no_attribute};
 use crate::node::WeightsNode;
 
-/// What people ask a mapping or a module for, and what gives them that of weights: names of weights that are not there would be no help.
+/// Attributes that mappings or modules have, and their equivalents for weights: suggesting names of weights would not help.
 const ELSEWHERE: [(&str, &str); 6] = [
     ("keys", ", and is no mapping: .items() has all (name, weight) pairs at and below it, .children() one level"),
     ("values", ", and is no mapping: .items() has all (name, weight) pairs at and below it, .children() one level"),
@@ -30,7 +30,7 @@ const ELSEWHERE: [(&str, &str); 6] = [
     ("named_parameters", ": .items() has all (name, weight) pairs, .load(framework=\"torch\") gives {name: tensor}"),
     ("to_onnx", ", as weights alone are no model: `onnx.save` of the module `graph` writes a Graph"),
 ];
-/// Functions of the package that are looked for as methods.
+/// Functions of the package that users may expect as methods.
 const OF_THE_PACKAGE: [&str; 8] =
     ["plan", "stats", "infos", "diff", "fingerprint", "quantized", "renamed", "lazy_state_dict"];
 
@@ -49,7 +49,7 @@ impl WeightsNode {
         format!("{first}{more}{with}")
     }
 
-    /// What a node is, in a few words: a weight's dtype and shape, and the number of weights at and below a prefix.
+    /// A short description of a node: a weight's dtype and shape, and the number of weights at and below a prefix.
     pub(crate) fn summary(&self) -> String {
         let name = if self.name().is_empty() { String::new() } else { format!("'{}', ", text::shown(self.name())) };
         let count = self.catalog().range(self.name()).len();
@@ -64,7 +64,7 @@ impl WeightsNode {
         }
     }
 
-    /// What the file says of the weight, to which `key` is asked; an error of the kind that has Python ask for a child of that name.
+    /// The file's entry of this weight, for an attribute `key`; without one, the error that makes Python look up a child of that name.
     pub(crate) fn own(&self, key: &str) -> PyResult<TensorInfo<'_>> {
         let number = self.catalog().find(self.name()).filter(|_| !self.has_child(key));
         number.map(|number| self.catalog().table().get(number)).ok_or_else(|| PyAttributeError::new_err(()))
@@ -81,7 +81,7 @@ impl WeightsNode {
         keys
     }
 
-    /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
+    /// The key of the numbered child that `back` counts from the end; `key` itself if there is a child of that name.
     pub(crate) fn counted_back<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
         let children = self.catalog().children(self.name());
         let mut numbered: Vec<(u64, &str)> = Vec::new();
@@ -100,7 +100,7 @@ impl WeightsNode {
         })
     }
 
-    /// What to say instead of a tree of nothing.
+    /// The error for an empty tree.
     pub(crate) fn missing(&self) -> Option<Error> {
         if self.name().is_empty() || !self.catalog().range(self.name()).is_empty() {
             return None; // a checkpoint without weights is one
@@ -108,7 +108,7 @@ impl WeightsNode {
         self.catalog().require(self.name()).err()
     }
 
-    /// An error for a name that no child has by attribute: one of Python's own, or of what people ask an array or a mapping for.
+    /// Refuses a name that cannot be a child by attribute: Python's own names, and usual attributes of arrays or mappings.
     pub(crate) fn require_possible(&self, key: &str) -> Outcome<()> {
         if key.starts_with('_') && !self.has_child(key) {
             let key = text::shown(key);
@@ -134,7 +134,7 @@ impl WeightsNode {
         Ok(())
     }
 
-    /// What `dir` lists: what the class has, but for what only a weight answers where this is none, and the children.
+    /// The names for `dir`: those of the class, without the attributes of weights if this is none, and the children.
     pub(crate) fn names_in(&self, class: &Bound<'_, PyType>) -> PyResult<Vec<String>> {
         let mut names: BTreeSet<String> = self.catalog().children(self.name()).map(str::to_owned).collect();
         for class in class.call_method0("mro")?.try_iter()? {

@@ -1,4 +1,4 @@
-//! Codes that are looked up in a table, with a scale for each block.
+//! Dequantization by codebook, with a scale for each block.
 
 use max_weights::buffer::PackedCodes;
 use max_weights::quant::After;

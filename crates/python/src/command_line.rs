@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use max_weights_cli::{Host, Python};
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods as _, PyResult, pyfunction};
 
-/// What ends a command.
+/// Signals that end a command.
 const SIGNALS: [&str; 3] = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 /// Runs the command line, whose first argument is the name of the program, and returns the exit status.
@@ -18,7 +18,7 @@ pub(crate) fn command_line(py: pyo3::Python<'_>, arguments: Vec<OsString>) -> Py
     let (default, ignored) = (signals.getattr("SIG_DFL")?, signals.getattr("SIG_IGN")?);
     let mut handlers = Vec::new();
     for name in SIGNALS {
-        // Windows has no hang-up; and what is ignored stays so.
+        // Windows has no hang-up; and an ignored signal stays ignored.
         let Ok(signal) = signals.getattr(name) else { continue };
         let handler = signals.call_method1("getsignal", (&signal,))?;
         if !handler.is_none() && !handler.eq(&ignored)? {
@@ -34,7 +34,7 @@ pub(crate) fn command_line(py: pyo3::Python<'_>, arguments: Vec<OsString>) -> Py
     Ok(status)
 }
 
-/// What `max-weights versions` prints.
+/// The output of `max-weights versions`.
 #[pyfunction]
 pub(crate) fn versions(py: pyo3::Python<'_>) -> PyResult<String> {
     Ok(max_weights_cli::versions(&Host { python: Some(interpreter(py)?) }))

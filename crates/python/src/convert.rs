@@ -12,7 +12,7 @@ use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
 
 use crate::package;
 
-/// A sequence, read item by item: it may lie about its length, for which `Vec` would make room.
+/// A sequence, read item by item: it may report a false length, for which `Vec` would allocate.
 pub(crate) struct Listed<T>(pub(crate) Vec<T>);
 
 impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
@@ -36,7 +36,7 @@ pub(crate) fn dtype_to_python(py: Python<'_>, dtype: DType) -> PyResult<&Bound<'
     Ok(members[dtype.index()].bind(py))
 }
 
-/// The dtype that a member of the Python enum, or a name that the enum understands, stands for.
+/// The dtype for a member of the Python enum, or for a name that the enum accepts.
 pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
     let py = value.py();
     let class = package::DTYPE.get(py)?;
@@ -59,7 +59,7 @@ pub(crate) fn encoding_to_python(py: Python<'_>, encoding: Encoding) -> PyResult
     package::QUANTIZATION_ENCODING.get(py)?.call1((encoding.name(),))
 }
 
-/// The packed encoding that a member of the Python enum, or its number in ggml, stands for.
+/// The packed encoding for a member of the Python enum, or for its number in ggml.
 pub(crate) fn encoding_from_python(value: &Bound<'_, PyAny>) -> PyResult<Encoding> {
     let id: u32 = value.getattr(intern!(value.py(), "ggml_type"))?.extract()?;
     Encoding::from_ggml(id).ok_or_else(|| PyTypeError::new_err(format!("{value} is not a packed encoding of ggml")))
@@ -108,7 +108,7 @@ fn not_basic(part: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     )))
 }
 
-/// A slice's bound may be any integer; what does not fit into 64 bits is beyond every axis anyway.
+/// A slice's bound may be any integer; one that does not fit into 64 bits is beyond every axis anyway.
 fn clamped(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let py = value.py();
     match value.extract::<i64>() {

@@ -21,8 +21,8 @@ use crate::load::{over_weights, tell};
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// The identities of both versions; how many tensors changed in part, are there as a whole, were removed, and are the same; the elements that are replaced;
-/// and the files.
+/// The identities of both versions; how many tensors changed in part, are stored whole, were removed, and are unchanged; the number of replaced
+/// elements; and the files.
 type Summary = (String, String, usize, usize, usize, usize, u64, Vec<PathBuf>);
 
 fn summary(summary: DeltaSummary) -> Summary {
@@ -40,7 +40,7 @@ pub(crate) enum VersionArgument<'py> {
     Named(Vec<(String, Bound<'py, Buffer>)>),
 }
 
-/// The same, without Python.
+/// A version of a checkpoint, without Python objects.
 enum Tensors {
     Checkpoint(Arc<Checkpoint>),
     Memory(Vec<(String, max_weights::buffer::Buffer)>),
@@ -66,7 +66,7 @@ impl Tensors {
     }
 }
 
-/// Writes what changed from one version of a checkpoint to another; with `dialect`, as another library does.
+/// Writes the delta from one version of a checkpoint to another; with `dialect`, in the form of another library.
 #[pyfunction]
 #[pyo3(signature = (base, new, path, *, dialect=None, sync=true, progress=None))]
 pub(crate) fn write_delta(
@@ -100,8 +100,8 @@ pub(crate) fn write_delta(
     Ok(summary(written))
 }
 
-/// Writes one delta that does what a chain does, to `path`, or in the place of the newest of those that are folded, where `keep` newer ones stay; `None` if
-/// fewer than two would be folded.
+/// Folds a chain of deltas into one, written to `path`. Without a path, it replaces the newest folded delta, and the `keep` newest deltas stay.
+/// `None` if there are fewer than two to fold.
 #[pyfunction]
 #[pyo3(signature = (base, deltas, *, path=None, keep=0, sync=true))]
 pub(crate) fn fold_deltas(
@@ -120,7 +120,7 @@ pub(crate) fn fold_deltas(
     Ok(written.map(summary))
 }
 
-/// The identity of a checkpoint, as deltas have it of their base and their target.
+/// The identity of a checkpoint, as in deltas for their base and their target.
 #[pyfunction]
 pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
     over_weights(node, &[], None, |checkpoint, _, done, go_on| {
@@ -128,8 +128,8 @@ pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
     })
 }
 
-/// The form of a delta; the identities of its base and its target, or what another library calls them; dtype and shape of the tensors that changed in
-/// part, where it says them; those that it has as a whole, and those that are removed; the versions between, where it replaces a chain.
+/// Form; identities of base and target, or the names that another library gives them; dtype and shape of partly changed tensors, where known. Then
+/// the tensors that it has whole, the removed tensors, and the versions between, if it replaces a chain.
 type Header =
     (String, String, String, BTreeMap<String, Option<(String, Vec<u64>)>>, Vec<String>, Vec<String>, Vec<String>);
 
@@ -150,14 +150,14 @@ pub(crate) fn opened_paths(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<OsStrin
     Ok(checkpoint.opened().iter().map(|path| path.as_os_str().to_owned()).collect())
 }
 
-/// The paths of deltas, where those of folders stand for all in them, in the order in which they build on each other.
+/// The paths of deltas in the order of their chain; a folder stands for all deltas in it.
 #[pyfunction]
 pub(crate) fn paths_of_deltas(py: Python<'_>, paths: Vec<PathBuf>) -> Outcome<Vec<OsString>> {
     let deltas = detached(py, || Delta::open_all(&paths, &OpenOptions::default()))?;
     Ok(deltas.iter().map(|delta| delta.path().as_os_str().to_owned()).collect())
 }
 
-/// What deltas replaced in tensors in memory, so that all of it can be undone.
+/// The content that deltas replaced in tensors in memory, for an undo.
 #[pyclass(frozen, module = "max_weights._core")]
 #[derive(Debug)]
 pub(crate) struct DeltaLog(Mutex<UndoLog>);
@@ -169,7 +169,7 @@ impl DeltaLog {
         Self(Mutex::new(UndoLog::new()))
     }
 
-    /// Makes tensors, by their names, what they were before.
+    /// Restores tensors, by their names.
     fn undo(&self, py: Python<'_>, tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<()> {
         let mut targets = writable_tensors(tensors)?;
         detached(py, || self.0.lock().unwrap_or_else(PoisonError::into_inner).undo(&mut targets))?;
@@ -183,9 +183,9 @@ fn writable_tensors(tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<Targets
     tensors.into_iter().map(|(name, tensor)| Ok((name, writable(&tensor, Access::Load)?.1))).collect()
 }
 
-/// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
-/// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are. What is replaced is in `log`; with
-/// `may_be_tied`, a name that the checkpoint does not have may be another one of a tensor that it has.
+/// Applies deltas, in their order, to tensors of these names in memory. Returns how many blocks changed, how many had all changes already, and how
+/// many tensors were replaced. `others` names further tensors, which stay unchanged. Replaced content is recorded in `log`. With `may_be_tied`, a
+/// name that the checkpoint lacks may be a tied name of a tensor that it has.
 #[pyfunction]
 #[pyo3(signature = (paths, tensors, log, *, others=None, may_be_tied=false, progress=None))]
 pub(crate) fn apply_deltas_to(
@@ -213,8 +213,8 @@ pub(crate) fn apply_deltas_to(
     Ok((applied.changed, applied.unchanged, applied.whole))
 }
 
-/// Makes the files of a checkpoint what deltas say, in their order: the identity of what is there now, how many of the deltas were in it before, and the
-/// files that were written.
+/// Applies deltas, in their order, to the files of a checkpoint. Returns the identity of the result, how many deltas had been applied before, and
+/// the files that were written.
 #[pyfunction]
 #[pyo3(signature = (target, paths, *, sync=true, verify=false, progress=None))]
 pub(crate) fn update_files(
@@ -240,7 +240,7 @@ pub(crate) fn update_files(
     Ok((updated.identity, updated.applied, updated.files))
 }
 
-/// What Python has of this.
+/// Registers the functions and classes of this file.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<DeltaLog>()?;
     module.add_function(pyo3::wrap_pyfunction!(write_delta, module)?)?;

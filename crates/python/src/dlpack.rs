@@ -1,8 +1,8 @@
 //! DLPack: tensors out of and into this package without a copy (specification version 1.1, and the older unversioned capsules).
 //!
-//! A capsule owns a heap block with the C struct, the shape, the strides and an `Arc` to the storage. Whoever takes the capsule renames it
-//! to `used_…` and calls the deleter when done; a capsule that nobody took is freed by its own destructor. Deleters run on any thread, and
-//! when Python has ended: nothing here may panic then.
+//! A capsule owns a heap block with the C struct, the shape, the strides and an `Arc` to the storage. The consumer of the capsule renames it to
+//! `used_…` and calls the deleter when done; a capsule without a consumer is freed by its own destructor. Deleters run on any thread, and after
+//! Python has ended: nothing here may panic then.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -30,7 +30,7 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 const USED_LEGACY: &CStr = c"used_dltensor";
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
-/// `kDLCPU`, and `kDLCUDAHost`: pinned host memory, which is host memory all the same.
+/// `kDLCPU`, and `kDLCUDAHost`: pinned host memory, which counts as host memory.
 const CPU: i32 = 1;
 const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
@@ -39,7 +39,7 @@ const FLAG_IS_COPIED: u64 = 2;
 const FLAG_SUBBYTE_TYPE_PADDED: u64 = 4;
 const MAJOR: u32 = 1;
 const MINOR: u32 = 1;
-/// Dimensions of an imported tensor: as many as NumPy's and the buffer protocol's have.
+/// The most dimensions of an imported tensor, as in NumPy and the buffer protocol.
 const MAX_RANK: usize = 64;
 
 #[repr(C)]
@@ -91,7 +91,7 @@ pub(crate) enum Version {
     Versioned,
 }
 
-/// A managed tensor with everything that it points to. `head` comes first, so that its address is the block's.
+/// A managed tensor with all of its referents. `head` comes first, so that its address is the block's.
 #[repr(C)]
 struct Export<H> {
     head: H,
@@ -105,7 +105,7 @@ pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) ->
     export_flagged(py, tensor, version, false)
 }
 
-/// As `export`; `copied` tells the consumer that the memory is nobody else's.
+/// Like `export`; `copied` tells the consumer that the memory is not shared.
 pub(crate) fn export_flagged<'py>(
     py: Python<'py>,
     tensor: &Tensor,
@@ -159,7 +159,7 @@ pub(crate) fn export_flagged<'py>(
             let block = Box::leak(Box::new(Export { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
-            // SAFETY: as above.
+            // SAFETY: the block lives until its deleter runs: by the consumer, or by the destructor if there is none.
             unsafe {
                 PyCapsule::new_with_pointer_and_destructor(
                     py,
@@ -180,7 +180,7 @@ pub(crate) fn device_of(tensor: &Tensor) -> (i32, i32) {
     }
 }
 
-/// What `__dlpack__` answers to these arguments.
+/// The capsule for these arguments of `__dlpack__`.
 pub(crate) fn answer<'py>(
     py: Python<'py>,
     tensor: &Tensor,
@@ -219,8 +219,8 @@ pub(crate) fn answer<'py>(
     }
 }
 
-/// Lets the consumer's stream wait until the bytes are there. None is the default stream, 1 and 2 the legacy one and that of the thread, as the
-/// driver has them, -1 asks for nothing.
+/// Makes the consumer's stream wait for the bytes. None is the default stream, 1 and 2 the legacy and the per-thread one, as in the driver, and -1
+/// requests no synchronization.
 fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
     const LEGACY_DEFAULT: i64 = 1;
     let stream = stream.map(PyAnyMethods::extract::<i64>).transpose()?.unwrap_or(LEGACY_DEFAULT);
@@ -230,7 +230,7 @@ fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
             "stream 0 could be either default stream: use 1 for the legacy one, 2 for the thread's",
         )
         .into()),
-        // SAFETY: DLPack has the consumer give a stream of its own, which lives.
+        // SAFETY: DLPack requires the consumer to pass the handle of a live stream of the device.
         Ok(stream) => Ok(unsafe { memory.ready_on(stream) }?),
         Err(_) if stream == -1 => Ok(()),
         Err(_) => Err(PyBufferError::new_err(format!("{stream} is not a stream")).into()),
@@ -240,7 +240,7 @@ fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
 /// Shape, strides (in elements) and lanes.
 type DlLayout = (Box<[i64]>, Box<[i64]>, u16);
 
-/// The layout as DLPack says it. Four-bit elements go in pairs, as torch's `float4_e2m1fn_x2` has them.
+/// The DLPack layout. Four-bit elements are exported in pairs, like torch's `float4_e2m1fn_x2`.
 fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
     if tensor.dtype().bytes().is_some() {
         if tensor.is_contiguous() {
@@ -252,7 +252,7 @@ fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
                 "the tensor has negative strides, which torch and JAX do not support (torch may abort); call contiguous() first, or use to_numpy()",
             ));
         }
-        // Along an axis of one element nobody steps.
+        // The stride of an axis of one element is never used.
         let strides = axes().map(|(&dim, &stride)| if dim > 1 { stride } else { stride.max(0) }).collect();
         return Ok((tensor.shape().into(), strides, 1));
     }
@@ -271,14 +271,14 @@ fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
     )))
 }
 
-/// Does work that may take its time without the GIL, whether the calling thread has it or not: deleters do not know, and torch calls them without.
+/// Does long work without the GIL, whether or not the calling thread holds it: deleters cannot know, and torch calls them without it.
 pub(crate) fn without_gil(work: &mut (dyn FnMut() + Send)) {
     if !has_gil() || Python::try_attach(|py| detached(py, &mut *work)).is_none() {
         work();
     }
 }
 
-/// Whether the calling thread has the GIL. The function that says so is in every Python, and not in the stable interface.
+/// Whether the calling thread holds the GIL. The function for this is in every Python, but not in the stable interface.
 #[cfg(target_os = "linux")]
 fn has_gil() -> bool {
     static CHECK: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
@@ -295,7 +295,7 @@ fn has_gil() -> bool {
     false
 }
 
-/// Lets no panic out to a caller in C, where it would end the process.
+/// Contains panics: in a caller in C, one would end the process.
 fn contained(work: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
         std::mem::forget(payload); // dropping it might panic, too
@@ -319,7 +319,7 @@ unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
 }
 
 unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: as above.
+    // SAFETY: called by Python with the capsule; a taken capsule has another name, and then nothing is freed here.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
             delete::<ManagedVersioned>(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
@@ -327,17 +327,17 @@ unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// What the memory is imported for.
+/// The purpose of an import.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     /// The caller names it as the place of a result, which the CPU writes.
     Write,
-    /// The caller names it as the place of what is loaded, on any device.
+    /// The caller passes it as the destination of a load, on any device.
     Load,
 }
 
-/// Where memory of a DLPack device is taken from: the host, or a GPU that this process can use, but not as the place of the CPU's results.
+/// The device of imported memory: the host, or a GPU that this process can use, but not as the destination of results of the CPU.
 fn place(device: (i32, i32), access: Access) -> PyResult<Device> {
     let reason = match (device, access) {
         ((CPU | CUDA_HOST, _), _) => return Ok(Device::Cpu),
@@ -401,7 +401,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
                 "the capsule for out holds a copy of it, so nothing can be written to out",
             ));
         }
-        // SAFETY: as above.
+        // SAFETY: the struct and the memory that it describes stay valid until `owner` is dropped.
         return unsafe { borrowed(tensor, place, flags & FLAG_READ_ONLY == 0, owner) };
     }
     if !capsule.is_valid_checked(Some(LEGACY)) {
@@ -417,7 +417,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     unsafe { borrowed(&(*managed.as_ptr()).tensor, place, writable, owner) }
 }
 
-/// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
+/// The tensor to write to: a Buffer, an array, or any other DLPack producer. It is refused if it cannot be written in place.
 pub(crate) fn writable<'py>(
     out: &Bound<'py, PyAny>,
     access: Access,
@@ -427,13 +427,13 @@ pub(crate) fn writable<'py>(
         Ok(own) => own,
         Err(other) => Bound::new(py, Buffer::new(import(&other.into_inner(), access)?))?,
     };
-    // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
+    // SAFETY: the caller passes `out=` to be written to, and does not use it meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
     Ok((found, exclusive))
 }
 
-/// Refuses a tensor of torch whose values are not what its memory holds. torch itself refuses to export one with the conjugate bit, and
-/// exports one with the negative bit, such as `z.conj().imag`, as the memory without the sign.
+/// Refuses a torch tensor whose values differ from its memory. torch refuses to export a tensor with the conjugate bit. It exports one with the
+/// negative bit, such as `z.conj().imag`, as the memory without the sign.
 fn require_unflipped(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = object.py();
     // Of the class: an object may answer to any attribute, as a tree of weights does.
@@ -448,7 +448,7 @@ fn require_unflipped(object: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
+/// An unversioned capsule cannot declare read-only memory, such as that of JAX's arrays: true for a producer that makes no such memory.
 fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
     package::WRITABLE_UNSAID.get(producer.py())?.call1((producer,))?.extract()
 }
@@ -494,7 +494,7 @@ impl Managed for ManagedVersioned {
 
 impl<M: Managed> Drop for Imported<M> {
     fn drop(&mut self) {
-        // The deleters of Python libraries release Python objects, so they need an interpreter. One that is ending takes them with it.
+        // The deleters of Python libraries release Python objects, so they need an interpreter. One that is ending frees the objects itself.
         Python::try_attach(|_| {
             // SAFETY: the struct was taken from its capsule, and this is its only owner.
             unsafe { M::delete(self.0) }
@@ -502,9 +502,9 @@ impl<M: Managed> Drop for Imported<M> {
     }
 }
 
-// SAFETY: DLPack lets any thread call the deleter, and nothing else is done with the pointer.
+// SAFETY: DLPack allows any thread to call the deleter, and the pointer has no other use.
 unsafe impl<M: Managed> Send for Imported<M> {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives no access to the pointer's referent: only `drop` uses it.
 unsafe impl<M: Managed> Sync for Imported<M> {}
 
 /// # Safety
@@ -515,7 +515,7 @@ unsafe fn borrowed<M: Managed + 'static>(
     writable: bool,
     owner: Imported<M>,
 ) -> PyResult<Tensor> {
-    // What `__dlpack_device__` said need not be true.
+    // The result of `__dlpack_device__` may be wrong.
     let found = (tensor.device.device_type, tensor.device.device_id);
     if place(found, Access::Read)? != asked {
         return Err(PyBufferError::new_err(format!("the capsule is on DLPack device {found:?}, not on {asked}")));
@@ -553,12 +553,12 @@ unsafe fn borrowed<M: Managed + 'static>(
     })?;
     // The producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
     let storage = match asked {
-        // SAFETY: as above; the address is one of the device, where nothing of this process follows it.
+        // SAFETY: the caller promises that the memory is valid until `owner` is dropped. This process does not dereference a device address.
         Device::Cuda(index) => Storage::on_device(
             unsafe { DeviceMemory::borrowed(index, start.addr().get() as u64, len, writable, Box::new(owner)) }
                 .map_err(to_python)?,
         ),
-        // SAFETY: as above.
+        // SAFETY: the caller promises that the memory is valid until `owner` is dropped, and `start` and `len` enclose the elements of the tensor.
         _ => unsafe { Storage::foreign(start, len, writable, Box::new(owner)) },
     };
     let made = if pairs {
@@ -573,7 +573,7 @@ unsafe fn borrowed<M: Managed + 'static>(
     made.map_err(|error| PyBufferError::new_err(format!("an impossible DLPack tensor: {error}")))
 }
 
-/// The lowest byte of a tensor of `len` bytes, of which `before` are in front of the first element; `None` if they are nowhere.
+/// The lowest byte of a tensor of `len` bytes, `before` of which precede the first element; `None` if the address is invalid.
 fn start(tensor: &DlTensor, before: usize, len: usize) -> Option<NonNull<u8>> {
     if len == 0 {
         return Some(NonNull::new(tensor.data.cast()).unwrap_or(NonNull::dangling()));

@@ -1,8 +1,8 @@
-//! The end of Python, for threads that are at work then; and its forks, for those that are not.
+//! The end of Python, for threads that are working then, and forks of Python, for idle threads.
 //!
-//! Before 3.14, Python ends a thread that comes back for the GIL too late by unwinding its stack, and where that meets Rust, the process
-//! aborts. So when Python is about to end, threads that are on their way back are let through, and those that come later wait for the end of
-//! the process: what Python 3.14 has all of them do.
+//! Before 3.14, Python ends a thread that requests the GIL too late by unwinding its stack, and if that meets Rust, the process aborts. So when
+//! Python is about to end, threads that are returning get the GIL. Those that come later wait for the end of the process, as all of them do in
+//! Python 3.14.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 /// The thread that ends Python, once it is about to.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
-/// Threads on their way back. What it says in a forked child is too much, if others were on their way then.
+/// Threads that are returning. In a forked child the count is too high if other threads were returning at the fork.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long Python's end waits for them, a millisecond at a time.
 const PATIENCE: usize = 200;
@@ -31,7 +31,7 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T)
     done
 }
 
-/// Does `work` with the GIL, on a thread that has let it go; `None` if there is no Python any more.
+/// Does `work` with the GIL, on a thread that has released it; `None` if Python has ended.
 pub(crate) fn reattached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     set_out();
     Python::try_attach(|py| {

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSErr
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
-/// The number of the operating system for what is not there.
+/// The operating system's error number for a missing file.
 const ENOENT: i32 = 2;
 
 /// The classes live in Python, because each has two bases; they are imported when the first error is raised.
@@ -27,14 +27,14 @@ pub(crate) mod classes {
     pyo3::import_exception!(max_weights.errors, WeightsError);
 }
 
-/// What PyO3 makes of a panic in any function or method of the binding: its `PanicException` is no `Exception`, so that programs that catch errors would
-/// end. Its class makes ours instead, which is the one place that all panics pass.
+/// Replaces PyO3's exception for a panic: `PanicException` is not an `Exception`, so programs that catch errors would end. All panics pass through
+/// its class, which makes ours instead.
 #[pyfunction]
 #[pyo3(signature = (class, said=None))]
 fn panicked<'py>(class: &Bound<'py, PyAny>, said: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
     let ours = class.py().get_type::<classes::InternalError>();
     let said = match said {
-        // Python 3.11 asks for the exception once more, with the one that it has.
+        // Python 3.11 calls this again, with the exception that it has.
         Some(made) if made.is_instance(&ours)? => return Ok(made),
         Some(said) => said.str()?.to_string(),
         None => "a panic".to_owned(),
@@ -42,7 +42,7 @@ fn panicked<'py>(class: &Bound<'py, PyAny>, said: Option<Bound<'py, PyAny>>) -> 
     ours.call1((format!("{said}: this is a defect of max_weights, please report it with what led to it"),))
 }
 
-/// Panics as a defect would, without the GIL and on threads of the pool: for the test of what becomes of it.
+/// Panics like a defect, without the GIL and on threads of the pool, for tests.
 #[pyfunction]
 #[expect(clippy::panic, reason = "that is what it is for")]
 fn _panic(py: Python<'_>, message: String) -> Outcome<()> {
@@ -50,13 +50,13 @@ fn _panic(py: Python<'_>, message: String) -> Outcome<()> {
     Ok(detached(py, || WORKERS.each(vec![0, 1, 2, 3], &uninterrupted, panic))?)
 }
 
-/// Has panics be exceptions of ours.
+/// Makes panics raise our exception.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.py().get_type::<PanicException>().setattr("__new__", pyo3::wrap_pyfunction!(panicked, module)?)?;
     module.add_function(pyo3::wrap_pyfunction!(_panic, module)?)
 }
 
-/// What a function of the binding fails with: an error of the core, or one of Python's own.
+/// An error of a function of the binding: one of the core, or of Python.
 pub(crate) enum Failure {
     Core(Error),
     Python(PyErr),
@@ -124,7 +124,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
     }
 }
 
-/// The same, of an option that cannot be what it is: as the class that Python raises for those.
+/// The failure for an invalid option, of the class that Python raises for those.
 pub(crate) fn of_option(error: Error) -> Failure {
     match error {
         Error::Argument(_) => classes::ArgumentError::new_err(error.to_string()).into(),
@@ -132,13 +132,13 @@ pub(crate) fn of_option(error: Error) -> Failure {
     }
 }
 
-/// That a name, which is not a weight, was asked for what weights have.
+/// The error for an attribute of weights on a name that is not a weight.
 pub(crate) fn no_attribute(key: &str, missing: Option<Error>) -> PyErr {
     let why = missing.map_or_else(String::new, |missing| format!(": {missing}"));
     classes::WeightAttributeError::new_err(format!("no '{key}'{why}"))
 }
 
-/// Puts what is known about the place on the exception, for programs that want more than the message.
+/// Adds the place of the fault to the exception as attributes, for programs.
 fn with_attributes(error: PyErr, fault: &Diagnostic) -> PyErr {
     Python::attach(|py| {
         let value = error.value(py);
@@ -153,8 +153,8 @@ fn with_attributes(error: PyErr, fault: &Diagnostic) -> PyErr {
     error
 }
 
-/// What long work asks: has Ctrl-C been pressed? Only the thread that called it learns of that; those that help it are told to stop. The exception of the
-/// handler is left in place for `to_python`. Where Python is ending, the answer is the same: this thread will not get back to it.
+/// The check for cancellation during long work: whether Ctrl-C was pressed. Only the calling thread learns of that, and stops its helpers. The
+/// exception of the handler stays set for `to_python`. It also cancels if Python is ending: this thread will not return to it.
 pub(crate) fn interrupt() -> Result<(), Error> {
     stopped_here()?;
     reattached(|py| {

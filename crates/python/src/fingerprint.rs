@@ -14,7 +14,7 @@ use crate::load::over_weights;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// What the elements are, the shape, rows of a block, blocks of columns, and the sums of each block, 16 bytes in little-endian byte order.
+/// The kind of the elements, the shape, rows of a block, blocks of columns, and the sums of each block, 16 bytes in little-endian order.
 type Record<'py> = (&'static str, Vec<u64>, u64, u64, Bound<'py, PyBytes>);
 
 fn bytes<'py>(py: Python<'py>, sums: &[Sums]) -> Bound<'py, PyBytes> {
@@ -73,8 +73,8 @@ pub(crate) fn weights_are_held(
     })
 }
 
-/// For each of these weights what it is read of, as a key: two that are equal have the same bytes. None where that is not known: of what is made of
-/// several, was written to in this process, or is in a file that changed, or did so only just now.
+/// For each of these weights a key: weights with equal keys have the same bytes. None for a weight that is composed of several, or was written to in
+/// this process. None also if its file changed, or was written only just now.
 #[pyfunction]
 pub(crate) fn keys_of_content(node: &Bound<'_, WeightsNode>, names: Vec<String>) -> Outcome<Vec<Option<String>>> {
     over_weights(node, &names, None, |checkpoint, numbers, _, _| {

@@ -1,4 +1,4 @@
-//! Opening files as a tree of weights, and the classes of the formats: each is the tree of `WeightsNode` with what its format has beside tensors.
+//! Opens files as a tree of weights. Each format has a class: a `WeightsNode` with what its format has in addition to tensors.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl GGUFWeights {
     }
 }
 
-/// The paths of GGUF files, or the file of a `gguf.GGUFReader`, which has it mapped.
+/// The paths of GGUF files, or the file that a `gguf.GGUFReader` has mapped.
 fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     let data = source.getattr_opt(intern!(source.py(), "data"))?;
     let file = data.map(|data| data.getattr_opt(intern!(source.py(), "filename"))).transpose()?.flatten();
@@ -160,9 +160,9 @@ fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 
 /// Weights in files written by `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
 ///
-/// Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
-/// is no array (a sparse or quantized tensor, one on the device "meta") is listed, and its `data()` says why; the
-/// arrays that it is made of have names below its own.
+/// Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides.
+/// Tensors without an array (sparse or quantized ones, or on the device "meta") are listed, and their `data()` raises
+/// with the reason. The arrays of which they are composed have names below theirs.
 #[pyclass(frozen, extends = WeightsNode, module = "max_weights._weights")]
 pub(crate) struct PytorchWeights;
 

@@ -1,5 +1,5 @@
-//! The light listing: what weights are and where they are, without making a tensor. The listing is a sequence that makes a record when it is
-//! asked for one, so that a quarter of a million weights cost a megabyte.
+//! The light listing: dtype, shape and location of weights, without making tensors. It is a sequence that makes records on demand, so that a quarter
+//! of a million weights take a megabyte.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl WeightInfos {
         Objects::new(self.catalog.clone(), &self.name)
     }
 
-    /// What was accepted in the files although it is not quite right, as sentences.
+    /// Tolerated faults of the files, as sentences.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.catalog.findings().iter().map(ToString::to_string).collect()

@@ -12,14 +12,14 @@ use crate::error::Outcome;
 
 /// The most tuples inside one another in a key.
 const DEPTH: usize = 32;
-/// The most values that are looked at to compute hashes, and to compare what has the same: some seconds.
+/// The most values that are visited to compute hashes, and to compare values of equal hash: some seconds.
 const MOST: u64 = 100_000_000;
 /// Containers of fewer keys may have any.
 const MANY: usize = 1000;
 /// The most keys of one hash. Those of real checkpoints are texts, and small numbers.
 const ALIKE: u32 = 1000;
 
-/// Keys as far as they were counted.
+/// Keys that were counted so far.
 #[derive(Default)]
 pub(crate) struct Keys {
     /// The values below each tuple, itself one of them.
@@ -60,7 +60,7 @@ impl Keys {
         Ok(size)
     }
 
-    /// Counts a key of a container of `count`; `new` if it was not there before.
+    /// Counts a key of a container of `count`; `new` if it was not in it before.
     pub(crate) fn added(
         &mut self,
         objects: &Objects,

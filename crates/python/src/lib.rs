@@ -158,8 +158,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The folder `_core` beside the extension: a module with a path is a package to `import`, and `max_weights._core.safetensors`
-/// is found there, as it is in MAX.
+/// The folder `_core` next to the extension: `import` treats a module with a path as a package, and finds `max_weights._core.safetensors` there, as
+/// in MAX.
 fn folder(module: &Bound<'_, PyModule>) -> PyResult<OsString> {
     let file: PathBuf = module.getattr("__file__")?.extract()?;
     Ok(file.with_file_name("_core").into_os_string())

@@ -24,13 +24,13 @@ use crate::tensor::Buffer;
 
 type Tensor = max_weights::buffer::Buffer;
 
-/// The axes that are cut, and the (start, stop) on each that are wanted.
+/// The axes that are cut, and the requested (start, stop) ranges of each.
 pub(crate) type PythonCut = Vec<(usize, Vec<(u64, u64)>)>;
 
-/// Devices, and how many weights one after the other go to each.
+/// Devices, and how many consecutive weights go to each.
 pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
 
-/// What is asked for of weights, one place for each.
+/// Requested weights, with one entry per weight in each field.
 pub(crate) struct Asked {
     pub(crate) numbers: Vec<usize>,
     pub(crate) dtypes: Vec<Option<DType>>,
@@ -39,7 +39,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The layout of it, for a checkpoint with the catalog that the numbers are of.
+    /// The plan of the load, for a checkpoint whose catalog has these numbers.
     pub(crate) fn layout(
         &self,
         checkpoint: &Checkpoint,
@@ -50,7 +50,7 @@ impl Asked {
         Layout::new(checkpoint, self.recipes(checkpoint, checkpoint.catalog(), options.whole)?, memory, outs, options)
     }
 
-    /// The same in the words of the core, of a catalog of the checkpoint.
+    /// The requests in the core's form, from a catalog of the checkpoint.
     pub(crate) fn recipes(
         &self,
         checkpoint: &Checkpoint,
@@ -69,8 +69,7 @@ impl Asked {
 }
 
 impl WeightsNode {
-    /// The weights of these full names, each as the dtype beside it, of which the parts beside it are wanted, where they are wanted: in host
-    /// memory, if nobody says so.
+    /// Requests the weights of these full names, with a dtype, a region and a place for each. By default, weights go to host memory.
     pub(crate) fn asked(
         &self,
         names: &[String],
@@ -97,24 +96,24 @@ impl WeightsNode {
     }
 }
 
-/// The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were read, in words.
+/// The tensors of these full names, with a dtype for each (None: unchanged), in this order, and a description of how they were read.
 ///
 /// Args:
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else the axes that are cut, and the ranges of each that are joined along it.
-///     own: Give every tensor its own memory; if False, those that the file has as they are wanted are views of its mapping, whose pages are
-///         brought into memory, and one that cannot be a view is an error; if None, they are what is faster.
+///     own: True: Every tensor is a copy. False: Unconverted tensors are views of the mapping, whose pages are brought into memory; a tensor
+///         that cannot be a view is an error. None: Whichever is faster.
 ///     outs: {position: memory to write to}.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
-///     threads: How many; None for as many as is best.
-///     drop_cache: Let the page cache forget what was read.
-///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
+///     threads: How many; None for the best number.
+///     drop_cache: Remove from the page cache what was read.
+///     per_tensor: Allocate copies one by one, and not as parts of one block per dtype.
 ///     max_memory: The most bytes of memory that this may take.
-///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
-///     verify: The digest of each, with which what it is made of is compared.
-///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
+///     places: Devices, and how many consecutive weights go to each; None for host memory.
+///     verify: The digest of each, which is compared with that of the stored elements.
+///     progress: Called now and then with the bytes done and the bytes in all; an exception ends the loading.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
                     max_memory=None, places=None, verify=None, progress=None))]
@@ -150,7 +149,7 @@ pub(crate) fn load_tensors(
     let given: Vec<bool> = room.iter().map(Option::is_some).collect();
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let loaded = detached(py, || {
-        // Nothing is written to memory of the caller's before all of it is known to be right.
+        // The caller's memory is written only after all of it was verified.
         if let Some(expected) = verify.as_ref().filter(|_| given.contains(&true)) {
             let found =
                 digests(&checkpoint, &asked.numbers, threads.map(NonZero::get), &done, &now_and_then(&interrupt))?;
@@ -179,7 +178,7 @@ pub(crate) fn load_tensors(
     Ok((made, choice))
 }
 
-/// Whose memory tensors may be in, where `copy` is this.
+/// Where tensors may be, for an argument `copy`.
 pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
     match own {
         Some(true) => TensorMemory::Own,
@@ -188,13 +187,13 @@ pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
     }
 }
 
-/// An error if views were asked for, and a tensor of these names cannot be one.
+/// Fails if views were requested, and a tensor of these names cannot be one.
 pub(crate) fn require_views(layout: &Layout, own: Option<bool>, names: &[String]) -> Result<(), Error> {
     let copied = if own == Some(false) { layout.first_copied() } else { None };
     copied.map_or(Ok(()), |(position, reason)| {
         let name = text::shown(&names[position]);
         Err(Error::Argument(format!(
-            "copy=False asks for views of the files, and '{name}' cannot be one: {reason}; leave copy out to get it in memory of its own"
+            "copy=False asks for views of the files, and '{name}' cannot be one: {reason}; leave copy out to get a copy of it"
         )))
     })
 }
@@ -213,8 +212,8 @@ pub(crate) fn digests_of(
     })
 }
 
-/// Does work that reads the weights of these full names, without the lock of Python: `work` gets their numbers, counts the bytes that are done, and
-/// asks whether to go on; `progress` is told.
+/// Does work that reads the weights of these full names, without the GIL. `work` gets their numbers, counts the bytes that are done, and checks for
+/// cancellation; `progress` is called with the count.
 pub(crate) fn over_weights<T: Send>(
     node: &Bound<'_, WeightsNode>,
     names: &[String],
@@ -234,7 +233,7 @@ pub(crate) fn over_weights<T: Send>(
     })?)
 }
 
-/// Tells how far it is; what the function raises ends the work.
+/// Reports progress; an exception of the function ends the work.
 pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
     let Some(progress) = progress else { return Ok(()) };
     let told = reattached(|py| {

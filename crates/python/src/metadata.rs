@@ -1,4 +1,4 @@
-//! The key-value pairs of a GGUF file as a mapping that decodes a value when it is asked for.
+//! The key-value pairs of a GGUF file as a mapping that decodes values on demand.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::convert::dtype_to_python;
 use crate::error::to_python;
 use crate::package;
 
-/// A notebook shows at most so many pairs.
+/// The most pairs that a notebook shows.
 const HTML_ROWS: usize = 100;
-/// An error names at most so many keys.
+/// The most keys that an error suggests.
 const NEAR: usize = 3;
 
 /// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes values on demand.
@@ -46,7 +46,7 @@ impl Metadata {
         table.get(key).map(|value| Making::new(py, table).value(&value)).transpose()
     }
 
-    /// The error for a key that is not there, with those that are near it.
+    /// The error for a missing key, with similar ones.
     fn unknown(&self, key: &str) -> PyErr {
         let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
         let near: Vec<String> =
@@ -134,7 +134,7 @@ impl Metadata {
     }
 }
 
-/// Values on their way to Python, counted: an array of empty arrays takes twenty times its bytes as lists.
+/// Converts values to Python, and counts their memory: an array of empty arrays takes twenty times its bytes as lists.
 struct Making<'py> {
     py: Python<'py>,
     budget: Budget,
@@ -146,7 +146,7 @@ impl<'py> Making<'py> {
         Self { py, budget: Budget::of_file(table.header().len() as u64), pace: Pace::default() }
     }
 
-    /// Counts an object of so many bytes, and asks for them: Python's own functions here cannot be refused.
+    /// Counts an object of `bytes` bytes, and checks that they are available: Python's own allocations here cannot fail gracefully.
     fn ask(&mut self, bytes: usize) -> PyResult<()> {
         const OBJECT_BYTES: usize = 80;
         let short = |short: Short| to_python(error_of(short.into_fault(rules::GGUF_MEMORY).into()));
@@ -158,7 +158,7 @@ impl<'py> Making<'py> {
     fn value(&mut self, value: &Value<'_>) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         self.ask(match value {
-            // One character beyond the others makes all of them four bytes long.
+            // One character beyond ASCII may make all of them four bytes long.
             Value::String(text) => text.len().saturating_mul(if text.is_ascii() { 1 } else { 4 }),
             Value::Bytes(bytes) => bytes.len(),
             _ => 0,
@@ -181,7 +181,7 @@ impl<'py> Making<'py> {
         })
     }
 
-    /// What Python prints of a value; the first of an array, and how many there are.
+    /// The Python text of a value; for an array, its first elements and its length.
     fn text(&mut self, value: &Value<'_>) -> PyResult<String> {
         const SHOWN: usize = 3;
         let Value::Array(array) = value else { return Ok(text::shown(&self.value(value)?.repr()?.to_string_lossy())) };
@@ -196,7 +196,7 @@ impl<'py> Making<'py> {
 
     /// Arrays of numbers become NumPy arrays, others lists.
     fn array(&mut self, array: &Array<'_>) -> PyResult<Bound<'py, PyAny>> {
-        /// What an array takes beside its elements, and the call that makes it.
+        /// What an array takes in addition to its elements, and the call that makes it.
         const ARRAY_BYTES: usize = 256;
         /// A pointer, and room to grow.
         const ELEMENT_BYTES: usize = 10;

@@ -1,4 +1,4 @@
-//! `WeightsNode`: a node of a tree of weights. What Python calls is in `weights.rs`.
+//! `WeightsNode`: a node of a tree of weights. Its Python methods are in `weights.rs`.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::shared::Shared;
 /// `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component. A
 /// name is looked up when it is used, and where it is not there, the error has near names.
 ///
-/// Where a node is a weight, it answers `shape` and `dtype`, unless a child has such a name; slices, `...` and tuples are
-/// NumPy's basic indexing, `weight[1:2]`, while an integer is always a child, `layers[1]`, `layers[-1]`. NumPy, torch, JAX
-/// and others take a weight as the array that it is. All weights at and below: `items()`, `len(node)`; `name in node` asks
-/// for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in one tree.
-/// What takes a node and is used less is a function of the package: `max_weights.infos(node)`, `max_weights.stats(node)` …
+/// A node that is a weight has `shape` and `dtype`, unless a child has such a name. Slices, `...` and tuples are
+/// NumPy's basic indexing, `weight[1:2]`. An integer is always a child, `layers[1]`, `layers[-1]`. NumPy, torch, JAX
+/// and others accept a weight as an array. All weights at and below: `items()`, `len(node)`; `name in node` tests for
+/// one below. One level of the tree: `children()`. Two nodes are equal if they have one name in one tree. Less common
+/// operations are functions of the package: `max_weights.infos(node)`, `max_weights.stats(node)` …
 #[pyclass(frozen, subclass, mapping, module = "max_weights._weights")]
 pub(crate) struct WeightsNode {
     pub(crate) shared: Arc<Shared>,
@@ -28,7 +28,7 @@ pub(crate) struct WeightsNode {
 }
 
 impl WeightsNode {
-    /// The node of this name in a tree of its own; the root has none.
+    /// The node of this name in a separate tree; the root has none.
     pub(crate) fn below(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments, name: &str) -> Self {
         Self::at(Arc::new(Shared::over(py, Arc::new(checkpoint), arguments)), name.to_owned())
     }

@@ -1,4 +1,4 @@
-//! Numbers among the arguments of Python, whose errors say what may be given; and numbers that tensors become.
+//! Numeric arguments from Python, whose errors name the valid values; and tensors converted to numbers.
 
 use std::num::NonZero;
 
@@ -18,7 +18,7 @@ pub(crate) fn threads(value: &Bound<'_, PyAny>) -> PyResult<Option<NonZero<usize
     number_of("threads", value)
 }
 
-/// The same of jobs.
+/// The same for jobs.
 pub(crate) fn jobs(value: &Bound<'_, PyAny>) -> PyResult<Option<NonZero<usize>>> {
     number_of("jobs", value)
 }
@@ -31,7 +31,7 @@ fn number_of(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<NonZero<
     value.extract().map(Some).map_err(|_| refused(option, value, message))
 }
 
-/// The alignment of data; what it may be is decided where it is used.
+/// The alignment of data; its valid values are checked by its user.
 pub(crate) fn alignment(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     value
         .extract()
@@ -55,7 +55,7 @@ pub(crate) fn item<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAn
     package::TO_NUMPY.get(py)?.call1((Buffer::new(copy),))?.call_method0(intern!(py, "item"))
 }
 
-/// The same for Python's conversions, which answer anything else with TypeError.
+/// The number of a tensor for Python's conversions, which raise TypeError for anything else.
 pub(crate) fn number<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAny>> {
     match buffer.get().tensor().elements() {
         1 => item(buffer),
@@ -63,7 +63,7 @@ pub(crate) fn number<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, Py
     }
 }
 
-/// The same of an integer, which can be an index.
+/// The same for an integer, which can be an index.
 pub(crate) fn index<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAny>> {
     let value = number(buffer)?;
     if !value.is_exact_instance_of::<PyInt>() {

@@ -28,9 +28,9 @@ pub(crate) struct Objects {
     catalog: Arc<Catalog>,
     /// (file, position among the file's objects), in the order of the files.
     places: Vec<(u32, u32)>,
-    /// Positions in `places`, sorted by name; made for the first look-up.
+    /// Positions in `places`, sorted by name; made at the first look-up.
     sorted: OnceLock<Vec<u32>>,
-    /// What was made of each file: what is one value there is one object here, under whatever name it is asked for.
+    /// The objects that were built, per file: a value of the pickle is one object, under all of its names.
     made: Mutex<HashMap<u32, Made>>,
 }
 
@@ -50,7 +50,7 @@ impl Objects {
         Self { catalog, places, sorted: OnceLock::new(), made: Mutex::default() }
     }
 
-    /// The lock is not held while something is made: that may run code of Python.
+    /// The lock is not held while objects are made, because that may run Python code.
     fn kept<T>(&self, change: impl FnOnce(&mut HashMap<u32, Made>) -> T) -> T {
         change(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -59,7 +59,7 @@ impl Objects {
         let Some(torch) = self.catalog.torch(file) else { return Ok(py.None().into_bound(py)) };
         let made = self.kept(|kept| kept.remove(&file)).unwrap_or_else(|| Made::new(torch));
         let mut values = Values::with(py, torch, made);
-        // After an error, what was half made is forgotten.
+        // After an error, unfinished objects are dropped.
         let value = values.get(object, &mut Inert { catalog: self.catalog.clone(), file });
         let value = value.map_err(|failure| at_path(failure, self.catalog.path(file)))?;
         self.kept(|kept| kept.insert(file, values.into_made()));
@@ -86,7 +86,7 @@ impl Objects {
             positions.sort_by(|a, b| self.name(*a).cmp(self.name(*b)));
             positions
         });
-        // Of one name in several files, the first has it.
+        // If several files have a name, the first file wins.
         let at = sorted.partition_point(|position| self.name(*position) < key);
         let position = *sorted.get(at).filter(|position| self.name(**position) == key)?;
         let place = *self.places.get(position as usize)?;
@@ -225,7 +225,7 @@ impl<'py> Maker<'py> for Inert {
     }
 }
 
-/// What an object takes that is not plain data: an array of NumPy has its bytes twice, for a moment.
+/// The memory of an object that is not plain data: a NumPy array takes its bytes twice, temporarily.
 pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
     const ARRAY: usize = 256;
     match torch.pickled.objects.get(id) {
@@ -236,7 +236,7 @@ pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
     }
 }
 
-/// Stands for an object that a pickle would have made. It is not built; this is what the file says about it.
+/// A placeholder for an object that a pickle would build. It is not built, but described.
 #[pyclass(frozen, module = "max_weights._weights")]
 pub(crate) struct Placeholder {
     catalog: Arc<Catalog>,
@@ -283,14 +283,14 @@ impl Placeholder {
         self.pickled()?.position_of(self.object)
     }
 
-    /// What it would have been called with, usually a tuple; None if it was not called.
+    /// The arguments of the call, usually a tuple; None if it was not called.
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
         self.values(py, |value| value(opaque.and_then(|opaque| opaque.arguments)))
     }
 
-    /// The states that it would have been given, usually one dict of attributes.
+    /// The states that it would get, usually one dict of attributes.
     #[getter]
     fn states<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
         let Some(pickled) = self.pickled() else { return Ok(Vec::new()) };
@@ -307,7 +307,7 @@ impl Placeholder {
         })
     }
 
-    /// What would have been added to it: (key, value), with None as the key of what has none.
+    /// The items that it would get: (key, value), with None as the key of list items.
     #[getter]
     fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));

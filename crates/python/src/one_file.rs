@@ -28,9 +28,9 @@ use crate::open::Arguments;
 use crate::place::device_from_python;
 use crate::tensor::Buffer;
 
-/// Bytes that say how long the header is.
+/// Bytes that state the length of the header.
 const LENGTH_BYTES: usize = 8;
-/// In so many places of a file, each so long, is looked whether it is in the page cache.
+/// The number and the length of the samples of a file that are tested for being in the page cache.
 const PLACES: u64 = 32;
 const PLACE: u64 = 256 << 10;
 
@@ -51,17 +51,17 @@ type Entries = (Vec<Entry>, Vec<(String, String)>);
 pub(crate) struct SafetensorsFile {
     checkpoint: Arc<Checkpoint>,
     source: Arc<LocalFile>,
-    /// Whether its data have to come from a disk, as it was when that was first asked.
+    /// Whether its data must come from a disk, as of the first test.
     cold: OnceLock<bool>,
     /// The first tensor that was taken as a whole.
     first_taken: OnceLock<usize>,
-    /// What fetches those that follow; `None` where they do not come from a disk.
+    /// The readahead for the following tensors; `None` if they do not come from a disk.
     ahead: OnceLock<Option<Prefetch>>,
 }
 
 impl SafetensorsFile {
     fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
-        // Whoever opens a file keeps its bytes, even if another takes its place, and many may be open at a time.
+        // Opening a file keeps its bytes, even if another file replaces it, and many may be open at a time.
         let (checkpoint, source) = Checkpoint::open_safetensors(path, options)?;
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
         let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
@@ -84,7 +84,7 @@ impl SafetensorsFile {
         })
     }
 
-    /// A tensor as a view of the mapping, wherever it begins: it is the same memory each time, and needs the file no more.
+    /// A tensor as a view of the mapping, whether or not it is aligned. It is the same memory each time, and no longer needs the file.
     fn view(&self, number: usize) -> Result<Option<Tensor>, Error> {
         let info = self.table().get(number);
         let (true, Ok(storage), Element::Plain(dtype)) = (self.source.is_mapped(), self.source.mapping(), info.element)
@@ -99,7 +99,7 @@ impl SafetensorsFile {
         (0..self.table().len()).filter_map(|number| self.view(number).transpose()).collect()
     }
 
-    /// As far as a few places say: to ask of all pages of a large file takes longer than to open it.
+    /// Estimated from samples: checking all pages of a large file takes longer than opening it.
     fn is_cold(&self) -> bool {
         let len = self.source.len();
         let place = |i: u64| (len / PLACES * i, PLACE.min(len - len / PLACES * i));
@@ -107,15 +107,15 @@ impl SafetensorsFile {
             matches!(self.source.filesystem(), Some(Filesystem::Network(_) | Filesystem::Server(_)))
                 || (0..PLACES).map(place).any(|(at, len)| self.source.is_cached(at, len) == Some(false))
         };
-        // Looked at before the lock of the cell is taken, which a child that is forked meanwhile would never get; and so below.
+        // Checked before the lock of the cell is taken, which a child that is forked meanwhile could never get; likewise below.
         self.cold.get().copied().unwrap_or_else(|| {
             let is_cold = look();
             *self.cold.get_or_init(|| is_cold)
         })
     }
 
-    /// Says that a whole tensor is taken as a view, which is not read now. From the second on, whoever takes them wants more of them: they are
-    /// fetched, and what follows, where they come from a disk.
+    /// Records that a whole tensor is taken as a view, which is not read now. From the second one on, the caller probably takes more of them: then
+    /// these and the following tensors are fetched, if they come from a disk.
     fn fetch_ahead(&self, py: Python<'_>, number: usize) {
         let mut is_first = false;
         let first = *self.first_taken.get_or_init(|| {
@@ -144,8 +144,8 @@ impl SafetensorsFile {
         });
     }
 
-    /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
-    /// is read, another device is wanted, or they are to have memory of their `own`, that.
+    /// All tensors, in the order of the file. They are views, whose pages are brought into memory if they come from a disk. They are copies if the
+    /// file is read, if the device is another one, or if `own` is true.
     fn everything(&self, device: Device, own: bool) -> Result<Vec<Tensor>, Error> {
         let mapped = self.source.is_mapped();
         let own = own || !mapped;
@@ -159,7 +159,7 @@ impl SafetensorsFile {
         let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, memory, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
-            // Written to since it was opened: views of the mapping are what there is.
+            // The file changed since it was opened: only views of the mapping are available.
             Err(Error::FileChanged(_)) if mapped => {
                 let place = |view: Tensor| {
                     if own && device == Device::Cpu { view.copy(&interrupt) } else { view.to(device, &interrupt) }
@@ -202,22 +202,22 @@ impl SafetensorsFile {
         Ok(Some(metadata))
     }
 
-    // The dtype of a tensor by the format's name for it. KeyError: there is none of this name.
+    // The dtype of a tensor by the format's name for it. KeyError: no tensor of this name.
     fn dtype(&self, name: &str) -> PyResult<String> {
         Ok(element_name(self.table().get(self.number(name)?).element))
     }
 
-    // The shape of a tensor. KeyError: there is none of this name.
+    // The shape of a tensor. KeyError: no tensor of this name.
     fn shape(&self, name: &str) -> PyResult<Vec<u64>> {
         Ok(self.table().get(self.number(name)?).shape.to_vec())
     }
 
-    // A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of this name.
+    // A tensor that is read in parts, each by `framework.part(file, name, index)`. KeyError: no tensor of this name.
     fn slice(slf: &Bound<'_, Self>, name: &str, framework: Py<PyAny>) -> PyResult<PySafeSlice> {
         Ok(PySafeSlice { file: slf.clone().unbind(), number: slf.get().number(name)?, framework })
     }
 
-    // (dtype by the format's name for it, shape, first byte and end in the data) of a tensor. KeyError: there is none of this name.
+    // (dtype by the format's name for it, shape, first byte and end in the data) of a tensor. KeyError: no tensor of this name.
     fn entry(&self, name: &str) -> PyResult<(String, Vec<u64>, (u64, u64))> {
         let info = self.table().get(self.number(name)?);
         // The first tensor of a file begins where the data do.
@@ -226,7 +226,7 @@ impl SafetensorsFile {
         Ok((element_name(info.element), info.shape.to_vec(), span))
     }
 
-    // A tensor. KeyError: there is none of this name.
+    // A tensor. KeyError: no tensor of this name.
     fn buffer(&self, py: Python<'_>, name: &str) -> Outcome<Buffer> {
         let number = self.number(name)?;
         self.fetch_ahead(py, number);
@@ -242,7 +242,7 @@ impl SafetensorsFile {
         Ok(Buffer::new(detached(py, || self.checkpoint.part(number, &index))?))
     }
 
-    // A tensor as `convert(DLPack capsule)`; `whole`: all of it is going to be used. KeyError: there is none of this name.
+    // A tensor as `convert(DLPack capsule)`; `whole`: all of it will be used. KeyError: no tensor of this name.
     #[pyo3(signature = (name, convert, *, whole))]
     fn take<'py>(
         &self,
@@ -269,7 +269,7 @@ impl SafetensorsFile {
         Ok(taken)
     }
 
-    // All tensors, in the order of the file, on a device; None for host memory, where each has memory of its `own` if that is asked for.
+    // All tensors, in file order, on a device; None for host memory, where they are copies if `own` is true.
     #[pyo3(signature = (device=None, *, own=false))]
     fn buffers(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>, own: bool) -> Outcome<Vec<(&str, Buffer)>> {
         let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
@@ -277,7 +277,7 @@ impl SafetensorsFile {
         Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(Buffer::new)).collect())
     }
 
-    // False where tensors are read when they are taken.
+    // False if tensors are read when they are requested.
     #[getter]
     fn is_mapped(&self) -> bool {
         self.source.is_mapped()
@@ -308,8 +308,8 @@ impl PySafeSlice {
 
     /// The part that an index of the framework selects.
     ///
-    /// For torch it is a view of the file's private pages where that can be.
-    /// Negative steps are allowed, too. Of a file that is read (`backend="pread"`), no more is read than a basic index selects.
+    /// For torch it is a view of the file's private pages if possible. Negative steps are allowed, too. If the file is read (`backend="pread"`),
+    /// only the bytes of a basic index are read.
     ///
     /// Raises:
     ///     IndexError: torch: there is no such part.
@@ -324,10 +324,10 @@ impl PySafeSlice {
     }
 }
 
-/// What the header of a file says about its tensors, in their order, and its metadata.
+/// The tensors in the header of a file, in their order, and its metadata.
 ///
 /// Args:
-///     start: The file from its first byte to the end of its header; at least 8 bytes, or all that there are.
+///     start: The file from its first byte to the end of its header; at least 8 bytes, or the whole file.
 ///     length: The bytes of the whole file.
 ///
 /// Raises:

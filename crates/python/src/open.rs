@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     strict: bool,
     #[pyo3(item)]
     max_header_bytes: Option<u64>,
-    /// What opens URLs, where it is not what does in this process.
+    /// The store for URLs, unless it is the default one of this process.
     #[pyo3(item)]
     store: Option<StoreHandle>,
 }
@@ -31,7 +31,7 @@ impl Arguments {
         Self { backend: backend.to_owned(), strict, max_header_bytes, store: None }
     }
 
-    /// With what opens URLs.
+    /// Sets the store for URLs.
     pub(crate) fn with_store(self, store: Option<StoreHandle>) -> Self {
         Self { store, ..self }
     }
@@ -82,7 +82,7 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     value.try_iter().map_err(|_| wrong(value))?.map(path).collect()
 }
 
-/// As [`open`]; what was accepted because it was asked not to be strict is said in the log.
+/// Like [`open`]; faults that were tolerated because strict is off are logged.
 pub(crate) fn open_and_tell(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
     let checkpoint = open(py, paths, arguments)?;
     tell(py, checkpoint, arguments)

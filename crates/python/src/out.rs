@@ -10,7 +10,7 @@ use crate::error::{Outcome, interrupt};
 use crate::own::{is_same, own_or_imported};
 use crate::tensor::Buffer;
 
-/// The elements as another dtype: written to `out`, else in a new tensor, or the tensor itself if it has the dtype.
+/// Converts the elements to another dtype: into `out`, else a new tensor, or the tensor itself if it has the dtype.
 pub(crate) fn astype<'py>(
     buffer: Bound<'py, Buffer>,
     dtype: DType,
@@ -23,7 +23,7 @@ pub(crate) fn astype<'py>(
         let (out, mut target) = writable(out, Access::Write)?;
         let found = target.get().dtype();
         if found != dtype {
-            return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
+            return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was requested")).into());
         }
         detached(py, || tensor.astype_into(&mut target, saturate, &interrupt))?;
         return Ok(out);

@@ -1,4 +1,4 @@
-//! Tensors of objects that may hold one of ours, and what is asked of two or of one.
+//! Tensors of objects that may hold a `Buffer`, and checks of one or two tensors.
 
 use max_weights::buffer::Buffer as Tensor;
 use pyo3::intern;
@@ -9,7 +9,7 @@ use crate::error::{Outcome, to_python};
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// The tensor of a DLPack producer. One of ours, or what holds one of ours, still knows its file, which a capsule would forget.
+/// The tensor of a DLPack producer. A `Buffer`, or an object that holds one, keeps the link to its file, which a capsule would lose.
 pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
     if let Ok(own) = producer.cast::<Buffer>() {
         return Ok(own.get().tensor().clone());
@@ -33,7 +33,7 @@ pub(crate) fn is_same(one: &Tensor, other: &Tensor) -> bool {
     layout(one) == layout(other) && one.shape() == other.shape() && one.strides() == other.strides()
 }
 
-/// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
+/// Fails if the file of a mapped tensor is known to be too short by now: a copy by a consumer is not guarded.
 pub(crate) fn require_file(tensor: &Tensor) -> PyResult<()> {
     let reach = tensor.reach();
     let origin = tensor.storage().origin().filter(|_| !reach.is_empty());

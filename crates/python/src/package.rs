@@ -1,5 +1,5 @@
-//! The classes of the package's Python that results are made of, and the functions that do what only Python can. Each is imported where it is
-//! first needed: `import max_weights` imports none of them.
+//! The Python classes of results, and functions that only Python can provide. Each is imported when it is first needed: `import max_weights` imports
+//! none of them.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

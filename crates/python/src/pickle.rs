@@ -1,8 +1,8 @@
-//! Pickling by reference: a tree of weights, or a view of a mapped file, goes to another process as path, place and fingerprint, so that
-//! workers share the page cache instead of copying bytes. A view that was written to goes by its bytes, because the file does not have them.
+//! Pickling by reference: a tree of weights, or a view of a mapped file, goes to another process as path, offset and fingerprint, so that workers
+//! share the page cache instead of copying bytes. A view that was written to goes by its bytes, because the file does not have them.
 //!
-//! What one pickle holds of one file is mapped once, as it was where it was pickled; two pickles, and a pickle that is loaded twice, share
-//! nothing that can be written to or closed, but for the files of trees, which are opened once.
+//! All views of one file in one pickle share one mapping, as they did where they were pickled. Two pickles, and a pickle that is loaded twice, share
+//! nothing that can be written to or closed. The files of trees are an exception: they are opened once.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ use crate::package;
 use crate::shared::Shared;
 use crate::tensor::Buffer;
 
-/// Bytes, and modification time or entity tag: what is compared, because an inode is another one on another machine.
+/// Bytes, and modification time or entity tag. Only these are compared, because inodes differ between machines.
 type Mark = (u64, i128);
 
 fn mark(fingerprint: Fingerprint) -> Mark {
@@ -39,7 +39,7 @@ fn mark(fingerprint: Fingerprint) -> Mark {
 /// How a tree is opened again: paths, arguments, and the marks of its files.
 type Reopening = (Vec<PathBuf>, Arguments, Vec<Mark>);
 
-/// The checkpoints that were opened for the sake of unpickling, as long as somebody holds them.
+/// The checkpoints that were opened for unpickling, while they are in use.
 static OPENED: ForkMutex<HashMap<Reopening, Weak<Checkpoint>>> = ForkMutex::new();
 
 fn opened(key: &Reopening) -> Option<Arc<Checkpoint>> {
@@ -62,7 +62,7 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
         return Err(Error::Argument(cause.to_owned()).into());
     }
     if let Some((of, scheme, rules)) = node.shared().made_of(py, &checkpoint) {
-        // A tree such as it was made of goes along, and is renamed where it arrives.
+        // The tree that it was renamed from is pickled, and is renamed again on unpickling.
         let of = WeightsNode::at(Arc::new(of), String::new()).into_python(py)?;
         let function = package::REOPEN_RENAMED.get(py)?;
         return Ok((function, (of, scheme, rules, node.name())).into_pyobject(py)?);
@@ -115,7 +115,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
     Err(max_weights::memory::replaced(&path).into())
 }
 
-/// `__reduce__` of a tensor: by reference if it is a view of a mapped file that nobody wrote to, else by its bytes.
+/// `__reduce__` of a tensor: by reference if it is a view of a mapped file and was not written to, else by its bytes.
 pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bound<'py, PyTuple>> {
     tensor.device().require_host()?;
     let dtype = dtype_to_python(py, tensor.dtype())?;
@@ -147,18 +147,18 @@ pub(crate) fn is_written(py: Python<'_>, tensor: &Tensor) -> bool {
 pub(crate) struct PickledFile {
     path: PathBuf,
     mark: Mark,
-    /// The mapping that it stands for where it is pickled.
+    /// The mapping in the pickling process.
     of: Weak<Storage>,
     /// The file, where it was unpickled.
     file: Option<LocalFile>,
 }
 
 impl PickledFile {
-    /// The one that stands for this mapping.
+    /// The object for this mapping.
     fn of<'py>(py: Python<'py>, storage: &Arc<Storage>, origin: &Origin) -> PyResult<Bound<'py, Self>> {
         static FILES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
         let files = FILES.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-        // An address is not used again as long as something refers to it weakly.
+        // An address is not reused while a weak reference exists.
         let address = Arc::as_ptr(storage) as usize;
         if let Some(found) = files.get_item(address)? {
             return Ok(found.cast_into::<Self>()?);
@@ -196,7 +196,7 @@ impl PickledFile {
 /// Where a tensor is in its file: offset in bytes, dtype, shape, strides in elements.
 type ViewParts<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
 
-/// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), where the system refuses to map.
+/// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), if the system refuses to map.
 #[pyfunction]
 #[pyo3(name = "_remap_buffer")]
 pub(crate) fn remap_buffer(

@@ -10,7 +10,7 @@ use crate::error::{Outcome, interrupt};
 use crate::package;
 use crate::tensor::Buffer;
 
-/// The device that an argument names. One that is not there is an error where it is used.
+/// The device of an argument. A missing one is an error when it is used.
 pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> {
     let (label, index): (String, u32) = package::PLACE.get(device.py())?.call1((device,))?.extract()?;
     Ok(if label == "cpu" { Device::Cpu } else { Device::Cuda(index) })
@@ -35,7 +35,7 @@ pub(crate) fn to_each<'py>(buffer: &Bound<'py, Buffer>, devices: &Bound<'py, PyA
     Ok(there)
 }
 
-/// A contiguous copy on a device, also where that is the tensor's own. From one place of a GPU to another it goes through the host.
+/// A contiguous copy on a device, which may be the tensor's own. A copy within a GPU goes through the host.
 pub(crate) fn copy(py: Python<'_>, tensor: &Tensor, place: Device) -> Outcome<Tensor> {
     let copy = || match (tensor.device(), place) {
         (Device::Cpu, Device::Cpu) => tensor.copy(&interrupt),
@@ -45,13 +45,13 @@ pub(crate) fn copy(py: Python<'_>, tensor: &Tensor, place: Device) -> Outcome<Te
     Ok(detached(py, copy)?)
 }
 
-/// How many GPUs this process can use: 0 without a driver, which is looked for here.
+/// How many GPUs this process can use: 0 without a driver, which is loaded here.
 #[pyfunction]
 pub(crate) fn accelerator_count(py: Python<'_>) -> u32 {
     py.detach(cuda_devices)
 }
 
-/// Why the GPU of this number cannot be used, and what to do; None if it can.
+/// Why the GPU with this number cannot be used, and what to do; None if it can.
 #[pyfunction]
 pub(crate) fn missing_accelerator(py: Python<'_>, id: u32) -> Option<String> {
     py.detach(|| Device::Cuda(id).absence())

@@ -1,4 +1,4 @@
-//! What a load would do, before it is done.
+//! The plan of a load.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;
@@ -12,12 +12,12 @@ use crate::error::Outcome;
 use crate::load::{Places, PythonCut, memory_of, require_views};
 use crate::node::WeightsNode;
 
-/// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
+/// (file, offset, bytes in the file, bytes in memory, positions of tensors, operation, destination, byte there).
 type Range = (u32, u64, u64, u64, Vec<usize>, String, String, usize);
 /// (ranges, arenas, how).
 type Description = (Vec<Range>, Vec<(String, usize)>, String);
 
-/// What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken.
+/// What `load_tensors` would do with the same arguments. Reads nothing from the files, and allocates no tensors.
 ///
 /// Args:
 ///     node: Any node of the tree.
@@ -25,18 +25,19 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else the axes that are cut, and the ranges of each that are joined along it.
 ///     own: Give every tensor its own memory; False, not None: an error for a tensor that cannot be a view.
-///     outs: The positions of those that are written to memory of the caller's.
+///     outs: The positions of those that are written to the caller's memory.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
-///     threads: How many; None for as many as is best.
-///     drop_cache: Let the page cache forget what was read.
-///     per_tensor: Memory of its own is one piece for each tensor.
+///     threads: How many; None for the best number.
+///     drop_cache: Remove from the page cache what was read.
+///     per_tensor: Allocate copies one by one.
 ///     max_memory: The most bytes of host memory that the load may take.
-///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
+///     places: Devices, and how many consecutive weights go to each; None for host memory.
 ///     whole: Every tensor is read as a whole, to be compared with a digest.
 ///
 /// Returns:
-///     The ranges in the order of the files, as (file, offset, bytes in the file, bytes in memory, positions of the tensors, what is done,
-///     where to, the byte there); the arenas, as (dtype, bytes on all devices); and how the files would be read, in words.
+///     The ranges in file order, the arenas, and a description of how the files would be read.
+///     A range is (file, offset, bytes in the file, bytes in memory, tensor positions, operation, destination, byte there).
+///     An arena is (dtype, bytes on all devices).
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
                     max_memory=None, places=None, whole=false))]

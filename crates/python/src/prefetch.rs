@@ -1,4 +1,4 @@
-//! Reading ahead of tensors that are taken one by one.
+//! Readahead for tensors that are taken one by one.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::ending::detached;
 use crate::error::Outcome;
 use crate::node::WeightsNode;
 
-/// Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its threads end by themselves,
-/// and with it.
+/// Fetches the pages that follow the weight that is taken, in file order, if they come from a disk. Its threads end when idle, or when it is
+/// dropped.
 ///
 /// Args:
 ///     node: Any node of the tree.
@@ -21,7 +21,7 @@ use crate::node::WeightsNode;
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct Ahead {
     prefetch: Prefetch,
-    /// What each weight is made of, as positions there.
+    /// The pieces of each weight, as positions in `prefetch`.
     pieces: Vec<Range<usize>>,
 }
 
@@ -49,7 +49,7 @@ impl Ahead {
         })?)
     }
 
-    /// Says that the weight at this position is going to be taken now.
+    /// Announces that the weight at this position is loaded next.
     fn take(&self, py: Python<'_>, position: usize) {
         let pieces = self.pieces.get(position).cloned().unwrap_or_default();
         detached(py, || pieces.for_each(|piece| self.prefetch.take(piece)));

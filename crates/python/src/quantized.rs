@@ -1,4 +1,4 @@
-//! Quantized weights: what `max_weights_check` decides of their tensors, as records. What is wrong with them is raised.
+//! Quantized weights: the decisions of `max_weights_check` about their tensors, as records. Faults are raised.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,29 +25,29 @@ use crate::node::WeightsNode;
 use crate::shared::Shared;
 use crate::tensor::Buffer;
 
-/// What to do where a scheme cannot be decoded.
+/// The advice for a scheme that cannot be decoded.
 const BY_OTHERS: &str = "its tensors are in `parts`: decode them by the library that wrote them";
 
-/// What the files beside a checkpoint say of its quantization.
+/// The quantization of a checkpoint, from the configuration files in its folder.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct QuantizationConfig(Option<Declared>);
 
 #[pymethods]
 impl QuantizationConfig {
-    /// The word for the method; None where nothing is said.
+    /// The name of the method; None if it is not stated.
     #[getter]
     fn method(&self) -> Option<&str> {
         self.0.as_ref().map(|declared| declared.word.as_str()).filter(|word| !word.is_empty())
     }
 }
 
-/// Read what the files of a folder say of quantization.
+/// Read the quantization configuration from the files of a folder.
 #[pyfunction]
 pub(crate) fn read_quantization_config(py: Python<'_>, folder: PathBuf) -> Outcome<QuantizationConfig> {
     Ok(QuantizationConfig(detached(py, || Declared::read(&folder))?))
 }
 
-/// How one weight is quantized, and how its numbers are made of its parts.
+/// How one weight is quantized, and how its values are computed from its parts.
 #[pyclass(frozen, get_all, module = "max_weights._core")]
 pub(crate) struct QuantizedLayout {
     /// The name of the scheme.
@@ -58,7 +58,7 @@ pub(crate) struct QuantizedLayout {
     shape: Py<PyTuple>,
     /// Rows and columns that share a scale.
     block: (u64, u64),
-    /// Whether there are no zero points; None where the scheme does not say.
+    /// Whether there are no zero points; None if the scheme does not state it.
     symmetric: Option<bool>,
     /// Whether columns are ordered by how much they matter.
     reordered: bool,
@@ -66,7 +66,7 @@ pub(crate) struct QuantizedLayout {
     matrix: Py<PyTuple>,
 }
 
-/// The tensors of one quantized weight, and what was decided of them.
+/// The tensors of one quantized weight, and how it is decoded.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct QuantizedRecord {
     /// The full name of the group.
@@ -87,13 +87,13 @@ pub(crate) struct QuantizedRecord {
     /// None where the scheme cannot be decoded.
     #[pyo3(get)]
     layout: Option<Py<QuantizedLayout>>,
-    /// What is raised then.
+    /// The error to raise then.
     #[pyo3(get)]
     refusal: Option<Py<PyAny>>,
     decoding: Option<Decoding>,
 }
 
-/// What decodes a weight: where its tensors are, and how they are put together.
+/// How a weight is decoded: its tensors, and how they are combined.
 struct Decoding {
     shared: Arc<Shared>,
     layout: Layout,
@@ -102,7 +102,7 @@ struct Decoding {
 
 #[pymethods]
 impl QuantizedRecord {
-    /// Decode the weight to a dtype, into `out`, of the shape in which it is decoded, if it is not None.
+    /// Decode the weight to a dtype, into `out`, which has the decoded shape, if it is not None.
     #[pyo3(signature = (dtype, out=None))]
     fn decode(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>, out: Option<&Bound<'_, PyAny>>) -> Outcome<Buffer> {
         let dtype = dtype_from_python(dtype)?;
@@ -116,7 +116,7 @@ impl QuantizedRecord {
     }
 }
 
-/// The quantized weights at and below a node, and what is said of each.
+/// The quantized weights at and below a node, with a record for each.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct QuantizedListing {
     node: Py<WeightsNode>,
@@ -125,7 +125,7 @@ pub(crate) struct QuantizedListing {
     #[pyo3(get)]
     names: Vec<String>,
     schemes: Vec<Option<Scheme>>,
-    /// What `__metadata__` of the files says of each.
+    /// The entry of each in the `__metadata__` of the files.
     entries: Vec<Option<String>>,
 }
 
@@ -164,7 +164,7 @@ impl QuantizedListing {
     }
 }
 
-/// The quantized weight of this name below a node: that of the module, of its weight or of a packed tensor; None if there is none.
+/// The quantized weight of this name below a node: the name of the module, its weight or a packed tensor; None if there is none.
 #[pyfunction]
 pub(crate) fn quantized_record(
     py: Python<'_>,
@@ -174,7 +174,7 @@ pub(crate) fn quantized_record(
 ) -> Outcome<Option<QuantizedRecord>> {
     let (node, declared) = (node.get(), config.get().0.as_ref());
     let catalog = node.catalog();
-    // `MODULE.weight` with `MODULE.weight_scale_inv` is no tensor of experts with `…_scale_inv`.
+    // `MODULE.weight` with `MODULE.weight_scale_inv` is not a tensor of experts with `…_scale_inv`.
     let of_part = quantized::part_of(name).map(|(layer, _)| layer);
     for base in [Some(name.strip_suffix(".weight").unwrap_or(name)), Some(name), of_part].into_iter().flatten() {
         let full = if base.is_empty() { node.name().to_owned() } else { join(node.name(), base) };
@@ -189,7 +189,7 @@ pub(crate) fn quantized_record(
     Ok(None)
 }
 
-/// What is decided of a layer.
+/// The record of a layer.
 fn record(
     py: Python<'_>,
     node: &WeightsNode,
@@ -240,20 +240,20 @@ fn record(
     Ok(QuantizedRecord { name, is_bare, parts: parts.unbind(), nbytes, scheme, layout, refusal, decoding })
 }
 
-/// What a request with a dtype has to know of the quantized weights of a whole tree.
+/// The quantized weights of a whole tree, as needed by a request with a dtype.
 #[pyclass(frozen, get_all, module = "max_weights._core")]
 pub(crate) struct QuantizedNames {
-    /// Of each weight, the name that it has where it is decoded, that of its packed numbers, and those of all its tensors.
+    /// Of each weight, its decoded name, the name of its packed numbers, and those of all its tensors.
     weights: Vec<(String, String, Vec<String>)>,
-    /// The tensors of which nobody knows what they are times.
+    /// Tensors with unknown scales.
     unknown: Vec<String>,
-    /// The weights that are decoded with outputs before inputs, which their model has the other way round.
+    /// Weights that are decoded with outputs before inputs, in contrast to their model.
     turned: Vec<String>,
-    /// Whether the tree has the weights otherwise than its files, which have quantized ones.
+    /// Whether the tree has other weights than its files, which have quantized ones.
     is_converted: bool,
 }
 
-/// Whether a tree, or what its files have, may hold codes: without them no configuration has to be read.
+/// Whether a tree, or its files, may hold codes: if not, no configuration must be read.
 #[pyfunction]
 pub(crate) fn may_be_quantized(node: &Bound<'_, WeightsNode>) -> bool {
     let node = node.get();
@@ -289,8 +289,8 @@ pub(crate) fn quantized_names(
     }
 }
 
-/// A tree over the same files with these weights decoded, by the names that they have then, each to a dtype. `cure` is what to do about those that
-/// cannot be.
+/// A tree over the same files with these weights decoded, by their decoded names, each to a dtype. `cure` is the advice
+/// for those that cannot be decoded.
 #[pyfunction]
 #[pyo3(name = "_decode_weights")]
 pub(crate) fn decode_weights<'py>(
@@ -314,7 +314,7 @@ pub(crate) fn decode_weights<'py>(
     Ok(WeightsNode::at(Arc::new(shared), own.name().to_owned()).into_python(py)?)
 }
 
-/// The elements of a tensor, if they have at most so many bytes.
+/// The elements of a tensor, if they have at most `most` bytes.
 fn bytes(py: Python<'_>, node: &WeightsNode, number: usize, most: u64) -> Outcome<Option<Vec<u8>>> {
     if node.catalog().table().get(number).bytes() > most {
         return Ok(None);
@@ -334,7 +334,7 @@ fn raised(node: &WeightsNode, layer: &Layer<'_>, fault: Fault) -> Failure {
     found.tensor(info.map_or(layer.name, |info| info.name)).format().into()
 }
 
-/// The error of whoever asks for more than the parts of a scheme that cannot be decoded.
+/// The error for a request that needs more than the parts of a scheme that cannot be decoded.
 fn refused(py: Python<'_>, node: &WeightsNode, layer: &Layer<'_>, (tensor, cause): (usize, &str)) -> PyResult<PyErr> {
     let (file, catalog) = (node.catalog().table().get(tensor).file as usize, node.catalog());
     let path = catalog.files().get(file).map_or("".as_ref(), |file| file.path.as_path());

@@ -1,4 +1,4 @@
-//! Loading by several ranks: the plan, and what a rank reads for it. What is sent to whom is torch's affair.
+//! Loading by several ranks: the plan, and the reads of a rank. The exchange is up to torch.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -22,29 +22,30 @@ use crate::load::PythonCut;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// Who has which part: None for all, the number of a mesh, or the cut of each part.
+/// The sharding: None for replicated, the number of a mesh, or one region per rank.
 #[derive(FromPyObject)]
 enum PythonSharing {
     Mesh(usize),
     Parts(Vec<Option<PythonCut>>),
 }
 
-/// Ranks (one that is no part of this, as the largest number), sizes, and for each size the axis that is split (None for none) and in how many chunks it is already (0 for one).
+/// Ranks, where the largest number means that the rank does not take part; sizes; and for each size the split axis (None for none), with the chunks
+/// that the axis already has (0 for one).
 pub(crate) type PythonMesh = (Vec<u32>, Vec<u32>, Vec<(Option<usize>, u64)>);
 
 /// Bytes, and the ranges of each axis.
 type PythonPart = (u64, Vec<Vec<(u64, u64)>>);
-/// Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same arguments has the same plan.
+/// Which rank reads what of some weights, and what ranks exchange then. Every rank that passes the same arguments gets the same plan.
 ///
 /// Args:
 ///     node: Any node of the tree.
 ///     names: Full names.
-///     sharings: Who has which part of each: None for all of it on every rank, the number of a mesh, or a list with the cut of each part.
-///     meshes: Ranks, sizes, and for each size the axis of the tensor that is split, None for none, and in how many chunks it is by then.
-///     part_of: The number of the part of each rank, where there are parts.
+///     sharings: The sharding of each: None for replicated, the number of a mesh, or a list with the region of each part.
+///     meshes: Ranks, sizes, and for each size the split axis of the tensor, None for none, and its number of chunks so far.
+///     part_of: The number of the part of each rank, if there are parts.
 ///     nodes: The number of the node of each rank.
-///     unit_bytes: About how much is read at once; None for what is best.
-///     round_bytes: How much a rank reads for one exchange; None for what is best.
+///     unit_bytes: About how much is read at once; None for the best size.
+///     round_bytes: How much a rank reads for one exchange; None for the best size.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RankPlan {
     plan: Plan,
@@ -91,23 +92,24 @@ impl RankPlan {
         Ok(Self { plan, names, numbers, ended: AtomicBool::new(false) })
     }
 
-    /// How many rounds there are.
+    /// The number of rounds.
     #[getter]
     fn rounds(&self) -> usize {
         self.plan.rounds()
     }
 
-    /// For each tensor, the round after which all ranks have what they need of it.
+    /// For each tensor, the round after which it is complete on all ranks.
     fn last_rounds(&self, py: Python<'_>) -> Vec<usize> {
         detached(py, || self.plan.last_rounds())
     }
 
-    /// A hash of all that the plan is a function of.
+    /// A hash of all inputs of the plan.
     fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.plan.hash())
     }
 
-    /// What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a rank that has no part of it.
+    /// The local shard of a rank for each tensor: its bytes, and the ranges of every axis that are joined along it;
+    /// None if the rank has none of it.
     fn parts(&self, py: Python<'_>, rank: u32) -> Outcome<Vec<Option<PythonPart>>> {
         let named = |at: usize, error: Error| match error {
             Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(&self.names[at]))),
@@ -121,15 +123,16 @@ impl RankPlan {
         Ok(parts.into_iter().map(|one| one.map(part)).collect())
     }
 
-    /// What a rank does in a round, as one array of records of ten little-endian numbers of 64 bits: action, rank, unit, tensor, where the first row
-    /// begins and the bytes to the next, where it goes and the bytes to the next there, rows, and the bytes of each. The actions are to read a unit,
-    /// send, receive and keep rows, broadcast a unit, and take rows of that.
+    /// The actions of a rank in a round, as one array of records of ten little-endian 64-bit integers. They are action, rank, unit, tensor, offset
+    /// and stride of the rows in the source, offset and stride in the destination, the number of rows, and the bytes of each. The actions are to
+    /// read a unit, send, receive and keep rows, broadcast a unit, and take rows of that.
     fn round<'py>(&self, py: Python<'py>, number: usize, rank: u32) -> Outcome<Bound<'py, PyBytes>> {
         let packed = detached(py, || Ok::<_, Error>(self.plan.round(number, rank)?.packed()))?;
         Ok(PyBytes::new(py, &packed))
     }
 
-    /// Reads the units of a rank for a round: the bytes of each, one tensor after the other. Where so much memory is not enough, on fewer threads.
+    /// Reads the units of a rank for a round: the bytes of each, tensor by tensor. If memory is short, it uses fewer
+    /// threads.
     #[pyo3(signature = (node, number, rank, *, backend="auto", threads=None, drop_cache=false, max_memory=None))]
     #[expect(clippy::too_many_arguments, reason = "how a round is read, by name")]
     fn read(
@@ -165,13 +168,13 @@ impl RankPlan {
         Ok(units.into_iter().map(|unit| unit.into_iter().map(Buffer::new).collect()).collect())
     }
 
-    /// Ends what reads for it on other threads, which learn of no Ctrl-C.
+    /// Cancels reads on other threads, which do not see Ctrl-C.
     fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to which most comes from others,
-    /// and rounds.
+    /// The cost: bytes that each rank reads, requests, bytes that ranks receive, the most that a node receives from
+    /// others, and rounds.
     fn costs(&self, py: Python<'_>) -> Outcome<(Vec<u64>, u64, u64, u64, usize)> {
         let costs = detached(py, || Ok::<_, Error>(self.plan.costs()))?;
         Ok((costs.read, costs.requests, costs.exchanged, costs.fabric, costs.rounds))
@@ -220,7 +223,8 @@ fn bytes_of(tensor: &Tensor, len: u64) -> Result<Tensor, Error> {
     Tensor::contiguous_at(tensor.storage().clone(), tensor.offset(), DType::UInt8, &[len as i64])
 }
 
-/// What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes when its content does.
+/// The identity of the files of a tree: the length of each, whether it is an object of a store, and a mark that changes
+/// with its content.
 #[pyfunction]
 pub(crate) fn file_identities(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(u64, bool, i128)>> {
     let checkpoint = node.get().shared().checkpoint()?;

@@ -1,4 +1,4 @@
-//! Files elsewhere than on this machine: the store that opens URLs as a user says, and files of which a function of the user's reads the bytes.
+//! Remote files: the store for URLs, with the user's options, and files whose bytes a user's function reads.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use pyo3::prelude::*;
 use crate::ending::reattached;
 use crate::error::Outcome;
 
-/// What a call of a function of the caller's is taken to cost, which may ask a server: a gap of 256 KB.
+/// The assumed cost of a call of the user's function, which may use a server: a gap of 256 KB.
 const COST: ReadCost = ReadCost { latency: 2_500_000, rate: 104_857_600 };
 
-/// What opens URLs for one user's options. It is not pickled: another process finds its own credentials.
+/// The store for one user's options. It is not pickled: another process finds its own credentials.
 #[derive(Clone)]
 pub(crate) struct StoreHandle(pub(crate) Arc<dyn Store>);
 
@@ -56,7 +56,7 @@ impl Hash for StoreHandle {
     }
 }
 
-/// What opens URLs by the options of a `max_weights.remote.Remote`.
+/// The store with the options of a `max_weights.remote.Remote`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RemoteStore {
     store: Arc<dyn Store>,
@@ -155,7 +155,7 @@ impl RemoteStore {
     }
 }
 
-/// Has URLs be opened where nothing else is said.
+/// Installs the default store.
 #[cfg(feature = "remote")]
 pub(crate) fn install() {
     let mut options = max_weights_remote::Options::default();
@@ -169,13 +169,13 @@ fn warn(text: &str) {
     reattached(|py| {
         let warned = py.import("warnings").and_then(|warnings| warnings.call_method1("warn", (text,)));
         if let Err(error) = warned {
-            // Where warnings are errors: what is read is right all the same.
+            // If warnings are errors: the bytes that were read are nevertheless right.
             error.write_unraisable(py, None);
         }
     });
 }
 
-/// A file of which a function reads ranges of bytes: `max_weights.remote.source`.
+/// A file whose ranges of bytes a function reads: `max_weights.remote.source`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RangeSource {
     source: Arc<dyn Source>,
@@ -187,7 +187,7 @@ impl RangeSource {
     #[pyo3(signature = (read_ranges, size, name, identity))]
     fn new(read_ranges: Py<PyAny>, size: u64, name: PathBuf, identity: &[u8]) -> Self {
         let mut tag = [0; 32];
-        // The caller hashes what is longer.
+        // The caller hashes longer ones.
         let len = identity.len().min(tag.len());
         tag[..len].copy_from_slice(&identity[..len]);
         let fingerprint = Fingerprint { len: size, identity: Identity::Object(tag) };
@@ -218,7 +218,7 @@ impl fmt::Debug for Ranges {
 }
 
 impl Ranges {
-    /// Asks the function for all parts, and copies what it gives.
+    /// Calls the function for all parts, and copies the results.
     fn fill(&self, py: Python<'_>, parts: &mut [Part<'_>]) -> PyResult<()> {
         let ranges: Vec<(u64, u64)> =
             parts.iter().map(|part| (part.offset, part.offset + part.bytes.len() as u64)).collect();

@@ -1,4 +1,4 @@
-//! Writing safetensors files: tensors that are in memory, at once, to a disk or to memory; and any, while they come.
+//! Writes safetensors files: tensors in memory, at once, to a disk or to memory; and any tensors as they arrive.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub(crate) fn destination(store: Option<StoreHandle>, if_exists: &str) -> Result
     Ok(Destination { store: store.map(|store| store.0), if_exists, task: None })
 }
 
-/// What `save` writes, of so many bytes, which are counted while it does.
+/// Runs `save`, which writes `bytes` bytes, and reports progress meanwhile.
 pub(crate) fn saved(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
@@ -124,14 +124,14 @@ pub(crate) fn serialize_tensors<'py>(
     })?)
 }
 
-/// Refuses files and folders that would be written if they are some that are read, or lie in them.
+/// Refuses output files and folders that are inputs, or are inside them.
 #[pyfunction]
 pub(crate) fn check_apart(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
     let inputs = Inputs::new(inputs);
     targets.iter().try_for_each(|target| inputs.check(target)).map_err(|error| invalid(&error))
 }
 
-/// Refuses the name of a file whose suffix says another format.
+/// Refuses a file name with the suffix of another format.
 #[pyfunction]
 pub(crate) fn check_safetensors_name(path: PathBuf) -> PyResult<()> {
     write::check_safetensors_name(&path).map_err(|error| invalid(&error))
@@ -141,7 +141,7 @@ fn invalid(error: &Error) -> PyErr {
     ArgumentError::new_err(error.to_string())
 }
 
-/// Writes a small file that is in memory, which takes its place when it is complete.
+/// Writes a small file atomically.
 #[pyfunction]
 #[pyo3(signature = (path, content, *, sync))]
 pub(crate) fn place_file(py: Python<'_>, path: PathBuf, content: &[u8], sync: bool) -> Outcome<()> {
@@ -152,15 +152,15 @@ fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tens
     names.into_iter().zip(tensors.iter().map(|tensor| tensor.get().tensor().clone())).collect()
 }
 
-/// The error for a weight whose elements only its own file has.
+/// The error for a weight whose elements cannot be written to another file.
 pub(crate) fn unwritable(catalog: &Catalog, info: &TensorInfo<'_>) -> Error {
     let cause = format!("elements of the type {} cannot be written to another file", info.element);
     let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
     fault.path(&catalog.files()[info.file as usize].path).unsupported()
 }
 
-/// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
-/// read, converted and written a part at a time. `cuts` are as in `load_tensors`.
+/// Like `save_tensors`, for the weights of these full names, under new names, with a dtype for each (None: unchanged). They are read, converted and
+/// written a part at a time. `cuts` are as in `load_tensors`.
 #[pyfunction]
 #[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, cuts=None, alignment, sync, verify=false, stem=None,
                     max_shard_size=None, progress=None, store=None, if_exists="replace"))]
@@ -203,7 +203,7 @@ pub(crate) fn save_converted(
 /// A safetensors file that is written as its tensors arrive.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct FileWriter {
-    /// None once it is finished or given up.
+    /// None once it is finished or discarded.
     writer: Mutex<Option<Arc<Writer>>>,
     path: PathBuf,
 }
@@ -224,7 +224,7 @@ impl FileWriter {
 }
 
 impl FileWriter {
-    /// Writes; an upload that failed is given up.
+    /// Writes; a failed upload is discarded.
     fn written(&self, py: Python<'_>, write: impl FnOnce() -> Result<(), Error> + Send) -> Outcome<()> {
         let written = detached(py, write);
         if let (Err(Error::Io { .. } | Error::Interrupted), true) = (&written, is_url(&self.path)) {
@@ -291,7 +291,7 @@ impl FileWriter {
         Ok(detached(py, || writer.finish(&interrupt))?)
     }
 
-    /// Discards the file: what is at its path stays as it is.
+    /// Discards the file; an existing one at its path stays unchanged.
     fn discard(&self, py: Python<'_>) {
         let writer = self.slot().take();
         detached(py, || drop(writer));

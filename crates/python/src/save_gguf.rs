@@ -22,10 +22,10 @@ pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
 /// Saves tensors as a GGUF file, or with `max_shard_size` as a set. Returns the files.
 ///
 /// Args:
-///     path: The file; of a set, what the names of its files are made of.
-///     tensors: Names and memory, in the order of the file; and the encoding in which each is, or will be, packed.
+///     path: The file; of a set, the stem of its file names.
+///     tensors: Names and memory, in file order; and the encoding in which each is, or will be, packed.
 ///     metadata: Keys, the names of their types (`u32`, `str`, `arr:f32`), and values.
-///     quantize: The encoding of those that have none and that llama.cpp would quantize.
+///     quantize: The encoding of tensors without one that llama.cpp would quantize.
 #[pyfunction]
 #[pyo3(signature = (path, tensors, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None,
                     store=None, if_exists="replace"))]
@@ -76,9 +76,8 @@ pub(crate) fn save_gguf_tensors(
     saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&declared, &output, verify, done, go_on))
 }
 
-/// Saves the weights of these full names as `save_gguf_tensors` saves tensors, each in the encoding beside it (None: as it is, or as `quantize`
-/// says); they are read, converted and written a part at a time. The metadata of a GGUF file are kept, but for those that are given; the text of
-/// other files is, too.
+/// Like `save_gguf_tensors`, for the weights of these full names, with an encoding for each (None: unchanged, or `quantize`). They are read,
+/// converted and written a part at a time. The metadata of a GGUF file, or the text of other files, is kept, unless `metadata` overrides it.
 #[pyfunction]
 #[pyo3(signature = (node, names, encodings, path, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None,
                     store=None, if_exists="replace"))]

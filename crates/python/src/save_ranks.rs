@@ -1,4 +1,4 @@
-//! Saving by several ranks: where everything lies, and what a rank writes. What they say to each other is torch's affair.
+//! Saving by several ranks: the layout of the files, and the writes of a rank. The exchange is up to torch.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,16 +27,16 @@ use crate::tensor::Buffer;
 /// A tensor by its number, and a range of each of its axes.
 type PythonBox = (usize, Vec<(u64, u64)>);
 
-/// The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same files.
+/// The files of a checkpoint that several ranks write. Every rank that passes the same arguments gets the same files.
 ///
 /// Args:
-///     folder: Where they go.
+///     folder: The destination.
 ///     tensors: The name, dtype and shape of each.
 ///     metadata: That of every file.
-///     world: How many ranks there are.
-///     sharings: The number of the mesh of each tensor; None where every rank has all of it.
+///     world: The number of ranks.
+///     sharings: The number of the mesh of each tensor; None if it is replicated.
 ///     meshes: As for `RankPlan`.
-///     boxes: Instead of these, what each rank has: numbers of tensors, and a range of each axis of them.
+///     boxes: Instead of these, the shards of each rank: numbers of tensors, and a range of each axis of them.
 ///     alignment: As for `save_tensors`.
 ///     sync: As for `save_tensors`.
 ///     stem: As for `save_tensors`.
@@ -49,7 +49,7 @@ pub(crate) struct RankSave {
     verify: bool,
     /// The files that this process has begun.
     begun: Mutex<Option<Begun>>,
-    /// What it writes itself.
+    /// The writer of this rank.
     share: Mutex<Option<RankWriter>>,
 }
 
@@ -94,12 +94,12 @@ impl RankSave {
         Ok(Self { together, verify, begun: Mutex::default(), share: Mutex::default() })
     }
 
-    /// A hash of where everything lies and of who has what.
+    /// A hash of the layout and of the shards of all ranks.
     fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.together.hash())
     }
 
-    /// Makes the unfinished files, or begins uploads; returns what the other ranks find them by.
+    /// Makes the unfinished files, or begins uploads; returns the names by which other ranks find them.
     fn begin(&self, py: Python<'_>) -> Outcome<Vec<OsString>> {
         let begun = detached(py, || self.together.begin(&interrupt))?;
         let names = begun.names.iter().map(|name| name.clone().into_os_string()).collect();
@@ -107,7 +107,7 @@ impl RankSave {
         Ok(names)
     }
 
-    /// Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that are.
+    /// Opens the unfinished files to write these parts of a rank; returns how many bytes it writes.
     fn open(&self, py: Python<'_>, rank: u32, unfinished: Vec<PathBuf>, parts: Vec<Bound<'_, Buffer>>) -> Outcome<u64> {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
         let share = detached(py, || {
@@ -119,7 +119,7 @@ impl RankSave {
         Ok(bytes)
     }
 
-    /// Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the end.
+    /// Writes about `most` of the remaining bytes that are not exchanged; returns how many, 0 at the end.
     fn write(&self, py: Python<'_>, most: u64) -> Outcome<u64> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,13 +127,14 @@ impl RankSave {
         })?)
     }
 
-    /// How often ranks exchange what they have; the same on all.
+    /// The number of exchanges; the same on all ranks.
     #[getter]
     fn rounds(&self) -> usize {
         self.share.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, RankWriter::rounds)
     }
 
-    /// What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come from each.
+    /// The data that this rank sends in a round, ordered by rank; how many bytes go to each, and how many come from
+    /// each.
     fn message(&self, py: Python<'_>, round: usize) -> Outcome<(Buffer, Vec<u64>, Vec<u64>)> {
         let (message, to, of) = detached(py, || {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +146,7 @@ impl RankSave {
         Ok((Buffer::new(message), to, of))
     }
 
-    /// Writes what this rank writes in a round, of what has arrived and of what it has itself; returns how many bytes.
+    /// Writes the data of a round, received or local; returns how many bytes.
     fn take(&self, arrived: &Bound<'_, Buffer>, round: usize) -> Outcome<u64> {
         let (py, arrived) = (arrived.py(), arrived.get().tensor());
         Ok(detached(py, || {
@@ -156,7 +157,7 @@ impl RankSave {
         })?)
     }
 
-    /// Waits until they are on the disk, where that is wanted, or sent.
+    /// Waits until they are sent, or on the disk if `sync` is set.
     fn flush(&self, py: Python<'_>) -> Outcome<()> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +165,8 @@ impl RankSave {
         })?)
     }
 
-    /// Reads back what this rank wrote, where that is wanted, and compares it: of files on a disk before they have their places, of uploads when they have.
+    /// Reads back and compares what this rank wrote, if `verify` is set: files on a disk before they are renamed,
+    /// uploads after they are complete.
     fn verify(&self, py: Python<'_>, is_placed: bool) -> Outcome<()> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +174,7 @@ impl RankSave {
         })?)
     }
 
-    /// The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them.
+    /// The parts of uploads that this rank has sent, for each file: their numbers, and the server's names.
     fn sent(&self) -> Vec<Vec<SentPart>> {
         self.share.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(Vec::new(), RankWriter::sent)
     }
@@ -188,14 +190,14 @@ impl RankSave {
         Ok(files.into_iter().map(PathBuf::into_os_string).collect())
     }
 
-    /// Lets uploads be that the rank which has begun them has completed.
+    /// Leaves uploads that another rank has begun and completed.
     fn leave(&self) {
         if let Some(share) = self.share.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             share.leave();
         }
     }
 
-    /// Gives up: removes what this process has begun, and what one that is gone has left.
+    /// Discards: removes what this process has begun, and the leftovers of one that ended.
     fn discard(&self, py: Python<'_>) {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let share = self.share.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! What all nodes of one tree share: the open files, how they were opened, and the names, which may be others than the files'.
+//! The state that all nodes of one tree share: the open files, how they were opened, and the names, which may differ from those in the files.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::ending::detached;
 use crate::error::Outcome;
 use crate::open::Arguments;
 
-/// What all nodes of one opened checkpoint share.
+/// The state that all nodes of one opened checkpoint share.
 pub(crate) struct Shared {
     pub(crate) catalog: Arc<Catalog>,
     /// None once closed.
@@ -27,18 +27,18 @@ pub(crate) struct Shared {
     renaming: Option<Arc<Renaming>>,
 }
 
-/// What a tree with other names than the file's, or other weights, knows beside them.
+/// How a tree with other names than the file's, or other weights, was derived.
 struct Renaming {
     /// The argument of `renamed`.
     scheme: String,
-    /// The tree that it was made of: what it has, and its own renaming.
+    /// The catalog of the original tree, and its own renaming.
     of: (Arc<Catalog>, Option<Arc<Renaming>>),
-    /// The rules, where it has other weights: a Python object, for pickles.
+    /// The rules, if weights are converted: a Python object, for pickles.
     rules: Option<Py<PyAny>>,
 }
 
 impl Shared {
-    /// A tree of its own over a checkpoint that other trees may hold too, with the names of the file.
+    /// A separate tree over a checkpoint that other trees may share, with the names of the file.
     pub(crate) fn over(py: Python<'_>, checkpoint: Arc<Checkpoint>, arguments: Arguments) -> Self {
         Self {
             catalog: checkpoint.catalog().clone(),
@@ -50,8 +50,8 @@ impl Shared {
         }
     }
 
-    /// A tree over the same open files with other names: {name in the file: new name}, and for weights whose rows are pairs to be taken apart
-    /// {name in the file: heads}, and for those that need it {name in the file: what is added}.
+    /// A tree over the same open files with other names: {name in the file: new name}. Weights with paired rows are unpaired by {name in the file:
+    /// heads}. Weights with an offset have {name in the file: what is added}.
     pub(crate) fn renamed(
         &self,
         py: Python<'_>,
@@ -65,7 +65,7 @@ impl Shared {
         Ok(self.with(py, &checkpoint, catalog, Renaming { scheme, of: self.base(), rules: None }))
     }
 
-    /// A tree over the same open files with the weights as these rules make them; `rules` are the same in Python.
+    /// A tree over the same open files with the weights converted by these rules; `rules` are the same in Python.
     pub(crate) fn converted(
         &self,
         py: Python<'_>,
@@ -88,7 +88,7 @@ impl Shared {
         Self { renaming: Some(Arc::new(renaming)), ..Self::over(py, checkpoint, self.arguments.clone()) }
     }
 
-    /// What pickles make a tree with other names again of: one such as it was made of, the scheme, and the rules.
+    /// How pickles restore a renamed tree: from the original tree, the scheme, and the rules.
     pub(crate) fn made_of(&self, py: Python<'_>, checkpoint: &Checkpoint) -> Option<(Self, &str, Option<Py<PyAny>>)> {
         let renaming = self.renaming.as_ref()?;
         let (catalog, of) = &renaming.of;
@@ -97,7 +97,7 @@ impl Shared {
         Some((tree, &renaming.scheme, renaming.rules.as_ref().map(|rules| rules.clone_ref(py))))
     }
 
-    /// What the files have, where the tree has it otherwise.
+    /// The catalog of the files, if the tree differs from it.
     pub(crate) fn of_files(&self) -> Option<Arc<Catalog>> {
         let mut renaming = self.renaming.as_ref()?;
         while let Some(of) = &renaming.of.1 {
@@ -111,7 +111,7 @@ impl Shared {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
     }
 
-    /// True once: that the system refuses to map is said in the log the first time.
+    /// True once: a refusal of the system to map is logged the first time.
     pub(crate) fn is_first_refusal(&self) -> bool {
         !self.refusal_logged.swap(true, Ordering::Relaxed)
     }

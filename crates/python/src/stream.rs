@@ -1,4 +1,4 @@
-//! Tensors of a tree one after the other, in bounded memory.
+//! Streams the tensors of a tree, in bounded memory.
 
 use std::num::NonZero;
 
@@ -13,22 +13,21 @@ use crate::load::PythonCut;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
-/// An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the dtype beside it (None: as it
-/// is), in this order; but the parts of a quantized weight follow the packed one.
+/// An iterator of (position, tensor) with a thread for readahead. It has the tensors of these full names, each as its dtype (None: unchanged), in
+/// this order; but the parts of a quantized weight follow the packed one.
 ///
 /// Args:
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each.
-///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
+///     cuts: None, or one for each: None for the whole tensor, else an axis and the requested ranges of it, joined along it.
 ///     backend: 'auto', 'read' or 'direct'.
-///     threads: How many; None for as many as is best.
-///     drop_cache: Let the page cache forget what was read.
-///     max_memory: The most host memory that tensors take which are read, wait or were given last, or on their way to a device; None for
-///         the default.
-///     reuse: Write the memory of a tensor again when the next one is asked for.
+///     threads: How many; None for the best number.
+///     drop_cache: Remove from the page cache what was read.
+///     max_memory: The most host memory of tensors that are being read, wait, are in use, or are copied to a device; None for the default.
+///     reuse: Reuse the memory of a tensor when the next one is requested.
 ///     device: Where they go; None for host memory.
-///     verify: The digest of each, with which what it is made of is compared before it is given.
+///     verify: The digest of each, which is compared with that of the stored elements before the tensor is returned.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TensorStream {
     stream: Stream,
@@ -74,7 +73,7 @@ impl TensorStream {
         })
     }
 
-    /// The most bytes of host memory that tensors take which are read, wait, were given last, or travel.
+    /// The most bytes of host memory of tensors that are being read, wait, are in use, or are copied.
     #[getter]
     fn max_memory(&self) -> usize {
         self.stream.budget()
@@ -95,20 +94,20 @@ impl TensorStream {
         Ok(next.map(|(number, tensor)| (self.order[number], Buffer::new(tensor))))
     }
 
-    /// Ends the stream. Tensors that were given stay valid, unless their memory is reused.
+    /// Ends the stream. Tensors that were returned stay valid, unless their memory is reused.
     fn close(&self, py: Python<'_>) {
         detached(py, || self.stream.close());
     }
 }
 
-/// What `close` does, where the last reference goes; here and not in a `__del__`, in which Python loses a Ctrl-C.
+/// Closes when the last reference is dropped; not in a `__del__`, in which Python loses a Ctrl-C.
 impl Drop for TensorStream {
     fn drop(&mut self) {
         let _ = Python::try_attach(|py| detached(py, || self.stream.close()));
     }
 }
 
-/// The same, in the order of these positions, each of which is there once.
+/// A list in the order of these positions, each of which occurs once.
 fn in_order<T>(list: Vec<T>, order: &[usize]) -> Vec<T> {
     let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();
     order.iter().filter_map(|&position| list.get_mut(position)?.take()).collect()

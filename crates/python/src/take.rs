@@ -1,4 +1,4 @@
-//! Tensors of a tree on their way to Python: one weight, or many as one plan, so that those that share bytes in the file share them in memory.
+//! Tensors of a tree for Python: one weight, or many in one plan, so that tensors that share bytes in the file share them in memory.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::open::log_warning;
 use crate::package;
 use crate::tensor::Buffer;
 
-/// Tensors between two looks for Ctrl-C in a loop over all of them.
+/// Tensors between two checks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;
 
 impl WeightsNode {
@@ -42,10 +42,10 @@ impl WeightsNode {
         self.taken(py, &checkpoint, number, tensor)
     }
 
-    /// The weight's tensor for other libraries, to which bytes of packed blocks would be numbers.
+    /// The weight's tensor for other libraries, which would misread the bytes of packed blocks as numbers.
     ///
     /// # Errors
-    /// The weight is packed in blocks, of which the bytes are asked for by another name.
+    /// The weight is packed in blocks, whose bytes have another accessor.
     pub(crate) fn values(&self, py: Python<'_>) -> Outcome<Buffer> {
         let number = self.number()?;
         if let Element::Packed(encoding) = self.catalog().table().get(number).element {
@@ -87,7 +87,7 @@ impl WeightsNode {
         Ok(())
     }
 
-    /// What a weight gives for its tensor. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
+    /// The tensor of a weight. The first time that the system refuses to map, logs it: reading is slower, but not wrong.
     pub(crate) fn taken(
         &self,
         py: Python<'_>,
@@ -135,7 +135,7 @@ impl WeightsNode {
             let element = info.element.to_string();
             let cause = format!("its elements are of the type '{}', which is unknown", text::shown(&element));
             let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
-            let help = "its bytes can be read and copied as they are";
+            let help = "its bytes can be read and copied unchanged";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
             let refusal = [("refusal", to_python(error).into_value(py))].into_py_dict(py)?;
             return Ok(class.call((buffer, name, dtype, shape), Some(&refusal))?);
@@ -144,7 +144,7 @@ impl WeightsNode {
     }
 }
 
-/// A `Shape`. It is copied from one that was made before, as the weights of a model have few shapes.
+/// A `Shape`. Equal shapes are copied from a cached one, because the weights of a model have few shapes.
 fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -167,7 +167,7 @@ fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     Ok(shape)
 }
 
-/// The data of weights, taken together where they are all of one tree.
+/// The data of weights, loaded together if they are all of one tree.
 #[pyfunction]
 pub(crate) fn data_of_all<'py>(
     py: Python<'py>,

@@ -1,4 +1,4 @@
-//! `Buffer`: a tensor, as Python has it. What Python calls is in `buffer.rs`.
+//! `Buffer`: the Python class of tensors. Its Python methods are in `buffer.rs`.
 
 use max_weights::buffer::Buffer as Tensor;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! What makes text safe for people's eyes, for the messages that the Python side writes.
+//! Makes text safe to print, for messages of the Python side.
 
 use max_weights::names::{Pattern, Renames, nearest_of, nearest_to_pattern};
 use max_weights::text;
@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 
 use crate::error::to_python;
 
-/// The text of any object; halves of surrogate pairs, which Rust's text cannot hold, come as `\udcff`.
+/// The text of any object; surrogate halves, which Rust strings cannot hold, become `\udcff`.
 fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     let value: Bound<'_, PyString> = value.str()?;
     match value.to_str() {
@@ -22,13 +22,13 @@ pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::printable(&text_of(text)?).into_owned())
 }
 
-/// The same, cut where it is very long: a name, key or value as a message quotes it.
+/// A name, key or value, escaped and cut for a message.
 #[pyfunction]
 pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::shown(&text_of(text)?))
 }
 
-/// Up to three near ones of `names` for each of those `wanted`; for one pattern, of the begins of names, too.
+/// Up to three similar `names` for each of those `wanted`; for one pattern, also prefixes of names.
 #[pyfunction]
 pub(crate) fn near_names(names: Vec<Bound<'_, PyAny>>, wanted: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Vec<String>>> {
     let texts = |list: Vec<Bound<'_, PyAny>>| list.iter().map(text_of).collect::<PyResult<Vec<String>>>();

@@ -1,4 +1,4 @@
-//! What the Python side needs of PyTorch files beside weights: the globals of a pickle, and the nested values as torch would load them.
+//! PyTorch files in Python, apart from weights: the globals of a pickle, and the nested values as torch would load them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -39,14 +39,14 @@ use crate::place::device_from_python;
 use crate::tensor::Buffer;
 use crate::values::{Maker, Values, at_path};
 
-/// Characters of a message of torch.
+/// The most characters of a message of torch.
 const SAID: usize = 300;
-/// What a tensor of torch takes beside its elements.
+/// What a tensor of torch takes in addition to its elements.
 const TENSOR_BYTES: usize = 640;
-/// The file of a checkpoint that is loaded as a whole: there is one.
+/// The one file of a checkpoint that is loaded as a whole.
 const FILE: u32 = 0;
 
-/// One PyTorch file, open for a loader that builds its values as they are nested.
+/// One PyTorch file, open for a loader that builds its nested values.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TorchFile {
     checkpoint: Checkpoint,
@@ -91,7 +91,7 @@ impl TorchFile {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
     }
 
-    /// Whether it is a stream, of which a file may have several, one after the other, and not an archive.
+    /// Whether it is a stream, several of which may follow each other in a file, and not an archive.
     #[getter]
     fn is_stream(&self) -> bool {
         self.checkpoint.catalog().kind() == Kind::TorchLegacy
@@ -104,8 +104,8 @@ impl TorchFile {
         self.checkpoint.catalog().findings().iter().find(follows).and_then(|fault| fault.offset)
     }
 
-    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in memory of its `own`, on a device
-    /// where one is named, or where the file is mapped, or not at all where `data` is false. What is not built is refused, or a placeholder.
+    /// Builds the nested values; `builder` makes what only torch can. Storages are read together. They are copies if `own` is set, on a device if
+    /// one is named, views if the file is mapped, and absent if `data` is false. Values that cannot be built are refused, or become placeholders.
     #[pyo3(signature = (builder, *, data, own, device=None, placeholders=false))]
     fn build<'py>(
         slf: &Bound<'py, Self>,
@@ -135,7 +135,7 @@ impl TorchFile {
     }
 }
 
-/// The number of the first storage of each key, which stands for all of that key.
+/// The number of the first storage of each key, which represents that key.
 fn first_of_each_key(torch: &Torch) -> Result<HashMap<&str, u32>, Error> {
     let mut keys = HashMap::new();
     let count = torch.pickled.storages.len();
@@ -154,7 +154,7 @@ fn take(
     own: bool,
     device: Device,
 ) -> Result<Vec<Option<Tensor>>, Error> {
-    // Elements of a storage without a dtype are what its tensors say.
+    // A storage without a dtype has that of its tensors.
     let mut said = HashMap::new();
     for strided in torch.pickled.tensors.iter().filter_map(TensorRef::part_of_storage) {
         let storage = torch.pickled.storage(strided.storage);
@@ -186,9 +186,9 @@ fn take(
     Ok(taken)
 }
 
-/// A storage on its way to torch.
+/// A storage to be passed to torch.
 enum Stored<'py> {
-    /// It has no bytes, or they are not wanted.
+    /// It has no bytes, or they were not requested.
     Nothing,
     /// Its bytes.
     Taken(Tensor),
@@ -200,16 +200,16 @@ enum Stored<'py> {
 struct Build<'a, 'py> {
     file: &'a TorchFile,
     builder: Bound<'py, PyAny>,
-    /// The first storage of a key stands for all of that key.
+    /// The first storage of a key represents that key.
     keys: HashMap<&'a str, u32>,
     /// By number.
     storages: Vec<Stored<'py>>,
-    /// Whether what is not built is described and not refused.
+    /// Whether objects that cannot be built become placeholders.
     placeholders: bool,
 }
 
 impl<'py> Build<'_, 'py> {
-    /// Calls the builder. What torch says of a damaged file is no error of the caller's; what his own function says goes to him.
+    /// Calls the builder. Errors of torch about a damaged file become format errors; those of the caller's function pass through.
     fn call(
         &self,
         method: &Bound<'py, PyString>,
@@ -220,7 +220,7 @@ impl<'py> Build<'_, 'py> {
         outcome.map_err(|error| self.explain(error, position).unwrap_or_else(Failure::from))
     }
 
-    /// What stands for a value of this class or function, which is not built; or the error that refuses it.
+    /// The placeholder for a value of this class or function, which is not built; or the error that refuses it.
     fn unbuilt(
         &self,
         id: ObjectId,
@@ -260,7 +260,7 @@ impl<'py> Build<'_, 'py> {
         Ok(failure.into())
     }
 
-    /// The storage of torch, made once.
+    /// The torch storage, made once.
     fn storage(&mut self, torch: &Torch, id: StorageId, position: Option<u64>) -> Outcome<Bound<'py, PyAny>> {
         let py = self.builder.py();
         let key = &*torch.pickled.storage(id).key;
@@ -270,7 +270,7 @@ impl<'py> Build<'_, 'py> {
                 self.storages[number] = Stored::Made(made.clone());
                 return Ok(made);
             }
-            // For memory of a device torch says which stream is to wait for it.
+            // torch passes the stream that must wait for device memory.
             Stored::Taken(bytes) if bytes.device() != Device::Cpu => {
                 Some(Bound::new(py, Buffer::new(bytes))?.into_any())
             }
@@ -283,11 +283,11 @@ impl<'py> Build<'_, 'py> {
         Ok(made)
     }
 
-    /// (storage, dtype, offset in elements, shape, strides): what the builder makes a plain tensor of.
+    /// (storage, dtype, offset in elements, shape, strides): the builder's arguments for a plain tensor.
     fn strided(&mut self, torch: &Torch, strided: &Strided, position: Option<u64>) -> Outcome<Bound<'py, PyTuple>> {
         let py = self.builder.py();
         let storage = torch.pickled.storage(strided.storage);
-        // The parts of legacy storages count from their own start; it lies within a storage that is in the file.
+        // Offsets in a part of a legacy storage are relative to the part, which is within a storage of the file.
         let part = storage.view.as_ref().map_or(0, |view| view.offset * storage.dtype.bytes());
         let item = strided.dtype.bytes();
         if !part.is_multiple_of(item) {

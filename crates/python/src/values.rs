@@ -1,7 +1,7 @@
-//! Values of a pickle as Python objects: plain ones here, and all others by a `Maker`. What is one value in the pickle is one object.
+//! Values of a pickle as Python objects: plain ones here, and all others by a `Maker`. A value of the pickle becomes one object.
 //!
-//! Nothing here calls itself, so that neither depth nor a small stack is a danger, and all that is made is counted: a few bytes of a pickle
-//! can be long values.
+//! Nothing here recurses, so that deep nesting and small stacks are safe. All memory is counted, because a few bytes of a pickle can describe large
+//! values.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,39 +21,39 @@ use pyo3::types::{
 use crate::error::{Failure, Outcome};
 use crate::keys::Keys;
 
-/// The most containers inside one another. Python itself prints and compares about a thousand.
+/// The most nested containers. Python itself prints and compares about a thousand.
 const MAX_DEPTH: usize = 400;
 
-/// What an object of Python takes beside its content, at most.
+/// The most bytes of a Python object in addition to its content.
 const OBJECT_BYTES: usize = 80;
-/// What an element of a list or tuple takes: a pointer, and room to grow.
+/// The bytes of an element of a list or tuple: a pointer, and spare capacity.
 const ELEMENT_BYTES: usize = 10;
-/// What an element of a set takes at most: tables are up to a fourth full after they grew.
+/// The most bytes of an element of a set: tables are at least a fourth full after they grew.
 const SET_BYTES: usize = 72;
-/// The same of an entry of a dict.
+/// The most bytes of an entry of a dict.
 const ENTRY_BYTES: usize = 104;
-/// What an ordered dict has for an entry beside that.
+/// What an ordered dict has for an entry in addition to that.
 const ORDER_BYTES: usize = 72;
-/// Longer texts and arrays are asked for in a way that can be refused.
+/// Memory for longer texts and arrays is checked before it is allocated.
 const LONG: usize = 4096;
 
-/// What makes the values that are not plain data.
+/// Makes the values that are not plain data.
 pub(crate) trait Maker<'py> {
-    /// The values that have to be there before this one is made.
+    /// The values that must exist before this one is made.
     fn needs(&self, torch: &Torch, id: ObjectId) -> Vec<ObjectId>;
-    /// What it takes in memory.
+    /// Its size in memory.
     fn bytes(&self, torch: &Torch, id: ObjectId) -> usize;
     /// Makes it.
     fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>>;
-    /// The attributes that it gets when it is there; they may refer to it.
+    /// The attributes that it gets once it exists; they may refer to it.
     fn state(&self, torch: &Torch, id: ObjectId) -> Option<ObjectId>;
     /// Sets them.
     fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()>;
-    /// Refuses a `defaultdict` that would call something of the file's own for a new key, or lets it be one without a default.
+    /// Refuses a `defaultdict` that would call something of the file's own for a new key, or accepts it without a default.
     fn default_is_unknown(&self) -> Outcome<()>;
 }
 
-/// What was made, and what may still be made.
+/// The objects that were made, and the remaining budget.
 pub(crate) struct Made {
     objects: HashMap<ObjectId, Py<PyAny>>,
     budget: Budget,
@@ -66,7 +66,7 @@ impl Made {
     }
 }
 
-/// The values of one pickle on their way to Python.
+/// Converts the values of one pickle to Python.
 pub(crate) struct Values<'a, 'py> {
     pub(crate) py: Python<'py>,
     pub(crate) torch: &'a Torch,
@@ -80,7 +80,7 @@ struct Frame<'py> {
     id: ObjectId,
     /// The next of its parts.
     next: usize,
-    /// The object, once there is one.
+    /// The object, once it exists.
     made: Option<Bound<'py, PyAny>>,
     keys: Keys,
 }
@@ -90,12 +90,12 @@ impl<'a, 'py> Values<'a, 'py> {
         Self::with(py, torch, Made::new(torch))
     }
 
-    /// With what was made before.
+    /// With the objects that were made before.
     pub(crate) fn with(py: Python<'py>, torch: &'a Torch, made: Made) -> Self {
         Self { py, torch, made, keys: Keys::default(), pace: Pace::default() }
     }
 
-    /// What was made, for another time.
+    /// The objects, for reuse.
     pub(crate) fn into_made(self) -> Made {
         self.made
     }
@@ -123,7 +123,7 @@ impl<'a, 'py> Values<'a, 'py> {
         self.ready(id)
     }
 
-    /// Whether a value is there, or is made in one step.
+    /// Whether a value exists, or is made in one step.
     fn is_ready(&self, id: ObjectId) -> bool {
         let atom = matches!(
             self.objects().get(id),
@@ -181,7 +181,7 @@ impl<'a, 'py> Values<'a, 'py> {
 
     /// A string of Python.
     pub(crate) fn text(&mut self, text: &str) -> Outcome<Bound<'py, PyString>> {
-        // One character beyond the others makes all of them four bytes long.
+        // One character beyond ASCII may make all of them four bytes long.
         let width = if text.is_ascii() { 1 } else { 4 };
         self.ask(text.len().saturating_mul(width))?;
         Ok(PyString::new(self.py, text))
@@ -193,7 +193,7 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(PyBytes::new(self.py, bytes))
     }
 
-    /// Counts a value of so many bytes, and asks for them where they are many: Python's own functions here cannot be refused.
+    /// Counts a value of `bytes` bytes, and checks that they are available if they are many: Python's own allocations here cannot fail gracefully.
     fn ask(&mut self, bytes: usize) -> Outcome<()> {
         self.take(bytes.saturating_add(OBJECT_BYTES))?;
         if bytes > LONG { budget::probe(bytes).map_err(short) } else { Ok(()) }
@@ -203,14 +203,14 @@ impl<'a, 'py> Values<'a, 'py> {
         self.made.budget.take(bytes).map_err(short)
     }
 
-    /// Lets what refers to this value find it.
+    /// Registers this value for others that refer to it.
     fn remember(&mut self, id: ObjectId, made: &Bound<'py, PyAny>) -> Outcome<()> {
         self.made.budget.entry(&mut self.made.objects).map_err(short)?;
         self.made.objects.insert(id, made.clone().unbind());
         Ok(())
     }
 
-    /// Goes on with a value: the part that it needs first, or nothing, and it is done.
+    /// Advances a value: returns the part that it needs first, or none once it is done.
     fn advance(&mut self, frame: &mut Frame<'py>, maker: &mut dyn Maker<'py>) -> Outcome<Option<ObjectId>> {
         let (py, objects, id) = (self.py, self.objects(), frame.id);
         match objects.get(id) {
@@ -259,7 +259,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 if let Some(part) = self.missing(frame, elements) {
                     return Ok(Some(part));
                 }
-                // What it holds may have made it meanwhile.
+                // One of its elements may have made it meanwhile.
                 if !self.made.objects.contains_key(&id) {
                     self.ask(elements.len() * ELEMENT_BYTES)?;
                     let parts = self.all(elements)?;
@@ -273,7 +273,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 if !self.made.objects.contains_key(&id) {
                     self.ask(elements.len() * SET_BYTES)?;
-                    // By way of a set, where keys are counted; it is counted as long as it is there.
+                    // Built through a set, where keys are counted; the set counts while it exists.
                     let set = PySet::empty(py)?;
                     for &element in elements {
                         let value = self.ready(element)?;
@@ -308,7 +308,7 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(made)
     }
 
-    /// The first part that is not there yet.
+    /// The first part that does not exist yet.
     fn missing(&self, frame: &mut Frame<'py>, parts: &[ObjectId]) -> Option<ObjectId> {
         while let Some(&part) = parts.get(frame.next) {
             if !self.is_ready(part) {
@@ -415,7 +415,7 @@ impl<'a, 'py> Values<'a, 'py> {
     }
 }
 
-/// More memory than the file may take, or than there is.
+/// More memory than the file may take, or than is available.
 pub(crate) fn short(short: Short) -> Failure {
     match short {
         Short::Budget(_) => short.into_fault(rules::TORCH_MEMORY).format().into(),

@@ -1,4 +1,4 @@
-//! What goes over all weights at and below a node: the iterator of `items()`, listings, the printed tree, the files.
+//! Operations over all weights at and below a node: the iterator of `items()`, listings, the printed tree, the files.
 
 use std::ffi::OsString;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks hardly anything up.
+//! `Weights`: one node of the tree of names. Attribute access joins the parent's name and a key, and looks hardly anything up.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -58,8 +58,7 @@ impl WeightsNode {
         Ok(self.child(py, key)?.into_any())
     }
 
-    /// What NumPy takes the weight by. That a name is none is said here, not in `__getattr__`, so that looking whether there is a door is
-    /// harmless.
+    /// NumPy's conversion of the weight. A name that is not a weight raises here, not in `__getattr__`, so that checking for the method is harmless.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -70,7 +69,7 @@ impl WeightsNode {
         Ok(package::ARRAY.get(py)?.call1((self.values(py)?, dtype, copy))?)
     }
 
-    /// What torch, JAX and others take the weight by.
+    /// The DLPack export of the weight, for torch, JAX and others.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -97,7 +96,7 @@ impl WeightsNode {
         if basic || key.is_instance_of::<PyEllipsis>() {
             return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
         }
-        // An array has the method, too, and is no integer unless it says so.
+        // Arrays have the method, too, and are not integers unless it succeeds.
         let integer =
             if key.is_instance_of::<PyBool>() { None } else { key.call_method0(intern!(py, "__index__")).ok() };
         if let Some(number) = integer {
@@ -246,8 +245,8 @@ impl WeightsNode {
         self.shared.allocated.bind(py).clone()
     }
 
-    /// The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
-    /// mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
+    /// The metadata. Safetensors files have text; where files disagree on a key, the first one wins. GGUF files have a
+    /// mapping that decodes values on demand. PyTorch files have `byteorder` and, if an archive, `version`.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.catalog().gguf().is_some() {
@@ -295,7 +294,7 @@ impl WeightsNode {
         self.child_keys()
     }
 
-    /// One line: lists of nodes, as `children()` gives them, are printed with it. The tree is `str(node)`.
+    /// One line: lists of nodes, as from `children()`, are printed with it. The tree is `str(node)`.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let (node, class) = (slf.get(), slf.get_type().name()?);
         let about = node.missing().map_or_else(|| node.summary(), |missing| missing.to_string());
@@ -334,7 +333,7 @@ pub(crate) fn rename_weights<'py>(
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }
 
-/// A tree over the same open files with the weights as rules make them: [`Shared::converted`]. `rules` are the same for pickles.
+/// A tree over the same open files with the weights converted by rules: [`Shared::converted`]. `rules` are the same for pickles.
 #[pyfunction]
 #[pyo3(name = "_convert_weights")]
 pub(crate) fn convert_weights<'py>(

@@ -1,4 +1,4 @@
-//! What a server answered to a request for bytes, compared with what was asked for: several servers ignore conditions, ranges, or both.
+//! The answer of a server to a request for bytes, compared with the request: several servers ignore conditions, ranges, or both.
 
 use std::ops::Range;
 
@@ -9,21 +9,20 @@ use max_weights::text;
 
 use crate::failure::Failure;
 
-/// The bytes that are coming, and what the object is.
+/// The bytes that arrive, and the identity of the object.
 pub(crate) struct Answer {
-    /// Which bytes come: those that were asked for, as far as the object goes.
+    /// The range of the bytes: the requested one, cut at the end of the object.
     pub(crate) range: Range<u64>,
-    /// How long the object is.
+    /// The length of the object.
     pub(crate) total: u64,
-    /// What differs where the content does: the entity tag, or else the time of the last change.
+    /// What identifies the content: the entity tag, or else the time of the last change.
     pub(crate) tag: Option<String>,
-    /// The URL that was asked, without its query, and before the server led elsewhere.
+    /// The requested URL, without its query, before redirects.
     pub(crate) address: String,
-    /// The bytes.
     pub(crate) body: BoxStream<'static, Result<Bytes, Failure>>,
 }
 
-/// What the head of an answer says.
+/// The head of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) range: Range<u64>,
@@ -32,10 +31,10 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// What was answered to a request for `range`, where the object is known to have `tag`.
+    /// The head of the answer to a request for `range`, if the object is known to have `tag`.
     ///
     /// # Errors
-    /// It is not an answer to that request; the object is another one.
+    /// It does not answer that request, or the object changed.
     pub(crate) fn of(
         status: StatusCode,
         headers: &HeaderMap,
@@ -52,8 +51,10 @@ impl Head {
             && found.as_deref() != Some(expected)
         {
             let found = found.as_deref().map_or("none".to_owned(), text::shown);
-            let cause =
-                format!("it is another object than was opened: its tag was {}, and is {found}", text::shown(expected));
+            let cause = format!(
+                "the object changed since it was opened: its tag was {}, and is {found}",
+                text::shown(expected)
+            );
             return Err(Failure::changed(cause));
         }
         let len = text(header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
@@ -61,12 +62,12 @@ impl Head {
             (Some(content), StatusCode::OK | StatusCode::PARTIAL_CONTENT) => {
                 let Some((answered, total)) = content_range(content) else {
                     let cause =
-                        format!("the answer has the Content-Range '{}', which says nothing", text::shown(content));
+                        format!("the answer has the Content-Range '{}', which is invalid", text::shown(content));
                     return Err(Failure::wrong(cause));
                 };
                 let expected = range.start..range.end.min(total);
                 if answered != expected {
-                    let cause = format!("bytes {} were asked for, and {} answered", shown(&expected), shown(&answered));
+                    let cause = format!("requested bytes {}, got {}", shown(&expected), shown(&answered));
                     return Err(Failure::wrong(cause));
                 }
                 (answered, total)
@@ -74,7 +75,7 @@ impl Head {
             (None, StatusCode::PARTIAL_CONTENT) => {
                 return Err(Failure::wrong("the answer does not say which bytes it has: it has no Content-Range"));
             }
-            // All of a file that is no longer than what was asked for.
+            // The whole of a file that is not longer than the request.
             (None, _) if range.start == 0 && len.is_some_and(|len| len <= range.end) => {
                 let len = len.unwrap_or_default();
                 (0..len, len)
@@ -98,7 +99,7 @@ pub(crate) fn shown(range: &Range<u64>) -> String {
     format!("{}-{}", range.start, range.end.saturating_sub(1))
 }
 
-/// What identifies the content. A weak tag, too, is another one for another content.
+/// What identifies the content. A weak tag, too, differs for different content.
 pub(crate) fn tag_of(headers: &HeaderMap) -> Option<String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let version = text("x-amz-version-id").filter(|version| version != "null");
@@ -140,10 +141,10 @@ mod tests {
         assert!(head(200, &[range, tag], None).is_ok(), "the wrong status with the right range");
         assert_eq!(head(206, &[("content-range", "bytes 10-14/15")], None).expect("its end").range, 10..15);
         for (status, headers, cause) in [
-            (206, vec![("content-range", "bytes 11-20/100")], "bytes 10-19 were asked for, and 11-20 answered"),
-            (206, vec![("content-range", "bytes 10-19/*")], "says nothing"),
+            (206, vec![("content-range", "bytes 11-20/100")], "requested bytes 10-19, got 11-20"),
+            (206, vec![("content-range", "bytes 10-19/*")], "which is invalid"),
             (206, vec![("content-range", "bytes 19-10/100")], "says nothing"),
-            (206, vec![("content-range", "bytes 10-18446744073709551615/5")], "says nothing"),
+            (206, vec![("content-range", "bytes 10-18446744073709551615/5")], "which is invalid"),
             (206, vec![], "no Content-Range"),
             (200, vec![("content-length", "100")], "sends the whole file"),
             (206, vec![range, ("content-encoding", "gzip")], "compressed (gzip)"),
@@ -154,7 +155,7 @@ mod tests {
         }
         for headers in [vec![range], vec![range, ("etag", "\"b\"")]] {
             let error = head(206, &headers, Some("\"a\"")).expect_err("another");
-            assert!(error.starts_with("it is another object than was opened"), "{error}");
+            assert!(error.starts_with("the object changed since it was opened"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Objects of S3, Google Cloud Storage and Azure: `object_store` signs and finds credentials, and our service sends and judges. Writing is in `object`.
+//! Objects of S3, Google Cloud Storage and Azure. `object_store` signs and finds credentials, our service sends and checks. Writing is in `object`.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -28,21 +28,21 @@ use crate::failure::{Class, Failure, code, of_error, of_store};
 use crate::options::{Credentials, Options};
 use crate::url::{Kind, is_loopback, without_query};
 
-/// How long what a function gave as credentials is used.
+/// How long credentials from a function are used.
 const RENEWED: Duration = Duration::from_secs(300);
-/// How long the machine may take to say who it is.
+/// How long the machine may take to return credentials.
 const MACHINE: Duration = Duration::from_secs(1);
-/// The most names that a listing has: a folder with more is no checkpoint.
+/// The most names of a listing: a folder with more is not a checkpoint.
 const MOST_NAMES: usize = 10_000;
-/// The most pages of a listing, and the most bytes of one, or of any answer that is no range: stores list 1,000 names, of up to 1,024 bytes, on a page.
+/// The most pages of a listing, and the most bytes of an answer without a range, such as a page: stores list 1,000 names, of up to 1,024 bytes, on
+/// one.
 const MOST_PAGES: usize = 1_000;
 const MOST_PAGE: usize = 16 << 20;
-/// The beginning of an answer that is looked at for why it is no success.
+/// How much of a failed answer is searched for the reason.
 const MOST_TEXT: usize = 4 << 10;
-/// The most bytes of what is answered to a request that writes.
+/// The most bytes of the answer to a write.
 const MOST_ANSWER: usize = 1 << 20;
 
-/// A bucket.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     kind: Kind,
@@ -52,13 +52,13 @@ pub(crate) struct Bucket {
 }
 
 tokio::task_local! {
-    /// Whether the upload that is completed must not replace anything: the library has no other way to say so.
+    /// Whether the upload that is completed must not replace anything: the library has no other way to pass this on.
     pub(crate) static CREATES: bool;
     /// Where the library sent the request of this task.
     static ADDRESS: Cell<String>;
 }
 
-/// The client, and since when it is used.
+/// The client, and when it was made.
 #[derive(Debug, Clone)]
 struct Connected {
     at: Instant,
@@ -81,7 +81,7 @@ impl Bucket {
         self.store.get(is_fresh, connect).map(|one| one.store)
     }
 
-    /// Forgets who asks, so that a function that gives credentials is asked again; false if nothing can be renewed.
+    /// Forgets the credentials, so that their provider is called again; false if they cannot be renewed.
     pub(crate) fn renew(&self) -> bool {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         if renews {
@@ -91,13 +91,13 @@ impl Bucket {
     }
 
     fn connect(&self) -> Result<Arc<dyn Client>, Failure> {
-        // Tries are ours, so that they go on at the byte that was reached, and wait as long as the server asks.
+        // Retries happen in this crate: they resume at the byte that was reached, and wait as long as the server requests.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
         credentials::store(self.kind, &self.name, &self.options, client, retry, Connector)
     }
 
-    /// Asks for bytes of an object.
+    /// Requests bytes of an object.
     pub(crate) async fn get(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
         match self.get_once(key, range.clone(), tag).await {
             Err(failure) if failure.class == Class::Denied && self.renew() => self.get_once(key, range, tag).await,
@@ -125,7 +125,7 @@ impl Bucket {
             let shown = max_weights::text::shown;
             let found = found.as_deref().map_or("none".to_owned(), shown);
             let cause =
-                format!("it is another object than was opened: its tag was {}, and is {found}", shown(expected));
+                format!("the object changed since it was opened: its tag was {}, and is {found}", shown(expected));
             return Err(Failure::changed(cause));
         }
         let answered = result.range.clone();
@@ -153,11 +153,11 @@ impl Bucket {
                 }
             }
             if names.len() > MOST_NAMES {
-                let cause = format!("it has more than {MOST_NAMES} files: this is no folder of a checkpoint");
+                let cause = format!("it has more than {MOST_NAMES} files: this is not a checkpoint folder");
                 return Err(Failure::wrong(cause));
             }
             let Some(next) = page.page_token else { return Ok(names) };
-            // Of a token that is as long as a page, the hash is kept.
+            // A token may be as long as a page, so only its hash is kept.
             let mut hash = DefaultHasher::new();
             next.hash(&mut hash);
             if !tokens.insert(hash.finish()) {
@@ -166,11 +166,11 @@ impl Bucket {
             }
             page_token = Some(next);
         }
-        Err(Failure::wrong(format!("its list has more than {MOST_PAGES} pages: this is no folder of a checkpoint")))
+        Err(Failure::wrong(format!("its list has more than {MOST_PAGES} pages: this is not a checkpoint folder")))
     }
 }
 
-/// The entity tag and the version in a tag of ours; a time of the last change is neither.
+/// The entity tag and the version in our tag; a time of the last change is neither.
 fn etag_and_version(tag: &str) -> (Option<String>, Option<String>) {
     let quoted = tag.strip_prefix("W/").unwrap_or(tag);
     let Some(end) = quoted.strip_prefix('"').and_then(|rest| rest.find('"')) else { return (None, None) };
@@ -201,7 +201,7 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let clients = clients()
             .map_err(|error| object_store::Error::Generic { store: "network", source: error.to_string().into() })?;
-        // Of whom a machine says who it is, the library waits for it for a shorter time than for others.
+        // The library has a shorter time limit for the machine's identity than for other requests.
         let patience = |options: &ClientOptions| options.get_config_value(&ClientConfigKey::ConnectTimeout);
         let is_encrypted = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("false");
         let service = Service { client: clients.named, is_encrypted };
@@ -212,7 +212,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Asks the machine, by an address that only those of a vendor answer at, who it is.
+/// Requests the identity of the machine, at an address that only cloud vendors answer.
 #[derive(Debug)]
 struct Machine(Service);
 
@@ -229,18 +229,18 @@ impl HttpService for Machine {
             Err(_) => (Class::Unreachable, "it does not answer".to_owned()),
         };
         let cause = format!(
-            "nobody says who asks: not credentials=, the environment or a profile, and not the machine ({cause}); \
-             credentials=\"anonymous\" is for what everybody may read"
+            "no credentials: credentials=, the environment and a profile have none, nor has the machine ({cause}); \
+             credentials=\"anonymous\" reads public files"
         );
         Err(HttpError::new(HttpErrorKind::Unknown, Failure::new(class, cause)))
     }
 }
 
-/// Sends the requests of a store. What is no success is a [`Failure`], which the store hands through.
+/// Sends the requests of a store. A failed answer becomes a [`Failure`], which the store passes through.
 #[derive(Debug)]
 struct Service {
     client: reqwest::Client,
-    /// Whether secrets are sent, which need encryption but on this machine.
+    /// Whether secrets are sent, which need encryption except on this machine.
     is_encrypted: bool,
 }
 
@@ -250,7 +250,7 @@ impl HttpService for Service {
         let writes = ![Method::GET, Method::HEAD].contains(request.method());
         let completes = writes && request.uri().query().is_some_and(|query| query.contains("uploadId="));
         if completes && request.method() == Method::POST && CREATES.try_with(|creates| *creates).unwrap_or_default() {
-            // What is signed does not have it, and need not.
+            // The signature does not cover it, and need not.
             insert(request.headers_mut(), header::IF_NONE_MATCH, "*");
         }
         let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
@@ -264,7 +264,7 @@ impl HttpService for Service {
         let response = self.client.call(request).await?;
         let (mut parts, mut body) = response.into_parts();
         if writes && parts.status.is_success() {
-            // Stores say there, too, that it went wrong.
+            // Stores may also report failures there.
             let (text, _) = beginning(&mut body, MOST_ANSWER).await;
             let said = String::from_utf8_lossy(&text);
             let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -278,7 +278,7 @@ impl HttpService for Service {
             }
             return Ok(HttpResponse::from_parts(parts, text.into()));
         }
-        // An answer to a request for a range has it, whatever its status; another one is an error, or is not what was asked for.
+        // A request for a range gets its answer, whatever the status. Any other answer is an error, or does not match the request.
         let failure = match range {
             _ if !parts.status.is_success() => None,
             Some(range) => match Head::of(parts.status, &parts.headers, &range, None) {
@@ -297,7 +297,7 @@ impl HttpService for Service {
                 Err(failure) => Some(failure),
             },
             None => {
-                // One byte more is asked for, which tells that it goes on.
+                // Reads one byte more, to detect a longer answer.
                 let (text, broken) = beginning(&mut body, MOST_PAGE + 1).await;
                 if let Some(error) = broken {
                     return Err(error);
@@ -318,7 +318,7 @@ impl HttpService for Service {
     }
 }
 
-/// The first bytes of an answer, and why no more came where it broke.
+/// The first bytes of an answer, and why it ended early, if it did.
 async fn beginning(body: &mut HttpResponseBody, most: usize) -> (Vec<u8>, Option<HttpError>) {
     let mut bytes: Vec<u8> = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -1,4 +1,4 @@
-//! The HTTP clients: one for servers that the user names, and two for those that servers name, which must not lead to what only this machine can reach.
+//! The HTTP clients: one for servers that the user names, and two for redirect targets, which must not reach networks that only this machine can.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -16,17 +16,17 @@ use crate::url::{Refused, is_inner, is_link_local};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Environment variables that name a file of certificates, beside those of the system.
+/// Environment variables that name a file of certificates, in addition to those of the system.
 const BUNDLES: [&str; 3] = ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
 
 /// The clients of one process.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
-    /// For URLs of the user's.
+    /// For URLs of the user.
     pub(crate) named: Client,
-    /// For URLs that an answer names.
+    /// For redirect targets.
     pub(crate) led_to: Client,
-    /// For URLs that an answer of an inner network names.
+    /// For redirect targets of a server in a private network.
     pub(crate) led_to_inside: Client,
 }
 
@@ -35,11 +35,11 @@ static CLIENTS: ForkOnce<Clients> = ForkOnce::new();
 /// The clients of this process.
 pub(crate) fn clients() -> Result<Clients> {
     let make = || {
-        // Whoever set one before in this process has the same functions in another build.
+        // An error means that this process has installed the same functions from another build.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Ok(Clients {
             named: client(None)?,
-            // Not by a proxy, which looks names up itself.
+            // Not through a proxy, which resolves names itself.
             led_to: client(Some((is_inner, Refused::Inner)))?,
             led_to_inside: client(Some((is_link_local, Refused::LinkLocal)))?,
         })
@@ -47,10 +47,10 @@ pub(crate) fn clients() -> Result<Clients> {
     CLIENTS.get(|_| true, make)
 }
 
-/// Which addresses, and what they are called.
+/// A test for addresses, and the error for them.
 type RefusedAddresses = (fn(IpAddr) -> bool, Refused);
 
-/// A client that connects to no address of these, whatever name stands for it.
+/// A client that does not connect to these addresses, even if a name resolves to them.
 fn client(refused: Option<RefusedAddresses>) -> Result<Client> {
     let mut builder = Client::builder()
         .user_agent(concat!("max-weights/", env!("CARGO_PKG_VERSION")))
@@ -68,7 +68,7 @@ fn client(refused: Option<RefusedAddresses>) -> Result<Client> {
         .map_err(|error| Error::Argument(format!("no HTTPS connections can be made: {}", Failure::from(error))))
 }
 
-/// Those of all files that the environment names, but for the one that the system's verifier reads anyway.
+/// The certificates of all files that the environment names, except the one that the system's verifier reads anyway.
 fn extra_certificates() -> Result<Vec<Certificate>> {
     let mut read = vec![std::env::var_os("SSL_CERT_FILE")];
     let mut certificates = Vec::new();
@@ -79,13 +79,14 @@ fn extra_certificates() -> Result<Vec<Certificate>> {
         let bytes =
             fs::read(&path).map_err(|error| Error::io(&path, format!("read the certificates of {name}"), error))?;
         let bundle = Certificate::from_pem_bundle(&bytes);
-        let unreadable = |_| Error::Argument(format!("{}: {name} names no file of certificates", text::path(&path)));
+        let unreadable =
+            |_| Error::Argument(format!("{}: {name} must name a file of PEM certificates", text::path(&path)));
         certificates.extend(bundle.map_err(unreadable)?);
     }
     Ok(certificates)
 }
 
-/// Looks names up, and gives no address that is refused.
+/// Resolves names, and drops refused addresses.
 #[derive(Debug)]
 struct LookUp {
     is_refused: fn(IpAddr) -> bool,

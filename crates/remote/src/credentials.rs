@@ -1,4 +1,4 @@
-//! Who asks, and where: the client of a bucket from the environment, the profile in `~/.aws`, the identity of the machine, or a function.
+//! Credentials: the client of a bucket, authenticated by the environment, the profile in `~/.aws`, the identity of the machine, or a function.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,9 +17,9 @@ use crate::failure::{Class, Failure, of_store};
 use crate::options::{Credentials, Fields, Options, Secret};
 use crate::url::Kind;
 
-/// The region of servers that have none.
+/// The region for servers without regions.
 const ANY_REGION: &str = "us-east-1";
-/// Variables that say that the environment, or the machine by its name, knows who asks.
+/// Variables that indicate credentials in the environment, or from the machine's identity.
 const KNOWN_TO_THE_ENVIRONMENT: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -149,8 +149,7 @@ fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Secret> {
     fields.iter().find_map(|(of, value)| (of == name).then_some(value))
 }
 
-/// How a profile says who asks where that is not by keys of its own: what is needed for it is not here. Of these, the last two count where there are no
-/// keys.
+/// How a profile authenticates other than by its own keys, in a way that is not supported here. The last two ways count only if there are no keys.
 fn way_of_others(profile: &HashMap<String, Secret>) -> Option<&'static str> {
     let has = |name: &&&str| profile.contains_key(**name);
     let ways = ["role_arn", "sso_session", "sso_account_id", "sso_start_url", "credential_process", "login_session"];
@@ -162,7 +161,7 @@ fn profile_name() -> String {
     std::env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
 }
 
-/// What the files in `~/.aws` say of the profile that `AWS_PROFILE` names, or of `default`.
+/// The fields of the profile that `AWS_PROFILE` names, or of `default`, from the files in `~/.aws`.
 fn profile() -> HashMap<String, Secret> {
     let name = profile_name();
     let path = |variable: &str, file: &str| {
@@ -179,12 +178,12 @@ fn profile() -> HashMap<String, Secret> {
     fields
 }
 
-/// The fields of one section of a file as those in `~/.aws`.
+/// The fields of one section of a file like those in `~/.aws`.
 fn section_of(text: &str, section: &str) -> HashMap<String, Secret> {
     let mut inside = false;
     let mut fields = HashMap::new();
     for line in text.lines() {
-        // What is indented belongs to a field with fields of its own.
+        // Indented lines belong to a nested field.
         if let Some(name) = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             inside = name.trim() == section;
         } else if let Some((name, value)) =

@@ -1,4 +1,4 @@
-//! Why a request failed, whether another try may help, and what is said of it.
+//! Why a request failed, whether a retry may help, and the message.
 
 use std::any::Any;
 use std::fmt;
@@ -19,35 +19,34 @@ use crate::gate::LONGEST_WAIT;
 /// What may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Another try: a connection, a server that is busy, a body that ended early.
+    /// A retry: a connection failed, a server is busy, or a body ended early.
     Again {
-        /// What the server asked to wait.
+        /// The wait that the server requested.
         wait: Option<Duration>,
-        /// Whether it asked for fewer requests.
+        /// Whether it requested fewer requests.
         slower: bool,
     },
-    /// No connection: another try, and not many where the server never answered.
+    /// No connection: a retry, but few if the server never answered.
     Unreachable,
     /// There is no such file.
     Missing,
-    /// The object is another one than when it was opened.
+    /// The object changed since it was opened.
     Changed,
     /// The server refuses, and will again.
     Denied,
-    /// An answer that contradicts the request, or a request that makes no sense there.
+    /// An answer that contradicts the request, or an invalid request.
     Wrong,
 }
 
-/// The longest beginning of an answer that is looked at for a message.
+/// How much of an answer is searched for a message.
 const MAX_BODY: u64 = 1 << 20;
-/// What is said first of an object that was replaced.
-const ANOTHER: &str = "it is another object than was opened: ";
+/// The beginning of the message for an object that was replaced.
+const ANOTHER: &str = "the object changed since it was opened: ";
 
 fn after(tries: u32, time: Duration) -> String {
     if tries > 1 { format!(" ({tries} tries in {:.1} s)", time.as_secs_f64()) } else { String::new() }
 }
 
-/// A failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) class: Class,
@@ -59,7 +58,7 @@ impl Failure {
         Self { class, cause: cause.into() }
     }
 
-    /// One that another try may help.
+    /// A failure for which a retry may help.
     pub(crate) fn again(cause: impl Into<String>) -> Self {
         Self::new(Class::Again { wait: None, slower: false }, cause)
     }
@@ -68,19 +67,21 @@ impl Failure {
         Self::new(Class::Wrong, cause)
     }
 
-    /// What a panic says: a defect of this package, or of a library, which an answer of a server has shown.
+    /// The failure for a panic: a defect of this package, or of a library, that the answer of a server triggered.
     fn defect(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
         let said = text::shown(said);
-        Self::wrong(format!("its answer cannot be taken, which is a defect of max_weights: please report it ({said})"))
+        Self::wrong(format!(
+            "its answer cannot be processed, which is a defect of max_weights: please report it ({said})"
+        ))
     }
 
     pub(crate) fn changed(cause: impl Into<String>) -> Self {
         Self::new(Class::Changed, cause)
     }
 
-    /// What an answer without the bytes says. `body` is its beginning.
+    /// The failure for an answer without the bytes. `body` is its beginning.
     pub(crate) fn of_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> Self {
         let code = code(body);
         let known = code.as_deref().unwrap_or_default();
@@ -114,7 +115,7 @@ impl Failure {
         }
         if let Some(seconds) = asked_wait(headers).filter(|seconds| *seconds > LONGEST_WAIT.as_secs()) {
             let most = LONGEST_WAIT.as_secs();
-            cause.push_str(&format!("; the server asks to wait {seconds} s, and no longer than {most} s is waited"));
+            cause.push_str(&format!("; the server asks to wait {seconds} s, more than the limit of {most} s"));
         }
         if let Some(cure) = cure(status, known) {
             cause.push_str(&format!("; {cure}"));
@@ -122,12 +123,12 @@ impl Failure {
         Self { class, cause }
     }
 
-    /// Whether the object has no bytes where they were asked for.
+    /// Whether the request begins beyond the end of the object.
     pub(crate) fn is_beyond_the_end(&self) -> bool {
         self.cause.starts_with("416")
     }
 
-    /// What the answers to several requests say that are in one: the first that is a failure. What a request to remove does not find is removed.
+    /// The first failure in an answer to a batch of requests. Removing a missing object is a success.
     pub(crate) fn of_several(headers: &HeaderMap, answers: &str) -> Option<Self> {
         answers.match_indices("HTTP/1.1 ").find_map(|(at, line)| {
             let answer = &answers[at + line.len()..];
@@ -149,7 +150,7 @@ impl Failure {
         Error::io(&store::redacted(url), action, io::Error::new(kind, cause))
     }
 
-    /// The error about the file of this URL, where `action` was tried so often for so long.
+    /// The error about the file of this URL, after `tries` tries of `action` in `time`.
     pub(crate) fn error(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
         let path = store::redacted(url);
         let kind = match self.class {
@@ -189,7 +190,7 @@ impl From<&reqwest::Error> for Failure {
         } else {
             "the connection broke"
         };
-        // Sources have the reason; the error itself has the URL.
+        // The sources have the reason; the error itself has the URL.
         let mut reason = String::new();
         let mut source = std::error::Error::source(error);
         while let Some(inner) = source {
@@ -205,7 +206,7 @@ impl From<&reqwest::Error> for Failure {
     }
 }
 
-/// What a request answers. A panic on the way is a failure: libraries take numbers of servers, such as how long a token is valid, as they come.
+/// The result of a request. A panic in it becomes a failure: libraries trust numbers from servers, such as how long a token is valid.
 pub(crate) async fn caught<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     match AssertUnwindSafe(request).catch_unwind().await {
         Ok(answer) => answer,
@@ -213,12 +214,12 @@ pub(crate) async fn caught<T>(request: impl Future<Output = Result<T, Failure>>)
     }
 }
 
-/// The failure of ours that an error comes from.
+/// Our failure behind an error.
 pub(crate) fn of_error(error: &(dyn std::error::Error + 'static)) -> Option<Failure> {
     std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref()).cloned()
 }
 
-/// The failure that an error of a store comes from.
+/// The failure behind an error of a store.
 pub(crate) fn of_store(error: object_store::Error) -> Failure {
     if let Some(failure) = of_error(&error) {
         return failure;
@@ -240,7 +241,7 @@ pub(crate) fn of_store(error: object_store::Error) -> Failure {
     }
 }
 
-/// How long is waited because the server asks for it; not at all if it asks for longer than anybody would wait.
+/// How long to wait as the server requests; `None` if that exceeds the limit.
 fn wait(headers: &HeaderMap) -> Option<Duration> {
     asked_wait(headers).map(Duration::from_secs).filter(|wait| *wait <= LONGEST_WAIT)
 }
@@ -293,7 +294,7 @@ fn cure(status: StatusCode, code: &str) -> Option<&'static str> {
     })
 }
 
-/// The error, and what else is to be known.
+/// The error with a note.
 pub(crate) fn noted(error: Error, note: &str) -> Error {
     match error {
         Error::Io { path, action, source } => {

@@ -1,4 +1,4 @@
-//! A file of a server as a source: its parts come by as many requests as are fast, straight into the memory that they are for.
+//! A remote file as a source: several requests fetch its parts, directly into their destination.
 
 use std::fmt;
 use std::future::Future;
@@ -24,17 +24,17 @@ use crate::ranges::{Lengths, Request, requests};
 use crate::runtime::wait;
 use crate::web::WebFile;
 
-/// What is fetched at opening: the headers of nearly all checkpoints.
+/// Bytes that are fetched at opening: they have the headers of nearly all checkpoints.
 pub(crate) const FIRST: u64 = 128 << 10;
-/// The beginning of a file that is looked at for an error of the server.
+/// How much of a file is searched for an error of the server.
 const MOST_TEXT: usize = 4 << 10;
-/// Tries more at a server that never answered: its name may be wrong.
+/// The most retries for a server that never answered: its name may be wrong.
 const FEW_RETRIES: u32 = 2;
-/// The bytes between parts whose gaps are not wanted that are fetched with them all the same.
+/// Gaps of at most this many bytes are read even if the caller does not allow gaps.
 const APART: u64 = 16 << 10;
-/// Fewer bytes a second, for as long as nothing may come, are as good as none.
+/// A rate in bytes per second below which a stream counts as stalled.
 const SLOWEST: f64 = 1000.0;
-/// The shortest and the longest time before another try.
+/// The bounds of the backoff before a retry.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 10.0;
 
@@ -54,17 +54,17 @@ impl Place {
     }
 }
 
-/// How a server is asked.
+/// How requests to a server are made.
 #[derive(Debug, Clone)]
 pub(crate) struct Asking {
     pub(crate) gate: Arc<Gate>,
     pub(crate) options: Arc<Options>,
 }
 
-/// A file of a server, as it was when it was opened.
+/// A remote file, as of its opening.
 pub(crate) struct RemoteFile {
     url: PathBuf,
-    /// The URL that the server was asked for.
+    /// The requested URL.
     address: String,
     place: Place,
     asking: Asking,
@@ -82,7 +82,7 @@ impl fmt::Debug for RemoteFile {
 }
 
 impl RemoteFile {
-    /// Opens a file, by fetching its first bytes: with them come its length and what identifies it.
+    /// Opens a file by fetching its first bytes, together with its length and identity.
     pub(crate) async fn open(url: PathBuf, place: Place, asking: Asking) -> Result<Self> {
         let mut first = Vec::new();
         let got = tried(&asking, &url, "open it", async |_| {
@@ -100,17 +100,17 @@ impl RemoteFile {
             let mut body = Body::new(answer, asking.options.stall);
             while let Some(chunk) = body.next().await? {
                 if first.len() + chunk.len() > len as usize {
-                    return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&range))));
+                    return Err(Failure::wrong(format!("more bytes arrived than the requested {}", shown(&range))));
                 }
                 first.extend_from_slice(&chunk);
             }
-            // An error with the status of a success, which is as long as a small file.
+            // An error with a success status, as long as a small file.
             let text = String::from_utf8_lossy(&first[..first.len().min(MOST_TEXT)]);
             if total == len && code(&text).is_some() {
                 return Err(Failure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
             }
             if (first.len() as u64) < len {
-                return Err(Failure::again(format!("only {} of {len} bytes came", first.len())));
+                return Err(Failure::again(format!("only {} of {len} bytes arrived", first.len())));
             }
             asking.gate.ended_well(latency, len, began.elapsed());
             Ok((total, tag, address))
@@ -128,14 +128,14 @@ impl RemoteFile {
         Ok(Self { url, address, place, asking, origin, tag, first, kind })
     }
 
-    /// Where it is, and what differs where its bytes do; `None` if the server says nothing that does: a time has seconds, and a weak tag is of what
-    /// bytes mean.
+    /// Its address and the tag of its content; `None` if the server has no exact tag. A time has a resolution of seconds, and a weak tag identifies
+    /// the meaning of the bytes.
     pub(crate) fn identity(&self) -> Option<(&str, &str)> {
         let tag = self.tag.as_deref().filter(|tag| tag.contains('"') && !tag.starts_with("W/"))?;
         (!self.address.is_empty()).then_some((&self.address, tag))
     }
 
-    /// Whether another content would be noticed: the server says something that differs where the content does, or all of it came at once.
+    /// Whether a change would be detected: the server has a tag or time for the content, or all of it was read at opening.
     pub(crate) fn is_told_apart(&self) -> bool {
         self.tag.is_some() || self.first_len() == self.len()
     }
@@ -145,12 +145,12 @@ impl RemoteFile {
         self.first.len() as u64
     }
 
-    /// How long nothing may come.
+    /// How long a stream may stall.
     pub(crate) fn stall(&self) -> Duration {
         self.asking.options.stall
     }
 
-    /// Fetches what one request asks for, and goes on where a failed one ended.
+    /// Fetches the range of one request, and resumes where a failed try ended.
     async fn fetch(&self, mut request: Request<'_>) -> Result<()> {
         let whole = request.range.clone();
         let mut at = whole.start;
@@ -161,7 +161,7 @@ impl RemoteFile {
             let rest = at..whole.end;
             let answer = match head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await
             {
-                // They were there when it was opened.
+                // The bytes existed when it was opened.
                 Err(failure) if failure.is_beyond_the_end() => {
                     let (then, cause) = (self.len(), failure.cause);
                     let cause = format!("it had {then} bytes when it was opened, and has fewer now ({cause})");
@@ -174,7 +174,7 @@ impl RemoteFile {
                 return Err(Failure::changed(format!("it had {then} bytes when it was opened, and has {now} now")));
             }
             if answer.range != rest {
-                let cause = format!("bytes {} were asked for, and {} answered", shown(&rest), shown(&answer.range));
+                let cause = format!("requested bytes {}, got {}", shown(&rest), shown(&answer.range));
                 return Err(Failure::wrong(cause));
             }
             let latency = began.elapsed();
@@ -182,7 +182,7 @@ impl RemoteFile {
             while let Some(chunk) = body.next().await? {
                 let end = at + chunk.len() as u64;
                 if end > whole.end {
-                    return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&rest))));
+                    return Err(Failure::wrong(format!("more bytes arrived than the requested {}", shown(&rest))));
                 }
                 request.fill(at, &chunk);
                 at = end;
@@ -197,7 +197,7 @@ impl RemoteFile {
     }
 }
 
-/// The bytes of an answer, as they come.
+/// The stream of the bytes of an answer.
 struct Body {
     bytes: stream::BoxStream<'static, Result<bytes::Bytes, Failure>>,
     stall: Duration,
@@ -210,23 +210,23 @@ impl Body {
         Self { bytes: answer.body, stall, began: Instant::now(), come: 0 }
     }
 
-    /// The next of them; a failure if none come for so long, or as good as none.
+    /// The next bytes; a failure if the stream stalls or is too slow.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, Failure> {
         let seconds = self.stall.as_secs_f64();
         let Ok(chunk) = tokio::time::timeout(self.stall, self.bytes.next()).await else {
-            return Err(Failure::again(format!("nothing came for {seconds:.0} s")));
+            return Err(Failure::again(format!("no data arrived for {seconds:.0} s")));
         };
         let chunk = chunk.transpose()?;
         self.come += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
         let elapsed = self.began.elapsed().as_secs_f64();
         if chunk.is_some() && elapsed > seconds && (self.come as f64) < SLOWEST * elapsed {
-            return Err(Failure::again(format!("only {} of its bytes came in {elapsed:.0} s", self.come)));
+            return Err(Failure::again(format!("only {} of its bytes arrived in {elapsed:.0} s", self.come)));
         }
         Ok(chunk)
     }
 }
 
-/// Tries until it goes well, or a failure will not pass.
+/// Retries until it succeeds, or a failure is permanent.
 pub(crate) async fn tried<T>(
     asking: &Asking,
     url: &Path,
@@ -245,7 +245,7 @@ pub(crate) async fn tried<T>(
     }
 }
 
-/// The same for a task, whose future may go to another thread; the last failure, how many tries there were, and how long they took.
+/// The same for a task, whose future may move to another thread. Returns the last failure, the number of tries, and their time.
 pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
     asking: &Asking,
     mut once: impl FnMut(u32) -> F,
@@ -259,11 +259,10 @@ pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
     }
 }
 
-/// How often something was tried.
 #[derive(Debug)]
 struct Tries {
     began: Instant,
-    /// The one under way, from 1 on.
+    /// The current try, from 1 on.
     number: u32,
 }
 
@@ -277,7 +276,7 @@ impl Tries {
     /// Waits until the next try after a failure.
     ///
     /// # Errors
-    /// The failure will not pass, or there were enough tries: how many, and how long they took.
+    /// The failure is permanent, or the retries are exhausted. It comes with the number of tries and their time.
     async fn go_on(&mut self, asking: &Asking, failure: Failure) -> Result<(), (Failure, u32, Duration)> {
         let retries = match failure.class {
             Class::Again { wait, slower } => {
@@ -291,7 +290,7 @@ impl Tries {
         if self.number > retries {
             return Err((failure, self.number, self.began.elapsed()));
         }
-        // So that not all tries come again at the same time.
+        // Jitter, so that retries do not arrive at the same time.
         let most = (SHORTEST * f64::from(1 << self.number.min(10))).min(LONGEST);
         let share = f64::from(self.began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
         tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
@@ -300,7 +299,7 @@ impl Tries {
     }
 }
 
-/// The head of an answer; a failure if it does not come for so long.
+/// The head of an answer; a failure if it does not arrive within `stall`.
 async fn head(answer: impl Future<Output = Result<Answer, Failure>>, stall: Duration) -> Result<Answer, Failure> {
     match tokio::time::timeout(stall, answer).await {
         Ok(answer) => answer,
@@ -335,13 +334,13 @@ impl Source for RemoteFile {
 }
 
 impl RemoteFile {
-    /// Fills parts, and fetches gaps of at most so many bytes with their neighbours.
+    /// Fills parts, and fetches gaps of at most `gap` bytes together with their neighbours.
     fn read_across_gaps(&self, parts: &mut [Part<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for part in parts.iter_mut() {
             let end = part.offset.checked_add(part.bytes.len() as u64).filter(|end| *end <= self.len());
             if end.is_none() {
-                let cause = format!("it has {} bytes, and more were asked for", self.len());
+                let cause = format!("it has {} bytes, and the read ends beyond them", self.len());
                 return Err(Error::io(
                     self.path(),
                     "read it",

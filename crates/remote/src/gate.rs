@@ -1,7 +1,7 @@
-//! How large requests to one server are; `limiter.rs` has how many are under way, and when it asked to wait.
+//! How large requests to one server are; `limiter.rs` limits how many are in flight, and when the next may begin.
 //!
-//! Latency (to the first byte) and rate (of one stream) are measured as requests end. A hole between two ranges is read where that takes no longer
-//! than another request, and a request is so long that most of its time moves bytes.
+//! Latency (to the first byte) and rate (of one stream) are measured as requests end. A gap between two ranges is read if that takes no longer than
+//! another request. A request is so long that most of its time moves bytes.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use max_weights::source::ReadCost;
 use crate::limiter::{Limiter, Pass};
 use crate::ranges::Lengths;
 
-/// What is assumed before anything was measured: that of a store in the same region.
+/// Assumed before the first measurement: the figures of a store in the same region.
 const LATENCY: f64 = 0.03;
 const RATE: f64 = 90e6;
-/// How much one request counts among those before it.
+/// The weight of one request against those before it.
 const WEIGHT: f64 = 0.2;
-/// Of gaps that are read with what is around them, in bytes.
+/// The bounds of gaps that are read with their neighbours, in bytes.
 const MIN_GAP: f64 = 65_536.0;
 const MAX_GAP: f64 = 1_048_576.0;
 /// In bytes per second.
@@ -24,10 +24,10 @@ const MIN_RATE: f64 = 1e6;
 const MAX_RATE: f64 = 1e10;
 const LEAST_REQUEST: f64 = 4_194_304.0;
 const MOST_REQUEST: f64 = 33_554_432.0;
-/// Times latency times rate, so that four fifths of the time of a request move bytes.
+/// Multiples of latency times rate, so that four fifths of the time of a request move bytes.
 const LENGTHS: f64 = 4.0;
-/// The longest that a server is waited for when it asks for it: the hub's limits count for five minutes. Who asks for more is tried again as if it had not
-/// asked, and the error says for how long it did.
+/// The longest wait that a server can impose: the hub's limits count for five minutes. A longer one is ignored in the retry, and the error reports
+/// it.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// From this latency on, in seconds, it matters whether requests wait at the same time.
 const FAR: f64 = 0.01;
@@ -45,7 +45,7 @@ impl Default for Measured {
     }
 }
 
-/// One server's gate.
+/// Limits the requests to one server.
 #[derive(Debug)]
 pub(crate) struct Gate {
     limiter: Limiter,
@@ -62,7 +62,7 @@ impl Gate {
         self.limiter.enter().await
     }
 
-    /// A request ended well: it waited so long for its first byte, and had so many in so long, that wait among it.
+    /// Records a successful request: the latency to its first byte, and its bytes and time, which includes the latency.
     pub(crate) fn ended_well(&self, latency: Duration, bytes: u64, time: Duration) {
         let mut state = self.measured.lock();
         state.latency += WEIGHT * (latency.as_secs_f64() - state.latency);
@@ -74,13 +74,13 @@ impl Gate {
         self.sent();
     }
 
-    /// The same for a request that sent bytes, which says nothing of how fast they come.
+    /// Records a successful upload, which does not measure how fast bytes arrive.
     pub(crate) fn sent(&self) {
         self.measured.lock().has_answered = true;
         self.limiter.ended_well();
     }
 
-    /// Whether a request ever ended well.
+    /// Whether a request ever succeeded.
     pub(crate) fn has_answered(&self) -> bool {
         self.measured.lock().has_answered
     }
@@ -90,7 +90,7 @@ impl Gate {
         self.limiter.slow_down(slower, wait.map(|wait| Instant::now() + wait.min(LONGEST_WAIT)));
     }
 
-    /// What another request costs, within bounds: a short pause of the server is no reason to read what nobody wants.
+    /// The cost of another request, within bounds: a short pause of the server does not justify reading unneeded bytes.
     pub(crate) fn cost(&self) -> ReadCost {
         let state = self.measured.lock();
         let rate = state.rate.clamp(MIN_RATE, MAX_RATE);
@@ -98,7 +98,7 @@ impl Gate {
         ReadCost { latency: (latency * 1e9).ceil() as u64, rate: rate as u64 }
     }
 
-    /// How long requests are.
+    /// The lengths of requests.
     pub(crate) fn lengths(&self) -> Lengths {
         let state = self.measured.lock();
         let usual = (LENGTHS * state.latency * state.rate).clamp(LEAST_REQUEST, MOST_REQUEST) as u64;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn sizes_follow_what_was_measured() {
-        // To a whole KiB: latency is counted in nanoseconds.
+        // Rounded to a whole KiB: latency is counted in nanoseconds.
         let gap = |gate: &Gate| gate.cost().max_gap() >> 10 << 10;
         let gate = Gate::new(64);
         assert_eq!((gap(&gate), gate.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));

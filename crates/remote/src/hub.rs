@@ -1,4 +1,4 @@
-//! The hub: which commit a revision is, which files a model has, and the URLs that lead to them.
+//! The hub: the commit of a revision, the files of a model, and their URLs.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,13 @@ use crate::options::{Options, Secret};
 use crate::url::is_loopback;
 use crate::web::beginning;
 
-/// The hub where nothing else is said.
+/// The default hub.
 const HUB: &str = "https://huggingface.co";
 /// The most bytes of an answer that lists the files of a model.
 const MOST_LIST: usize = 32 << 20;
 /// The most files of a model.
 const MOST_FILES: usize = 100_000;
 
-/// A hub.
 #[derive(Debug, Clone)]
 pub(crate) struct Hub {
     endpoint: Url,
@@ -57,16 +56,16 @@ impl Hub {
         self.url(&[model, "resolve"], revision, path)
     }
 
-    /// A URL of the hub, where names are no part of the URL: none steps out of its place, or begins a query.
+    /// A URL of the hub. Names are encoded, so that none leaves its segment or begins a query.
     fn url(&self, parts: &[&str], revision: &str, path: &str) -> Result<Url, Failure> {
         let parts = parts.iter().map(|part| encoded(part)).collect::<Vec<_>>().join("/");
         let revision = encoded(revision).replace('/', "%2F");
         let path = if path.is_empty() { String::new() } else { format!("/{}", encoded(path)) };
         let url = self.endpoint.join(&format!("{parts}/{revision}{path}"));
-        url.map_err(|_| Failure::wrong("this is no name of a file of the hub"))
+        url.map_err(|_| Failure::wrong("this is not a valid name of a file of the hub"))
     }
 
-    /// The commit that a revision is now, and the names of all files in it.
+    /// The current commit of a revision, and the names of all files in it.
     pub(crate) async fn files(&self, model: &str, revision: &str) -> Result<(String, Vec<String>), Failure> {
         let url = self.url(&["api/models", model, "revision"], revision, "")?;
         let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
@@ -95,7 +94,7 @@ impl Hub {
     }
 }
 
-/// What is taken of an answer: the rest of it takes no memory.
+/// The fields that are parsed; the rest of an answer takes no memory.
 #[derive(Deserialize)]
 struct Listed {
     sha: String,
@@ -128,7 +127,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// What `hf auth login` saved, or the environment says.
+/// The token that `hf auth login` saved, or from the environment.
 fn token() -> Option<Secret> {
     let home = || Some(std::env::home_dir()?.join(".cache/huggingface"));
     let home = || variable("HF_HOME").map(PathBuf::from).or_else(home);

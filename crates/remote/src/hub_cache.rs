@@ -1,5 +1,5 @@
-//! The folder in which `huggingface_hub` keeps what it downloads: looked at before the hub is asked, instead of it where the environment says that
-//! there is no network, and never written to.
+//! The folder in which `huggingface_hub` keeps its downloads. It is searched before the hub is asked, and replaces the hub if the environment
+//! switches the network off. It is never written to.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -8,12 +8,12 @@ use max_weights::checkpoint::ModelCache;
 use max_weights::source::LocalFile;
 use max_weights::{Error, Result, text};
 
-/// What switches the network off, as `huggingface_hub` reads it.
+/// Variables that switch the network off, as `huggingface_hub` reads them.
 const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
 /// The deepest folder that is listed.
 const DEEPEST: usize = 16;
 
-/// The variable of the environment that says that the hub is not to be asked.
+/// The environment variable that switches the network off.
 pub(crate) fn offline() -> Option<&'static str> {
     let is_on = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
     let set = |name: &&str| std::env::var(name).is_ok_and(|value| !value.is_empty());
@@ -29,7 +29,7 @@ pub(crate) struct HubFile<'a> {
 }
 
 impl HubFile<'_> {
-    /// The file in the cache, if it is there in this revision; a branch is what the cache knows of it.
+    /// The file in the cache, if it has this revision; a branch is resolved by the cache.
     pub(crate) fn open(&self) -> Result<Option<LocalFile>> {
         let Some(snapshot) = ModelCache::from_environment().snapshot(self.model, self.revision)? else {
             return Ok(None);
@@ -39,7 +39,7 @@ impl HubFile<'_> {
         LocalFile::open_as(&file, Path::new(&format!("hf://{}@{commit}/{}", self.model, self.path))).map(Some)
     }
 
-    /// Whether the revision is a commit of which the cache has something.
+    /// Whether the revision is a commit that is in the cache, at least in part.
     pub(crate) fn is_of_commit(&self) -> bool {
         let snapshots = ModelCache::from_environment().snapshots(self.model);
         snapshots.iter().any(|snapshot| snapshot.ends_with(self.revision))
@@ -51,7 +51,7 @@ impl HubFile<'_> {
         snapshots.iter().any(|snapshot| below(snapshot, self.path).is_some_and(|file| file.is_file()))
     }
 
-    /// The error for one that is not in the cache, where the hub is not to be asked.
+    /// The error for a file that is not in the cache, if the network is switched off.
     pub(crate) fn missing(&self, variable: &str) -> Error {
         let Self { model, revision, path } = self;
         let folder = ModelCache::from_environment();
@@ -66,7 +66,7 @@ impl HubFile<'_> {
     }
 }
 
-/// The commit that the cache knows a revision as, and the names of the files that it has of it.
+/// The commit of a revision according to the cache, and the names of its cached files.
 pub(crate) fn files(model: &str, revision: &str) -> Result<Option<(String, Vec<String>)>> {
     let Some(snapshot) = ModelCache::from_environment().snapshot(model, revision)? else { return Ok(None) };
     let commit = snapshot.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -75,7 +75,7 @@ pub(crate) fn files(model: &str, revision: &str) -> Result<Option<(String, Vec<S
     Ok(Some((commit, names)))
 }
 
-/// The files in a folder, which are links, and those in its folders, which are none.
+/// The files in a folder, which are links, and in its subfolders, which are not.
 fn list(folder: &Path, front: &str, depth: usize, names: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -92,7 +92,7 @@ fn list(folder: &Path, front: &str, depth: usize, names: &mut Vec<String>) -> st
     Ok(())
 }
 
-/// A path of the hub in a folder, unless it would lead out of it.
+/// A path of the hub in a folder, unless it leaves the folder.
 fn below(folder: &Path, path: &str) -> Option<PathBuf> {
     let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     (is_plain && !path.is_empty()).then(|| folder.join(path))

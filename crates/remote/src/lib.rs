@@ -1,7 +1,8 @@
-//! Checkpoints where they are: files of object stores, web servers and the hub as sources of `max_weights`, and those of object stores as targets.
+//! Remote checkpoints: files of object stores, web servers and the hub as sources of `max_weights`, and those of object stores as targets.
 //!
-//! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors;
-//! each answer is compared with what was opened, so that nothing is a mix of two objects; what may pass is tried again, at the byte that was reached.
+//! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors.
+//! Each answer is compared with the object that was opened, so that no tensor mixes two objects. Transient failures are retried, from the byte that
+//! was reached.
 //!
 //! ```no_run
 //! max_weights_remote::Remote::default().install();
@@ -62,10 +63,10 @@ use crate::web::WebFile;
 pub struct Remote {
     options: Arc<Options>,
     buckets: ForkMutex<HashMap<(Kind, String), Arc<Bucket>>>,
-    /// By what is before the path of a URL: requests to one server pass one gate.
+    /// By scheme and host: all requests to one server share a gate.
     gates: ForkMutex<HashMap<String, Arc<Gate>>>,
     cache: Option<Arc<Cache>>,
-    /// Servers of which it was said that they do not say when a file is replaced.
+    /// Servers for which a warning was given that they do not report replaced files.
     told: ForkMutex<HashSet<String>>,
 }
 
@@ -76,7 +77,7 @@ impl Remote {
         Self { options: Arc::new(options), cache, ..Self::default() }
     }
 
-    /// Makes this what opens URLs in this process, where nothing else is said; the first one stays.
+    /// Opens URLs in this process by default; the first call wins.
     pub fn install(self) {
         store::set_store(Arc::new(self));
     }
@@ -86,7 +87,7 @@ impl Remote {
         self.buckets.lock().entry((kind, name.to_owned())).or_insert_with(make).clone()
     }
 
-    /// Says, once for each server, that it does not say when a file is replaced.
+    /// Warns, once for each server, that it does not report replaced files.
     fn warn_of(&self, file: &RemoteFile) {
         if file.is_told_apart() {
             return;
@@ -96,7 +97,7 @@ impl Remote {
             && self.told.lock().insert(server.clone())
         {
             warn(&format!(
-                "{server} gives neither ETag nor Last-Modified: that a file is replaced by one of the same length while it is read cannot be noticed (first seen of {})",
+                "{server} gives neither ETag nor Last-Modified: a file that is replaced by one of the same length during a read cannot be detected (first seen for {})",
                 max_weights::text::path(file.path())
             ));
         }
@@ -109,7 +110,7 @@ impl Remote {
         Asking { gate, options: self.options.clone() }
     }
 
-    /// The object of a URL, for what is written.
+    /// The object of a URL, for writing.
     fn object(&self, url: &Path) -> Result<(Arc<Bucket>, String)> {
         match Address::of(url, self.options.allow_http)? {
             Address::Bucket { kind, bucket, key } if !key.is_empty() => Ok((self.bucket(kind, &bucket), key)),
@@ -131,7 +132,7 @@ impl Remote {
 }
 
 impl Remote {
-    /// The files in a folder; `below`: those in folders of it, too.
+    /// The files in a folder; with `below`, in its subfolders, too.
     fn files(&self, folder: &Path, below: bool, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
         let address = Address::of(folder, self.options.allow_http)?;
         let asking = self.asking(folder);
@@ -163,7 +164,7 @@ impl Remote {
                         .await
                     })?,
                 };
-                // From here on it is this commit, whatever becomes of the branch.
+                // From here on the commit is pinned, even if the branch moves.
                 let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
                 let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
                 let names = names.filter(|name| below || !name.contains('/')).map(str::to_owned).collect();
@@ -174,7 +175,7 @@ impl Remote {
     }
 }
 
-/// The server of a URL: what is before its path.
+/// The server of a URL: the part before its path.
 fn server_of(url: &Path) -> String {
     url.to_string_lossy().splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
 }
@@ -196,7 +197,7 @@ impl Remote {
             }
             let mut commit = None;
             if !file.is_of_commit() && file.is_known() {
-                // What the cache knows of a branch may be old.
+                // The cache may have an old state of a branch.
                 let asked = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
                 commit = Some(file::tried(&self.asking(&url), &url, "open it", asked).await?.0);
             }
@@ -294,7 +295,7 @@ impl Store for Remote {
                 if group.len() > 1 && bucket.remove(&keys).await.is_ok() {
                     continue;
                 }
-                // Each by itself, so that an error says of which.
+                // Separately, so that an error names the URL.
                 for ((url, ..), key) in group.iter().zip(&keys) {
                     let once = async |_| bucket.remove(std::slice::from_ref(key)).await;
                     file::tried(&self.asking(url), url, "remove it", once).await?;

@@ -1,5 +1,5 @@
-//! How many requests are under way at one server, and when it asked to wait. `tests/models.rs` of the core runs it with every order in which requests
-//! can come to it.
+//! How many requests to one server are in flight, and when the next may begin. `tests/models.rs` of the core runs it with every interleaving of
+//! requests.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use crate::sync::{ForkMutex, MutexGuard, Notify, now, process, sleep};
 
-/// The fewest requests under way, however busy the server.
+/// The fewest requests in flight, however busy the server.
 pub(crate) const FEWEST: usize = 2;
-/// Requests that have to end well before one more is under way.
+/// Requests that must succeed before the limit grows by one.
 pub(crate) const GROWTH: usize = 8;
 
 #[derive(Debug)]
 struct State {
-    /// Whose requests are under way: those of its parent never end in a forked child.
+    /// The process whose requests are in flight: in a forked child, those of its parent never end.
     process: u32,
     under_way: usize,
     limit: usize,
@@ -36,14 +36,14 @@ impl Default for State {
     }
 }
 
-/// Admits so many requests at a time.
+/// Admits a limited number of requests at a time.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     most: usize,
     state: ForkMutex<State>,
 }
 
-/// A request under way, of this process.
+/// A permit for a request in flight, of this process.
 pub(crate) struct Pass<'a>(&'a Limiter, u32);
 
 impl Limiter {
@@ -51,7 +51,7 @@ impl Limiter {
         Self { most: most.max(1), state: ForkMutex::new() }
     }
 
-    /// In a forked child, what was known when it was forked, without the requests of its parent.
+    /// In a forked child, the state at the fork, without the requests of its parent.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         let process = process();
@@ -77,7 +77,7 @@ impl Limiter {
                         return Pass(self, state.process);
                     }
                     None => {
-                        // Under the lock: room that is made from now on is told to one who waits for it.
+                        // Under the lock, so that a permit that is returned from now on wakes this waiter.
                         room.as_mut().enable();
                         None
                     }
@@ -85,7 +85,7 @@ impl Limiter {
             };
             match wait {
                 Some(wait) => {
-                    // Perhaps room was told to this one, which may be dropped while it waits for the server: the others must know of it.
+                    // The wake-up may have been for this waiter, which may be dropped while it sleeps: pass it on.
                     freed.notify_one();
                     sleep(wait).await;
                 }
@@ -94,7 +94,7 @@ impl Limiter {
         }
     }
 
-    /// A request ended well.
+    /// Records a successful request.
     pub(crate) fn ended_well(&self) {
         let mut state = self.state();
         state.ended_well += 1;
@@ -104,7 +104,7 @@ impl Limiter {
         }
     }
 
-    /// The server asked for fewer requests, or for none until then.
+    /// The server asked for fewer requests, or for none until `until`.
     pub(crate) fn slow_down(&self, slower: bool, until: Option<Instant>) {
         let mut state = self.state();
         if slower {

@@ -1,4 +1,4 @@
-//! What a store is asked for an upload: to begin it, to take its parts, to make an object of them or to forget them, and what is there already.
+//! A multipart upload to a store: begin it, send its parts, complete or abort it, and look for an existing object.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,22 +22,22 @@ use crate::runtime::handle;
 use crate::same::Standing;
 use crate::url::Kind;
 
-/// How long a store may take to make an object of its parts.
+/// How long a store may take to complete an upload.
 const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
-/// How long it may take to forget them.
+/// How long it may take to abort one.
 pub(crate) const ABORTED_WITHIN: Duration = Duration::from_secs(10);
-/// How long it counts what was there.
+/// How long a look for an existing object stays valid.
 const FRESH: Duration = Duration::from_secs(10);
-/// How an object differs that was not there when it was looked for.
-const MEANWHILE: &str = "which came meanwhile";
+/// How an object differs that did not exist at the first look.
+const MEANWHILE: &str = "which was created meanwhile";
 
-/// A question what is there, and since when it is asked.
+/// A look for an existing object, and when it began.
 type Asked = (Instant, JoinHandle<Result<Option<There>, Failure>>);
 
-/// Where an upload goes, and how that is asked.
+/// The destination of an upload, and how requests to it are made.
 pub(crate) type Destination = (PathBuf, Arc<Bucket>, String, Asking);
 
-/// An object on its way, as the store knows it.
+/// An upload in progress, as the store knows it.
 pub(crate) struct Multipart {
     pub(crate) url: PathBuf,
     pub(crate) bucket: Arc<Bucket>,
@@ -48,8 +48,8 @@ pub(crate) struct Multipart {
     pub(crate) part: u64,
     pub(crate) if_exists: IfExists,
     pub(crate) id: OnceCell<MultipartId>,
-    /// What is there while the last parts are sent, and since when that is asked: by it, an upload whose completion was not answered is told from one that
-    /// was not completed.
+    /// The look for an existing object while the last parts are sent, and when it began. It tells an upload whose completion was not answered from
+    /// one that was not completed.
     before: Mutex<Option<Asked>>,
 }
 
@@ -68,7 +68,7 @@ impl Multipart {
         start..self.len.min(start + self.part)
     }
 
-    /// The object that is there, if it may be the same.
+    /// The existing object, if it may be the same.
     pub(crate) async fn look(&self) -> Result<Option<Standing>> {
         match self.tried("look for it", |_| self.bucket.there(&self.key)).await {
             Ok(None) => Ok(None),
@@ -76,7 +76,7 @@ impl Multipart {
                 Ok(Some(Standing::new(there.tag)))
             }
             Ok(Some(there)) => Err(self.is_there(&format!("which has {} bytes and not {}", there.len, self.len))),
-            // Who may write need not be allowed to read: the store says so at the end.
+            // Permission to write does not imply permission to read: the store decides at the end.
             Err(Error::Io { source, .. })
                 if self.if_exists == IfExists::Fail && source.kind() == std::io::ErrorKind::PermissionDenied =>
             {
@@ -86,7 +86,7 @@ impl Multipart {
         }
     }
 
-    /// Whether nothing but a look says that an object came meanwhile, which is to stay.
+    /// Whether only a look can detect an object that was created meanwhile and must be kept.
     pub(crate) fn looks_at_the_end(&self) -> bool {
         self.if_exists != IfExists::Replace && self.bucket.kind() != Kind::S3
     }
@@ -107,13 +107,12 @@ impl Multipart {
         })
     }
 
-    /// Begins it, if it is not begun. Returns its name.
+    /// Begins the upload, if it is not begun. Returns its name.
     pub(crate) async fn begin(&self) -> Result<MultipartId> {
         let begin = |_| async { self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await.cloned() };
         self.tried("begin an upload", begin).await
     }
 
-    /// Sends a part.
     pub(crate) async fn send(&self, number: usize, bytes: Bytes) -> Result<PartId> {
         let action = format!("upload part {} of {}", number + 1, self.parts());
         self.tried(&action, |try_number| self.send_once(number, bytes.clone(), try_number)).await
@@ -131,7 +130,6 @@ impl Multipart {
         Ok(part)
     }
 
-    /// Has the store forget its parts.
     pub(crate) async fn abort(&self, id: &MultipartId) -> Result<()> {
         self.tried("abort the upload", |_| self.abort_once(id)).await
     }
@@ -143,7 +141,7 @@ impl Multipart {
         }
     }
 
-    /// Sends the one part of a short file.
+    /// Sends a short file, in one request.
     pub(crate) async fn put(&self, bytes: Bytes) -> Result<()> {
         let bytes = &bytes;
         self.tried("upload it", |number| async move {
@@ -156,7 +154,7 @@ impl Multipart {
         .await
     }
 
-    /// Asks what is there, while the last parts are sent.
+    /// Looks for an existing object, while the last parts are sent.
     pub(crate) fn ask_before(self: &Arc<Self>) -> Result<()> {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         if before.is_none() {
@@ -167,7 +165,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// Has the store make an object of these parts.
+    /// Completes the upload with these parts.
     pub(crate) async fn complete(&self, parts: &[PartId]) -> Result<()> {
         let Some(id) = self.id.get() else { return Err(Error::Interrupted) };
         let asked = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -182,7 +180,7 @@ impl Multipart {
         self.tried("complete the upload", |number| async move {
             let completed = self.bucket.complete(&self.key, id, parts, self.if_exists);
             match within(COMPLETED_WITHIN, completed).await {
-                // An earlier try may have done it, and its answer was lost.
+                // An earlier try may have succeeded without our receiving the answer.
                 Err(failure) if number > 1 && failure.class == Class::Missing => {
                     let (Ok(before), Ok(Some(now))) = (before, self.bucket.there(&self.key).await) else {
                         return Err(failure);
@@ -196,7 +194,7 @@ impl Multipart {
     }
 }
 
-/// A failure that another try may help, if it takes longer.
+/// A failure that may be retried, if it takes longer.
 async fn within<T>(time: Duration, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     match tokio::time::timeout(time, future).await {
         Ok(done) => done,

@@ -1,4 +1,4 @@
-//! Objects of buckets are written: whole, or as an upload of parts, which gets its name when it is completed.
+//! Writes objects of buckets: whole, or as a multipart upload, which is visible once it is completed.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -11,15 +11,14 @@ use crate::bucket::{Bucket, CREATES, key_of, tag_of};
 use crate::failure::{Class, Failure, of_store};
 use crate::url::Kind;
 
-/// An object that is there.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct There {
     pub(crate) len: u64,
     pub(crate) tag: Option<String>,
 }
 
-/// What a request answers; it is sent again with new credentials where the old ones are refused, and there may be others. A closure that borrows would
-/// not go to another thread.
+/// The result of a request, which is sent again with new credentials if the old ones are refused and can be renewed. A macro, because a closure that
+/// borrows could not move to another thread.
 macro_rules! renewed {
     ($bucket:expr, $request:expr) => {
         match $request {
@@ -30,7 +29,7 @@ macro_rules! renewed {
 }
 
 impl Bucket {
-    /// What is there.
+    /// The existing object, if any.
     pub(crate) async fn there(&self, key: &str) -> Result<Option<There>, Failure> {
         let key = key_of(key)?;
         let options = GetOptions::new().with_head(true);
@@ -41,7 +40,6 @@ impl Bucket {
         }
     }
 
-    /// Writes a whole object.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes, if_exists: IfExists) -> Result<(), Failure> {
         let key = key_of(key)?;
         let mode = match if_exists {
@@ -53,13 +51,11 @@ impl Bucket {
         renewed!(self, self.store()?.put_opts(&key, payload.clone(), options.clone()).await.map_err(of_store).map(drop))
     }
 
-    /// Begins an upload.
     pub(crate) async fn begin(&self, key: &str) -> Result<MultipartId, Failure> {
         let key = key_of(key)?;
         renewed!(self, self.store()?.create_multipart(&key).await.map_err(of_store))
     }
 
-    /// Writes a part of an upload.
     pub(crate) async fn put_part(
         &self,
         key: &str,
@@ -72,7 +68,6 @@ impl Bucket {
         renewed!(self, self.store()?.put_part(&key, upload, number, payload.clone()).await.map_err(of_store))
     }
 
-    /// Makes an object of the parts.
     pub(crate) async fn complete(
         &self,
         key: &str,
@@ -81,7 +76,7 @@ impl Bucket {
         if_exists: IfExists,
     ) -> Result<(), Failure> {
         let key = key_of(key)?;
-        // Google and Azure sign this header, or do not know it: there the object is looked for.
+        // Google and Azure sign this header, or do not support it: for them the object is looked up.
         let creates = if_exists != IfExists::Replace && self.kind() == Kind::S3;
         renewed!(self, {
             let store = self.store()?;
@@ -90,13 +85,12 @@ impl Bucket {
         })
     }
 
-    /// Forgets an upload and its parts.
     pub(crate) async fn abort(&self, key: &str, upload: &MultipartId) -> Result<(), Failure> {
         let key = key_of(key)?;
         self.store()?.abort_multipart(&key, upload).await.map_err(of_store)
     }
 
-    /// Removes objects, as many with a request as the store takes. That one is not there is no failure.
+    /// Removes objects, in as large batches as the store accepts. A missing object is not a failure.
     pub(crate) async fn remove(&self, keys: &[String]) -> Result<(), Failure> {
         let keys = keys.iter().map(|key| key_of(key)).collect::<Result<Vec<Key>, _>>()?;
         renewed!(self, self.remove_once(keys.clone()).await)

@@ -1,4 +1,4 @@
-//! What a user may say about how files are fetched, and the secrets among it, which nothing prints.
+//! Options for fetching files, with secrets that are never printed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use max_weights::Result;
 
-/// A text that is in no message, log or copy of the options.
+/// A text that no message, log or copy of the options shows.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -29,21 +29,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Names and values that say who asks: of S3 `key_id`, `secret`, `token`; of others `token`; of Azure `account`, `key`, `sas`.
+/// Names and values of credentials: of S3 `key_id`, `secret`, `token`; of others `token`; of Azure `account`, `key`, `sas`.
 pub type Fields = Vec<(String, Secret)>;
 
-/// A function that gives credentials when they are needed, and again when they are old.
+/// A function that returns credentials when they are needed, and again when they expire.
 pub type Provider = Arc<dyn Fn() -> Result<Fields> + Send + Sync>;
 
-/// Who asks.
+/// Credentials.
 #[derive(Clone, Default)]
 pub enum Credentials {
-    /// What the environment, the profile and the machine say.
+    /// From the environment, the profile or the machine.
     #[default]
     Found,
-    /// Nobody: for what everybody may read.
+    /// None: for public files.
     Anonymous,
-    /// What a function says.
+    /// From a function.
     Provider(Provider),
 }
 
@@ -57,10 +57,10 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A function that tells the user something that is no error.
+/// A function that shows the user a warning.
 pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Where files are kept that were read.
+/// Where files are cached.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CacheOptions {
@@ -68,7 +68,7 @@ pub struct CacheOptions {
     pub folder: PathBuf,
     /// The most bytes in it. Each file counts with its whole length.
     pub limit: u64,
-    /// What is told why the folder is not used.
+    /// Called with the reason if the folder is not used.
     pub warn: Option<Warn>,
 }
 
@@ -93,23 +93,23 @@ pub struct Options {
     pub endpoint: Option<String>,
     /// The region of buckets of S3.
     pub region: Option<String>,
-    /// Who asks.
+    /// Credentials.
     pub credentials: Credentials,
-    /// Servers without encryption, elsewhere than on this machine.
+    /// Allow unencrypted servers on other machines, too.
     pub allow_http: bool,
-    /// The most requests under way.
+    /// The most requests in flight.
     pub requests: usize,
     /// The most bytes of one request.
     pub request_bytes: Option<u64>,
-    /// So often a request is tried again after a failure that may pass.
+    /// How often a request is retried after a transient failure.
     pub retries: u32,
-    /// How long nothing may arrive before a request is tried again.
+    /// How long a stalled request waits before it is retried.
     pub stall: Duration,
-    /// How long opening, or a read, may take in all.
+    /// The time limit of an open or a read, with all retries.
     pub timeout: Option<Duration>,
-    /// Where files are kept that were read; nowhere if it is left out.
+    /// The cache of downloaded files; none by default.
     pub cache: Option<CacheOptions>,
-    /// What is told of a server that does not say when a file is replaced.
+    /// Called if a server does not report when a file is replaced.
     pub warn: Option<Warn>,
 }
 

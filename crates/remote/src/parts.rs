@@ -1,4 +1,4 @@
-//! The parts of an upload: how long they are, which have come and been sent, and where the others wait, in memory or in a temporary file.
+//! The parts of an upload: their length, which have arrived and been sent, and where the others wait, in memory or in a temporary file.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,21 +14,21 @@ use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 use tokio::task::AbortHandle;
 
-/// The bytes of a part where no more are needed.
+/// The default size of a part.
 const PART: u64 = 8 << 20;
-/// The least that stores take, but for the last part.
+/// The minimum that stores accept, except for the last part.
 const LEAST_PART: u64 = 5 << 20;
-/// The most that they take.
+/// The maximum that they accept.
 const MOST_PART: u64 = 5 << 30;
 /// The most parts of an upload.
 const MOST_PARTS: u64 = 10_000;
 /// Parts in memory for each that is sent: one more is filled meanwhile.
 const IN_MEMORY: u64 = 2;
-/// So slow a connection may be before a part is sent again; each time it has twice as long.
+/// The slowest accepted rate before a part is sent again; each retry has twice the time.
 const SLOWEST: f64 = 1e6;
-/// The most bytes of an upload that are in memory, but for one part, however long it is.
+/// The most bytes of an upload in memory, in addition to one part of any size.
 const MAX_UPLOAD_MEMORY: u64 = 2 << 30;
-/// The same for all uploads of a process, but for one part of each: as many parts as requests are in flight by default.
+/// The same for all uploads of a process, in addition to one part of each: as many parts as requests are in flight by default.
 const MAX_PROCESS_MEMORY: u64 = 64 * PART;
 
 /// The bytes of all parts in memory. A forked child has none of its parent's.
@@ -41,7 +41,7 @@ pub(crate) struct PartMemory {
     process: Arc<AtomicU64>,
 }
 
-/// Bytes of a budget, which has them again when this is dropped.
+/// Reserved bytes of a budget, which are returned when this is dropped.
 pub(crate) struct Reserved {
     bytes: u64,
     own: Arc<AtomicU64>,
@@ -49,19 +49,20 @@ pub(crate) struct Reserved {
 }
 
 impl PartMemory {
-    /// That of an upload which sends so many parts at the same time.
+    /// The memory of an upload that sends `at_once` parts at the same time.
     pub(crate) fn new(part: u64, at_once: usize) -> Self {
         let Ok(process) = PROCESS.get(|_| true, || Ok::<_, Infallible>(Arc::default()));
         let max = part.saturating_mul(IN_MEMORY * at_once.max(1) as u64).min(MAX_UPLOAD_MEMORY);
         Self { max, own: Arc::default(), process }
     }
 
-    /// For a whole file, which is in memory until it gets its name. Many of them wait for that together: there is as much for all as for the parts of one.
+    /// For a whole file, which is in memory until it is renamed. Many files may wait for that together: their budget is that of the parts of one
+    /// upload.
     pub(crate) fn reserve_whole(&self, bytes: u64) -> Option<Reserved> {
         self.within(bytes, self.max)
     }
 
-    /// For a part. An upload always has room for one, so that it goes on whatever others do, and `even_so` for another one.
+    /// For a part. An upload can always have one, so that it proceeds whatever others do; `even_so` allows another one.
     fn reserve(&self, bytes: u64, even_so: bool) -> Option<Reserved> {
         let own = self.own.load(Ordering::Relaxed);
         if own == 0 || even_so {
@@ -89,16 +90,16 @@ impl Drop for Reserved {
 /// Where the bytes of a part wait.
 enum Held {
     Memory(Block),
-    /// In the file of all that wait, where they have the places of the whole.
+    /// In the spill file of all waiting parts, at their offsets in the upload.
     File(Arc<File>, Range<u64>),
 }
 
 /// A part that is being filled.
 pub(crate) struct Part {
     held: Held,
-    /// What it has of the budget; none of one in a file.
+    /// Its reservation; none for a part in a file.
     reserved: Option<Reserved>,
-    /// Bytes that have not come yet.
+    /// Bytes that have not arrived yet.
     missing: u64,
 }
 
@@ -106,10 +107,10 @@ impl Part {
     /// One in memory.
     ///
     /// # Errors
-    /// There is not so much.
+    /// Memory is exhausted.
     fn in_memory(range: &Range<u64>, missing: u64, reserved: Reserved) -> Result<Self> {
         let mut memory = Block::any(usize::try_from(range.end - range.start).unwrap_or(usize::MAX))?;
-        // Where nobody writes, there are zeros.
+        // Ranges without writes are zeros.
         memory.as_mut_slice().fill(0);
         Ok(Self { held: Held::Memory(memory), reserved: Some(reserved), missing })
     }
@@ -119,7 +120,7 @@ impl Part {
         Self { held: Held::File(file, range), reserved: None, missing }
     }
 
-    /// What it has of the budget, or gets of it now to be read from its file: with `even_so` whether there is so much or not.
+    /// Its reservation, or a new one for reading it from its file; with `even_so` even beyond the budget.
     pub(crate) fn reserved(&mut self, memory: &PartMemory, even_so: bool) -> Option<Reserved> {
         match &self.held {
             Held::Memory(_) => self.reserved.take(),
@@ -127,7 +128,7 @@ impl Part {
         }
     }
 
-    /// Takes bytes from `start` of the part on; whether all have come now. None if it is sent already.
+    /// Takes bytes from `start` of the part on; true if it is complete then. None if it is sent already.
     ///
     /// # Errors
     /// The temporary file cannot be written.
@@ -139,7 +140,7 @@ impl Part {
                 place.copy_from_slice(bytes);
             }
             Held::File(file, range) => {
-                // Whoever writes has the part alone, but the file is that of others, too.
+                // Only one thread writes to the part, but the file is shared with other parts.
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 let written = file.seek(SeekFrom::Start(range.start + start)).and_then(|_| file.write_all(bytes));
                 written.map_err(|source| failed("write", source))?;
@@ -149,10 +150,10 @@ impl Part {
         Ok(Some(self.missing == 0))
     }
 
-    /// All of its bytes, which it has no more.
+    /// Moves its bytes out.
     ///
     /// # Errors
-    /// There is not so much memory; the temporary file cannot be read.
+    /// Memory is exhausted, or the temporary file cannot be read.
     pub(crate) fn take(&mut self) -> Result<Bytes> {
         let taken = match std::mem::replace(&mut self.held, Held::Memory(Block::any(0)?)) {
             Held::Memory(held) => held,
@@ -169,7 +170,7 @@ impl Part {
     }
 }
 
-/// A file that is nobody's when it is closed, as long as what is sent.
+/// A temporary file of this length, deleted when it is closed.
 ///
 /// # Errors
 /// There is no place for temporary files.
@@ -182,7 +183,7 @@ fn failed(action: &str, source: std::io::Error) -> Error {
     Error::io(&std::env::temp_dir(), format!("{action} a temporary file of parts that wait for bytes"), source)
 }
 
-/// The time that a try has to send so many bytes, over a connection that may stall for so long.
+/// The time limit of a try that sends `bytes` bytes, over a connection that may stall for `stall`.
 pub(crate) fn patience(stall: Duration, bytes: u64, number: u32) -> Duration {
     let slow = Duration::from_secs_f64(bytes as f64 / SLOWEST * f64::from(1 << number.min(10).saturating_sub(1)));
     stall.saturating_add(slow)
@@ -194,15 +195,15 @@ pub(crate) struct State {
     /// By number.
     pub(crate) open: HashMap<usize, Arc<Mutex<Part>>>,
     pub(crate) memory: PartMemory,
-    /// That of a short file, which is sent when it gets its name.
+    /// The reservation of a short file, which is sent when it is renamed.
     pub(crate) whole: Option<Reserved>,
-    /// Where parts are for which there was no memory.
+    /// The spill file for parts that did not fit in memory.
     file: Option<Arc<Mutex<std::fs::File>>>,
     pub(crate) under_way: usize,
     pub(crate) sent: HashMap<usize, PartId>,
-    /// Bytes that have come, holes among them.
+    /// Bytes that have arrived, including holes.
     pub(crate) come: u64,
-    /// Why a part could not be sent; whoever sees it first says so.
+    /// Why a part could not be sent; the first caller that sees it returns it.
     pub(crate) failed: Option<Error>,
     pub(crate) has_failed: bool,
     pub(crate) tasks: Vec<AbortHandle>,
@@ -228,10 +229,10 @@ impl State {
         }
     }
 
-    /// Begins a part of so many bytes that come, in memory if there is room. None if one that is sent will make some.
+    /// Begins a part that expects `missing` bytes, in memory if the budget allows. None if a part in flight will free memory.
     ///
     /// # Errors
-    /// There is not so much memory, or no place for temporary files.
+    /// Memory is exhausted, or there is no place for temporary files.
     pub(crate) fn begin(
         &mut self,
         (number, range, missing): (usize, Range<u64>, u64),
@@ -241,7 +242,7 @@ impl State {
         let part = if let Some(reserved) = reserved {
             Part::in_memory(&range, missing, reserved)?
         } else if self.under_way == 0 {
-            // None is on its way, and none will make room: they wait for bytes that come later, and this one does so in a file.
+            // No part is in flight that could free memory: all wait for later bytes, and this one waits in a file.
             let file = match &self.file {
                 Some(file) => file.clone(),
                 None => self.file.insert(temporary(len)?).clone(),
@@ -260,19 +261,19 @@ impl State {
         if !self.has_failed {
             return Ok(());
         }
-        // The others that write are only told to stop.
+        // The other writers only stop.
         Err(self.failed.take().unwrap_or(Error::Interrupted))
     }
 }
 
-/// How long parts are: equal but for the last one, no more of them than stores take.
+/// The size of the parts: equal except for the last one, and within the store's limit on their number.
 pub(crate) fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
     let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
     let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
     (part <= MOST_PART).then_some(part)
 }
 
-/// Whether stores take parts of so many bytes.
+/// Whether stores accept parts of this size.
 pub(crate) fn is_taken(part: u64) -> bool {
     (LEAST_PART..=MOST_PART).contains(&part)
 }
@@ -281,7 +282,7 @@ pub(crate) fn is_taken(part: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// A budget beside that of the process, which other tests use, too.
+    /// A budget apart from that of the process, which other tests use, too.
     fn memory(part: u64, at_once: usize, process: &Arc<AtomicU64>) -> PartMemory {
         PartMemory { process: process.clone(), ..PartMemory::new(part, at_once) }
     }

@@ -1,11 +1,11 @@
-//! Which requests fetch the parts of a read: neighbours with a small hole between them in one, long ones in several.
+//! The requests for the parts of a read: neighbours with a small gap are coalesced, and long parts are split.
 
 use std::ops::Range;
 
 use max_weights::source::Part;
 
-/// How long requests to a server that is far away are, in fifths of the usual length, one after the other. Those that begin at the same time then end at
-/// different ones, so that others bring bytes while the next of each is waited for; of one length, all would end together, and all wait together.
+/// The lengths of successive requests to a distant server, in fifths of the usual length. Requests that begin together then end at different times,
+/// so that some transfer bytes while others wait for an answer. With equal lengths, all would end together, and all wait together.
 const FIFTHS: [u64; 4] = [2, 4, 6, 8];
 
 /// How long requests are.
@@ -13,43 +13,43 @@ const FIFTHS: [u64; 4] = [2, 4, 6, 8];
 pub(crate) struct Lengths {
     /// In bytes.
     pub(crate) usual: u64,
-    /// Whether some are shorter and some longer, and only as many on the whole.
+    /// Whether lengths vary, with the same mean.
     pub(crate) vary: bool,
 }
 
 impl Lengths {
-    /// No request is longer.
+    /// Requests of at most `bytes` bytes.
     pub(crate) fn at_most(bytes: u64) -> Self {
         Self { usual: bytes.max(1), vary: false }
     }
 
-    /// The most bytes of the request of this number.
+    /// The most bytes of the request with this number.
     fn most(self, number: usize) -> u64 {
         if self.vary { (self.usual * FIFTHS[number % FIFTHS.len()] / 5).max(1) } else { self.usual }
     }
 
-    /// Where the next request ends of so many bytes, of which `all` are one run.
+    /// The end of the next request, for the `rest` of a run of `all` bytes.
     fn next(self, number: usize, rest: u64, all: u64) -> u64 {
         if !self.vary || all <= 2 * self.usual {
-            // Pieces of nearly the same length, so that none comes long after the others.
+            // Pieces of nearly equal length, so that none ends long after the others.
             return all.div_ceil(all.div_ceil(self.usual)).min(rest);
         }
         let next = self.most(number);
-        // What is left is no request of its own where it is short.
+        // A short rest is added to this request.
         if rest.saturating_sub(next) < self.most(0) { rest } else { next }
     }
 }
 
 /// One request, and the memory that its bytes go to.
 pub(crate) struct Request<'a> {
-    /// The bytes that are asked for.
+    /// The requested bytes.
     pub(crate) range: Range<u64>,
-    /// Where they go, in order: what lies between is thrown away.
+    /// Their destinations, in order; the bytes of gaps are discarded.
     pub(crate) parts: Vec<Part<'a>>,
 }
 
 impl Request<'_> {
-    /// Takes bytes that arrived from `at` on.
+    /// Scatters bytes that arrived from `at` on.
     pub(crate) fn fill(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let first = self.parts.partition_point(|part| part.offset + part.bytes.len() as u64 <= at);
@@ -66,7 +66,7 @@ impl Request<'_> {
 }
 
 impl<'a> Request<'a> {
-    /// Whether a part, which begins no earlier than the others, is near enough, and makes it no longer than `most`.
+    /// Whether a part can be added: it must not begin earlier, its gap must be small enough, and the request at most `most` bytes long.
     fn takes(&self, part: &Part<'_>, gap: u64, most: u64) -> bool {
         let end = part.offset + part.bytes.len() as u64;
         part.offset <= self.range.end.saturating_add(gap) && end.max(self.range.end) - self.range.start <= most
@@ -78,7 +78,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The requests for these parts, in the order of the file. A hole of at most `gap` bytes is read with its neighbours.
+/// The requests for these parts, in file order. Gaps of at most `gap` bytes are read with their neighbours.
 pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, lengths: Lengths) -> Vec<Request<'a>> {
     parts.retain(|part| !part.bytes.is_empty());
     parts.sort_unstable_by_key(|part| part.offset);

@@ -1,4 +1,4 @@
-//! The two threads on which connections are served, made at the first use, and made anew in a forked child, which has no threads.
+//! The two threads that serve connections, made at the first use, and again in a forked child, which has no threads.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use max_weights::workers::{ASKED_EVERY, Interrupt};
 use max_weights::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Threads that serve connections; the bytes are copied by those who wait for them.
+/// Threads that serve connections; the waiting threads copy the bytes.
 const THREADS: usize = 2;
 
 static RUNTIME: ForkOnce<Handle> = ForkOnce::new();
@@ -22,7 +22,7 @@ pub(crate) fn handle() -> Result<Handle> {
         let built: Runtime =
             Builder::new_multi_thread().worker_threads(THREADS).thread_name("max-weights-net").enable_all().build()?;
         let handle = built.handle().clone();
-        // Its threads live as long as the process: to wait for connections at its end would only take time.
+        // Its threads live as long as the process: waiting for connections at exit would only take time.
         std::mem::forget(built);
         Ok(handle)
     };
@@ -30,10 +30,10 @@ pub(crate) fn handle() -> Result<Handle> {
     RUNTIME.get(|_| true, start).map_err(failed)
 }
 
-/// Waits for a future on this thread, which does this with that URL, and asks now and then whether to go on.
+/// Waits for a future on this thread, and checks now and then for cancellation. Errors name the action and the URL.
 ///
 /// # Errors
-/// What the future says; that the caller is to stop; that the time is over.
+/// Those of the future, a cancellation, and a timeout.
 pub(crate) fn wait<T>(
     interrupt: Interrupt<'_>,
     timeout: Option<Duration>,
@@ -42,7 +42,7 @@ pub(crate) fn wait<T>(
 ) -> Result<T> {
     let (began, process) = (Instant::now(), std::process::id());
     let runtime = handle()?;
-    // A signal handler, or a function that gives credentials: the runtime cannot wait on a thread that waits in it.
+    // A signal handler, or a credentials function: a thread that waits in the runtime cannot wait for it again.
     if Handle::try_current().is_ok() {
         let cause = "this thread waits for a server already: files of servers cannot be read by a signal handler, or by a function that gives credentials";
         return Err(Error::io(&store::redacted(url), action, io::Error::new(io::ErrorKind::Deadlock, cause)));
@@ -54,12 +54,12 @@ pub(crate) fn wait<T>(
                 Ok(result) => return result,
                 Err(_) => interrupt()?,
             }
-            // A signal handler forked, and its child came back here: the threads that would serve it are its parent's.
+            // A signal handler forked, and its child returned here: the serving threads are its parent's.
             if std::process::id() != process {
                 return Err(Error::Interrupted);
             }
             if timeout.is_some_and(|timeout| began.elapsed() > timeout) {
-                let cause = format!("it was not done within timeout={:.1} s", began.elapsed().as_secs_f64());
+                let cause = format!("it exceeded timeout={:.1} s", began.elapsed().as_secs_f64());
                 return Err(Error::io(&store::redacted(url), action, io::Error::new(io::ErrorKind::TimedOut, cause)));
             }
         }

@@ -1,5 +1,5 @@
-//! An object that is there, and may be the one that would be written: what would be sent is hashed, part by part, and compared with the tag of the
-//! object where that is made of the same hashes, or else with what is read of it.
+//! Compares an existing object with the one that would be written. The parts that would be sent are hashed, and compared with the tag of the object
+//! if that is derived from the same hashes. Otherwise the object is read.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,14 +19,14 @@ const READ_AT_A_TIME: u64 = 64 << 20;
 /// The digits of an MD5.
 const DIGITS: usize = 32;
 
-/// What the bytes of a part are.
+/// The hashes of a part.
 #[derive(Debug, Clone, Copy)]
 struct Sums {
     md5: [u8; 16],
     sha256: [u8; 32],
 }
 
-/// An object that is there.
+/// An existing object.
 #[derive(Debug)]
 pub(crate) struct Standing {
     tag: Option<String>,
@@ -39,7 +39,7 @@ impl Standing {
         Self { tag, sums: Mutex::default() }
     }
 
-    /// Takes a part that would be sent.
+    /// Adds a part that would be sent.
     pub(crate) fn add(&self, number: usize, bytes: &[u8]) {
         let sums = Sums { md5: Md5::digest(bytes).into(), sha256: Sha256::digest(bytes).into() };
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sums);
@@ -50,8 +50,7 @@ impl Standing {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether the tag says that the object has these parts. That it says something else means nothing: of what is encrypted, or was sent in other
-    /// parts, tags are others.
+    /// Whether the tag proves that the object has these parts. A different tag proves nothing: encryption and other part sizes change tags.
     pub(crate) fn has_these(&self, parts: usize) -> bool {
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(all) = (0..parts).map(|number| sums.get(&number).map(|sums| sums.md5)).collect::<Option<Vec<_>>>()
@@ -61,10 +60,10 @@ impl Standing {
         self.tag.as_deref().is_some_and(|tag| is_tag_of(tag, &all))
     }
 
-    /// Compares the object, which is opened, with the parts, of so many bytes each.
+    /// Compares the open object with the parts, of `part` bytes each.
     ///
     /// # Errors
-    /// It is another one.
+    /// They differ.
     pub(crate) fn compare(&self, url: &Path, file: &RemoteFile, part: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = Vec::new();
@@ -94,7 +93,7 @@ impl Standing {
     }
 }
 
-/// Whether S3 gives this tag to an object that was sent in these parts, or whole.
+/// Whether S3 gives this tag to an object with these parts, or with one.
 fn is_tag_of(tag: &str, parts: &[[u8; 16]]) -> bool {
     let Some(tag) = tag.strip_prefix('"').and_then(|rest| rest.split('"').next()) else { return false };
     let (digits, count) = tag.split_once('-').map_or((tag, None), |(digits, count)| (digits, Some(count)));

@@ -1,4 +1,4 @@
-//! What requests wait by. `tests/models.rs` of the core compiles the limiter against others, which try every order.
+//! The primitives that requests wait on. `tests/models.rs` of the core compiles the limiter against others, which try every interleaving.
 
 pub(crate) use std::process::id as process;
 pub(crate) use std::sync::MutexGuard;

@@ -1,4 +1,4 @@
-//! A file on its way into a bucket: bytes come in any order, and each part is sent when all of its bytes are there, several at the same time.
+//! Uploads a file to a bucket: bytes arrive in any order, each part is sent once it is complete, and several parts are in flight.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,18 +23,18 @@ use crate::url::shown;
 
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
-/// How often a waiting thread asks whether to go on.
+/// How often a waiting thread checks for cancellation.
 const TICK: Duration = max_weights::workers::ASKED_EVERY;
 const SHORT_WAIT: Duration = Duration::from_millis(1);
-/// How long the store is waited for to forget what it has when the caller is to stop.
+/// How long a cancelled upload waits for the store to discard its parts.
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
 
 struct Shared {
     to: Arc<Multipart>,
     holes: Vec<Range<u64>>,
-    /// All of it waits in memory, to be sent by one request when it gets its name.
+    /// The whole file waits in memory, and is sent by one request when it is renamed.
     is_whole: bool,
-    /// The object that is there and may be the same: parts are compared with it and not sent.
+    /// The existing object that may be the same: parts are compared with it and not sent.
     standing: Option<Standing>,
     state: Mutex<State>,
     changed: Condvar,
@@ -43,7 +43,6 @@ struct Shared {
     process: u32,
 }
 
-/// An upload.
 pub(crate) struct ObjectUpload(Arc<Shared>);
 
 impl fmt::Debug for ObjectUpload {
@@ -53,7 +52,7 @@ impl fmt::Debug for ObjectUpload {
 }
 
 impl ObjectUpload {
-    /// Begins; nothing is sent yet but the question whether there is such an object, where it is to stay.
+    /// Begins an upload. Nothing is sent yet; if an existing object must be kept, the store is asked for it.
     pub(crate) fn begin(
         place: Destination,
         len: u64,
@@ -61,8 +60,9 @@ impl ObjectUpload {
         if_exists: IfExists,
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
-        let part = part_size(len, place.3.options.request_bytes)
-            .ok_or_else(|| Error::Argument(format!("{}: {len} bytes are more than an object has", shown(&place.0))))?;
+        let part = part_size(len, place.3.options.request_bytes).ok_or_else(|| {
+            Error::Argument(format!("{}: {len} bytes exceed the maximum size of an object", shown(&place.0)))
+        })?;
         let mut shared = Shared::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
         let to = &shared.to;
         if if_exists != IfExists::Replace {
@@ -71,10 +71,13 @@ impl ObjectUpload {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Takes part in one that another process has begun, with parts of so many bytes.
+    /// Joins an upload that another process has begun, with parts of `part` bytes.
     pub(crate) fn join(place: Destination, len: u64, part: u64, name: &str) -> Result<Self> {
         if !is_taken(part) {
-            return Err(Error::Argument(format!("{}: parts of {part} bytes are not taken", shown(&place.0))));
+            return Err(Error::Argument(format!(
+                "{}: parts of {part} bytes are not accepted by stores",
+                shown(&place.0)
+            )));
         }
         let shared = Shared::new(Multipart::new(place, len, part, IfExists::Replace), &[], false);
         let _ = shared.to.id.set(name.to_owned());
@@ -86,7 +89,7 @@ impl ObjectUpload {
 impl Shared {
     fn new(to: Multipart, holes: &[Range<u64>], is_short: bool) -> Self {
         let memory = PartMemory::new(to.part, to.asking.options.requests.clamp(1, AT_ONCE));
-        // If too many others wait, too, it is sent before it gets its name, as the one part that it has.
+        // If too many others wait, too, it is sent before it is renamed, as its only part.
         let whole = is_short.then(|| memory.reserve_whole(to.len)).flatten();
         let come = holes.iter().map(|hole| hole.end - hole.start).sum();
         Self {
@@ -105,18 +108,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A forked child has the state of the upload as a thread of its parent may have left it half way, and none of the threads that send.
+    /// A forked child may have a half-written copy of the state, and has none of the sending threads.
     fn require_own(&self) -> Result<()> {
         if self.process == std::process::id() {
             return Ok(());
         }
         let path = shown(&self.to.url);
         Err(Error::Argument(format!(
-            "{path}: it is uploaded by the process that began to, and not by one forked from it"
+            "{path}: only the process that began the upload can continue it, not one forked from it"
         )))
     }
 
-    /// The bytes of a range that somebody writes.
+    /// The bytes of a range outside holes.
     fn written_of(&self, range: &Range<u64>) -> u64 {
         let first = self.holes.partition_point(|hole| hole.end <= range.start);
         let holes = self.holes[first..].iter().take_while(|hole| hole.start < range.end);
@@ -124,7 +127,7 @@ impl Shared {
         range.end - range.start - zeros
     }
 
-    /// Compares the object that is there with the parts that came.
+    /// Compares the existing object with the parts that arrived.
     fn compare(&self, standing: &Standing, interrupt: Interrupt<'_>) -> Result<()> {
         if self.state().is_compared {
             return Ok(());
@@ -152,7 +155,7 @@ impl Shared {
         part.map_or_else(|| Ok(Bytes::new()), |part| part.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
 
-    /// Makes room for one more part, and finds the one of this number.
+    /// Frees memory for one more part, and finds the part with this number.
     fn part(&self, number: usize, interrupt: Interrupt<'_>) -> Result<Arc<Mutex<Part>>> {
         let mut state = self.state();
         loop {
@@ -169,7 +172,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the end of something that is on its way.
+    /// Waits until a request in flight ends.
     fn wait_for_change<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -186,7 +189,7 @@ impl Shared {
         let mut state = self.state();
         let Some(part) = state.open.remove(&number) else { return Ok(()) };
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that waits in a file is read as soon as there is room, which there will be while others are on their way.
+        // A part in a file is read once memory is free, which requests in flight will release.
         let reserved = loop {
             let even_so = state.under_way == 0;
             if let Some(reserved) = part.reserved(&state.memory, even_so) {
@@ -213,7 +216,7 @@ impl Shared {
         drop(part);
         let shared = self.clone();
         let mut state = self.state();
-        // It may have been given up meanwhile.
+        // The upload may have been aborted meanwhile.
         state.check().inspect_err(|_| state.under_way -= 1)?;
         let task = handle.spawn(async move {
             let sent = shared.to.send(number, bytes).await;
@@ -267,7 +270,7 @@ impl Upload for ObjectUpload {
         let shared = &self.0;
         shared.require_own()?;
         let is_shared = shared.has_others.load(Ordering::Relaxed);
-        // Parts of which nobody writes a byte.
+        // Parts that consist of holes.
         if !shared.is_whole && !is_shared {
             for number in 0..shared.to.parts() {
                 if shared.written_of(&shared.to.range(number)) == 0 {
@@ -376,14 +379,14 @@ impl Upload for ObjectUpload {
                 return None;
             }
             state.open.clear();
-            // They wait for room no longer, and none sends what would stay.
+            // Waiting writers stop, and no more parts are sent, which would stay in the store.
             state.has_failed = true;
             std::mem::take(&mut state.tasks)
         };
         shared.changed.notify_all();
         let is_any_under_way = || tasks.iter().any(|task| !task.is_finished());
         let began = Instant::now();
-        // An upload that the server is just asked for has to be known to be aborted.
+        // The name of an upload that is just being begun is needed to abort it.
         while shared.to.id.get().is_none() && is_any_under_way() && began.elapsed() < WAITED_WHEN_STOPPED {
             std::thread::sleep(SHORT_WAIT);
         }
@@ -400,7 +403,7 @@ impl Upload for ObjectUpload {
             format!("the parts of the upload {named} may still be stored, because it could not be aborted: {why}")
         };
         let Ok(handle) = handle() else { return Some(left("no threads".to_owned())) };
-        // On the threads of connections, so that it goes on where it is not waited for.
+        // On the threads of connections, so that it continues after the wait ends.
         let aborted = handle.spawn(async move { shared.to.abort(&upload).await });
         let patience = if in_haste { WAITED_WHEN_STOPPED } else { ABORTED_WITHIN };
         let doing = ("abort the upload", self.0.to.url.as_path());

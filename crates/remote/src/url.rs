@@ -1,4 +1,4 @@
-//! What a URL names, which ones are refused, and how one is shown: a query may be a password, and is never printed.
+//! The address in a URL, refused URLs, and how one is shown: a query may be a password, and is never printed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -10,16 +10,16 @@ use url::{Host, Url};
 
 use crate::failure::Failure;
 
-/// What a URL names.
+/// The address in a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     /// An object, or a prefix, of a bucket.
     Bucket {
-        /// Whose protocol is spoken.
+        /// The protocol.
         kind: Kind,
         /// The bucket or container.
         bucket: String,
-        /// The key, as it is: not percent-encoded.
+        /// The key, not percent-encoded.
         key: String,
     },
     /// A file of a web server.
@@ -44,12 +44,12 @@ pub(crate) enum Kind {
 }
 
 impl Address {
-    /// What this URL names. `allow_http` is for those without encryption that do not lead to this machine.
+    /// The address in this URL. `allow_http` allows unencrypted URLs to other machines.
     pub(crate) fn of(path: &Path, allow_http: bool) -> Result<Self> {
         let refuse = |cause: &str| Err(Error::Argument(format!("{}: {cause}", shown(path))));
         let Some(text) = path.to_str() else { return refuse("a URL is text in UTF-8") };
         if text.contains(['\0', '\n', '\r']) {
-            return refuse("a URL has no line breaks and no NUL in it");
+            return refuse("a URL must not have line breaks or NUL in it");
         }
         let Some((scheme, rest)) = text.split_once("://") else { return refuse("it is not a URL") };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -103,7 +103,7 @@ impl Address {
     }
 }
 
-/// The URL as it is printed: without its query, which may hold a signature.
+/// The URL for messages: without its query, which may hold a signature.
 pub(crate) fn shown(path: &Path) -> String {
     text::path(&store::redacted(path))
 }
@@ -113,7 +113,7 @@ pub(crate) fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Whether a URL leads to this machine by its name alone.
+/// Whether a URL names this machine by its host alone.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -123,7 +123,7 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Whether an address is of a network that servers of the world must not lead to: this machine, its neighbours, and the metadata of clouds.
+/// Whether an address is in a network that public servers must not redirect to: this machine, its neighbours, and the metadata services of clouds.
 pub(crate) fn is_inner(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_inner_v4(address),
@@ -131,7 +131,7 @@ pub(crate) fn is_inner(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is of the one link of this machine, or one at which a cloud tells its machine secrets.
+/// Whether an address is link-local, or one at which a cloud gives its machine secrets.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     let is_v4 = |address: Ipv4Addr| address.is_link_local() || METADATA_V4.contains(&address);
     match address {
@@ -144,13 +144,13 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The addresses of metadata that are not link-local: of Azure, Alibaba and Oracle, and of Amazon and Google.
+/// Addresses of metadata services that are not link-local: of Azure, Alibaba and Oracle, and of Amazon and Google.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xFD00, 0xEC2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xFD20, 0xCE, 0, 0, 0, 0, 0, 0x254)];
 
-/// The address of version 4 that one of version 6 stands for: a gateway sends what is sent to this to that.
+/// The IPv4 address that is embedded in an IPv6 address: a gateway forwards to it.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
@@ -199,7 +199,7 @@ fn is_inner_v6(address: Ipv6Addr) -> bool {
         || (first, second, third) == (0x64, 0xFF9B, 1)
 }
 
-/// Why a server may not lead to an address.
+/// Why a redirect target is refused.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Refused {
     Inner,
@@ -209,15 +209,15 @@ pub(crate) enum Refused {
 impl Refused {
     pub(crate) fn failure(self) -> Failure {
         Failure::wrong(match self {
-            Self::Inner => "the server leads to an address of an inner network, which is not followed",
+            Self::Inner => "the server redirects to an address of a private network, which is not followed",
             Self::LinkLocal => {
-                "the server leads to a link-local address, at which clouds keep the secrets of their machines, which is not followed"
+                "the server redirects to a link-local address, at which clouds keep the secrets of their machines, which is not followed"
             }
         })
     }
 }
 
-/// Whether the host of a URL is a link-local address; of a name, only the look-up tells.
+/// Whether the host of a URL is a link-local address; names must be resolved first.
 pub(crate) fn names_link_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => is_link_local(address.into()),
@@ -226,7 +226,7 @@ pub(crate) fn names_link_local(url: &Url) -> bool {
     }
 }
 
-/// Whether the host of a URL is an address of an inner network; of a name, only the look-up tells.
+/// Whether the host of a URL is an address of a private network; names must be resolved first.
 pub(crate) fn names_inner(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => is_inner(address.into()),

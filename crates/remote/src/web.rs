@@ -17,7 +17,7 @@ use crate::url::{Refused, is_loopback, names_inner, names_link_local, without_qu
 
 /// Redirects that are followed for one request.
 const MOST_REDIRECTS: usize = 10;
-/// What leads elsewhere. Of the other answers from 300 on, one with a place in it is no redirect: 304 says that nothing changed.
+/// The redirects. Other answers from 300 on may have a Location without being one: 304 means that nothing changed.
 const REDIRECTS: [StatusCode; 5] = [
     StatusCode::MOVED_PERMANENTLY,
     StatusCode::FOUND,
@@ -25,15 +25,14 @@ const REDIRECTS: [StatusCode; 5] = [
     StatusCode::TEMPORARY_REDIRECT,
     StatusCode::PERMANENT_REDIRECT,
 ];
-/// The beginning of an answer that is looked at for why it is no success.
+/// How much of a failed answer is searched for the reason.
 const MOST_TEXT: usize = 4 << 10;
 
-/// A file of a web server.
 #[derive(Debug)]
 pub(crate) struct WebFile {
     url: Url,
     token: Option<Secret>,
-    /// Where the server led to the last time: a link that is valid for some time, and is asked for again when it is not.
+    /// The last redirect target: a link with an expiry, which is requested again once it has expired.
     led_to: ForkMutex<Option<Url>>,
 }
 
@@ -50,12 +49,12 @@ impl WebFile {
         *self.led_to.lock() = url;
     }
 
-    /// Asks for bytes of it.
+    /// Requests bytes of the file.
     pub(crate) async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
         let link = self.led_to();
         let is_link = link.is_some();
         match self.get_from(link.unwrap_or_else(|| self.url.clone()), &range, tag).await {
-            // A link expires, or is bound to a range: the server that gave it gives another one.
+            // A link expires, or is bound to a range: its server returns another one.
             Err(failure) if is_link && matches!(failure.class, Class::Denied | Class::Missing | Class::Wrong) => {
                 self.set_led_to(None);
                 self.get_from(self.url.clone(), &range, tag).await
@@ -85,15 +84,16 @@ impl WebFile {
         Err(Failure::wrong(format!("too many redirects (limit {MOST_REDIRECTS})")))
     }
 
-    /// What a server may lead to: never from encryption to none, never into an inner network where the user named none, and never to a link-local
-    /// address that the user did not name.
+    /// Checks a redirect target. It must not drop encryption, nor enter a private network if the user's URL is public. A link-local address must be
+    /// one that the user named.
     fn require_allowed(&self, target: &Url) -> Result<(), Failure> {
-        let refuse = |cause: &str| Err(Failure::wrong(format!("the server leads to {cause}, which is not followed")));
+        let refuse =
+            |cause: &str| Err(Failure::wrong(format!("the server redirects to {cause}, which is not followed")));
         match target.scheme() {
             "https" => {}
             "http" if self.url.scheme() == "http" => {}
             "http" => return refuse("a URL without encryption"),
-            _ => return refuse("something that is no URL of the web"),
+            _ => return refuse("a URL that is not http(s)"),
         }
         if names_inner(target) && !self.is_inner() {
             return Err(Refused::Inner.failure());
@@ -104,7 +104,7 @@ impl WebFile {
         Ok(())
     }
 
-    /// Whether the user's own URL names an inner network, which servers there may lead to.
+    /// Whether the user's own URL is in a private network, whose servers may redirect within it.
     fn is_inner(&self) -> bool {
         names_inner(&self.url)
     }
@@ -124,7 +124,7 @@ impl WebFile {
         if let Some(tag) = tag.filter(|tag| tag.starts_with('"') && tag.ends_with('"')) {
             request = request.header(header::IF_MATCH, tag);
         }
-        // A token is for the server that the user named, and for no other.
+        // A token is sent to no server but the one that the user named.
         let encrypted = url.scheme() == "https" || is_loopback(url);
         if let Some(token) = self.token.as_ref().filter(|_| is_own && encrypted) {
             request = request.bearer_auth(token.reveal());
@@ -133,7 +133,7 @@ impl WebFile {
     }
 }
 
-/// The bytes that a response brings.
+/// The body of a response.
 async fn answer_of(
     response: Response,
     address: &str,
@@ -151,7 +151,7 @@ async fn answer_of(
         head => {
             let text = beginning(response).await;
             match head {
-                // An error with the status of a success.
+                // An error with a success status.
                 Some(Err(failure)) if crate::failure::code(&text).is_none() => Err(failure),
                 _ => Err(Failure::of_answer(status, &headers, &text)),
             }

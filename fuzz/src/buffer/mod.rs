@@ -1,5 +1,5 @@
-//! Target `buffer`: a tensor of any dtype, shape, strides and offset over a storage, and a row of things done with it, each against a
-//! plain model that knows the place of every element and works on one after the other.
+//! Target `buffer`: a tensor of any dtype, shape, strides and offset over a storage, and a sequence of operations on it. Each is
+//! compared with a plain model that knows the place of every element and works sequentially.
 
 mod model;
 
@@ -67,7 +67,7 @@ fn run(program: &mut Program<'_>, storage: &Arc<Storage>) {
     }
 }
 
-/// A tensor over the storage, if one of what the program asks for lies in it.
+/// A tensor over the storage, if one of the requested tensors is inside it.
 fn make(program: &mut Program<'_>, storage: &Arc<Storage>) -> Option<(Buffer, Model)> {
     let (dtype, offset) = (program.dtype(), program.offset(storage.len()));
     let shape = program.shape();
@@ -86,7 +86,7 @@ fn make(program: &mut Program<'_>, storage: &Arc<Storage>) -> Option<(Buffer, Mo
         }
     };
     assert!(expected, "{dtype} of {shape:?}, {strides:?} at {offset} is outside of {} bytes", storage.len());
-    // No element is touched here: the answer is at once, whatever the shape.
+    // No element is touched here: the answer is immediate for any shape.
     buffer.prefetch(&uninterrupted).expect("advice");
     if !is_small(&shape) {
         let last = vec![Index::At(-1); shape.len()];
@@ -149,7 +149,7 @@ fn view(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
     }
 }
 
-/// Memory of its own, in which every element is still what it was.
+/// A copy, in which every element has its old value.
 fn copied(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> (Buffer, Model) {
     let elements = model.elements();
     if program.one_in(3) {

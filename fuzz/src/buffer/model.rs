@@ -13,7 +13,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The elements of a tensor that lies in `bytes`; without strides, one after the other.
+    /// The elements of a tensor in `bytes`; without strides they are contiguous.
     pub(super) fn new(bytes: &[u8], offset: usize, dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Self {
         let bits = dtype.bits() as i128;
         let mut places = vec![offset as i128 * 8];
@@ -81,7 +81,7 @@ impl Model {
         self.places.windows(2).all(|pair| pair[1] - pair[0] == bits)
     }
 
-    /// The bytes of the elements, one after the other.
+    /// The bytes of the elements in sequence.
     pub(super) fn elements(&self) -> Vec<u8> {
         let bits = self.dtype.bits();
         let mut out = vec![0; (self.places.len() * bits).div_ceil(8)];

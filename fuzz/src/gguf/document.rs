@@ -41,7 +41,7 @@ pub struct Array {
 
 #[derive(Clone, Debug)]
 pub enum Elements {
-    /// Numbers one after the other, each as in a little-endian file.
+    /// Numbers in sequence, each as in a little-endian file.
     Numbers(Vec<u8>),
     Values(Vec<Value>),
 }
@@ -54,7 +54,7 @@ pub struct Tensor {
     pub dims: Vec<u64>,
     pub type_id: u32,
     pub offset: u64,
-    /// Where the record stands in the header.
+    /// The position of the record in the header.
     pub place: std::ops::Range<usize>,
 }
 

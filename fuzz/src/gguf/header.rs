@@ -1,4 +1,4 @@
-//! Target `gguf_header`: the header of a file whose data is said to have any length, against a plain reader.
+//! Target `gguf_header`: the header of a file with any declared length of data, against a plain reader.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,8 +19,8 @@ const ABOUT_THE_DATA: [&str; 4] = ["gguf.overlap", "gguf.outside", "gguf.truncat
 /// Rules that also look ahead, by the least that what is not at hand must take.
 const AHEAD: [&str; 3] = ["gguf.header-too-long", "gguf.array-length", "gguf.string-length"];
 
-/// What is read agrees with a plain reader in every field and value, and lies inside the file without overlap; what is refused has an
-/// offset inside the file, in the record of the tensor that it names; reading in pieces comes to the same.
+/// A header that is read agrees with a plain reader in every field and value, and its tensors are inside the file without overlap. An
+/// error has an offset inside the file, in the record of the tensor that it names. Reading in pieces gives the same result.
 pub fn check(input: &[u8]) {
     let header = Layout::GgufHeader.header(input);
     // Wraps, so that the file can also be shorter than its header.
@@ -44,7 +44,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// The bytes of the file, as long as it is said to be: memory is asked for all that is to be read next.
+/// The declared length of the file: memory is allocated for everything that is to be read next.
 fn as_said(header: &[u8], file_len: u64) -> usize {
     let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
     there.max(header.len())
@@ -54,7 +54,7 @@ fn rule(error: &Error) -> &'static str {
     error.diagnostic().map_or("", |fault| fault.rule.id)
 }
 
-/// What comes of the bytes of a header: what it says, or the end of what is needed behind them.
+/// The result of reading a header: its contents, or the end of the bytes that are needed.
 enum Answer {
     Done(Box<Gguf>),
     NeedUpTo(u64),
@@ -84,7 +84,7 @@ fn check_outcome(outcome: &Result<Answer>, header: &[u8], file_len: u64) {
     }
 }
 
-/// The same comes of reading a first part, and then what is asked for.
+/// Reading a first part, and then the requested bytes, gives the same result.
 fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &Options) {
     if matches!(whole, Ok(Answer::NeedUpTo(_))) {
         return; // the rest of the file is not there
@@ -112,7 +112,7 @@ fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &
     match (whole, pieces) {
         (Ok(Answer::Done(whole)), Ok(pieces)) => assert_eq!(format!("{whole:?}"), format!("{pieces:?}")),
         (Err(whole), Err(pieces)) => {
-            // In an array of strings, what can be said of those that are not at hand depends on how many are.
+            // In an array of strings, the check of the missing ones depends on how many are read.
             let [first, second] = [whole, &pieces].map(rule);
             let counted = AHEAD.contains(&first) && AHEAD.contains(&second) || [first, second].contains(&AHEAD[0]);
             assert!(counted || whole.to_string() == pieces.to_string(), "{whole} of the whole, {pieces} of pieces");

@@ -13,8 +13,8 @@ use super::super::folder::in_folder;
 use super::super::open::{check_catalog, check_error, check_findings, check_twice, open};
 use super::super::{check_message, memory};
 
-/// A file that opens gives, by either backend, the bytes that it has at the places of its tensors, in the order of this machine; blocks
-/// decode, each by itself as among the others; the names lead to their tensors. One that does not open says why, and where.
+/// A file that opens gives, by either backend, the bytes at the places of its tensors, in the order of this machine. Blocks decode
+/// alone to the same values as together, and the names lead to their tensors. An error says why and where.
 pub fn check(input: &[u8]) {
     in_folder(|folder| {
         let path = &folder.join("input.gguf");

@@ -45,7 +45,7 @@ def main() -> int:
 
 
 class _Line:
-    """The current step, in one line of a terminal; a pipe gets nothing of it."""
+    """The current step, in one line of a terminal; nothing is written to a pipe."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()

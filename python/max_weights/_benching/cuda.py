@@ -1,4 +1,4 @@
-"""CUDA's driver by ctypes, for measurements beside the loaders: the speed of a device's link, and its memory."""
+"""CUDA's driver through ctypes, for what the loaders do not measure: the speed of a device's link, and its memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from max_weights.errors import DeviceError
 __all__ = ["Driver"]
 
 LIBRARIES = ("libcuda.so", "libcuda.so.1")
-"""In the order in which the extension looks for them, so that both use the same one."""
+"""The libraries in the order of the extension, so that both use the same one."""
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 

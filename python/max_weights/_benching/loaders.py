@@ -1,8 +1,8 @@
 """The loaders that are measured, ours and others', and the lower bound of this machine for the same bytes.
 
-A loader is prepared in a process of its own, where it imports what it needs, and returns the function that is timed.
-The result of that function is held until the clock has stopped. To a device, a run ends when the device has everything;
-each package is called as its documentation shows for one device.
+A loader is prepared in a separate process, which imports what it needs and returns the function that is timed. Its
+result is held until the clock has stopped. To a device, a run ends when the device has everything; each package is
+called as its documentation shows for one device.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["LOADERS", "ON_DEVICE", "OURS", "OWN", "PACKAGES", "PACKAGES_ON_DEVIC
 
 Run = Callable[[], object]
 Prepare = Callable[[list[str], "int | None"], Run]
-"""Called with the paths and the number of the device, or `None` for host memory. Ours take the paths as they were
-given, the others the files that these stand for."""
+"""Called with the paths and the number of the device, or `None` for host memory. Ours take the paths as given, the
+others the files behind them."""
 
 PAGE = 4096
 BLOCK = 1 << 20
@@ -33,25 +33,25 @@ _RIVALS = {"runai": "runai-model-streamer", "fastsafetensors": "fastsafetensors"
 PACKAGES = {"safetensors": "safetensors", "torch": "torch", "gguf": "gguf", **_RIVALS}
 """The names that `against` accepts, and the packages that have to be installed for them."""
 PACKAGES_ON_DEVICE = {"safetensors": "safetensors", "torch": "torch", "instanttensor": "instanttensor", **_RIVALS}
-"""The same for a device."""
+"""The same names and packages, for a device."""
 
 
 @dataclass(frozen=True)
 class Loader:
     """One row: the loader, its formats, and its package: a name of `PACKAGES`; "" for ours, "limit".
 
-    Ours with a dtype are "conversion", and are measured if they are asked for by name.
+    Our rows with a dtype are "conversion", and are measured only if they are named.
     """
 
     prepare: Prepare
     formats: frozenset[str]
     of: str = ""
-    copies: bool = False  # into memory of its own, as large as the checkpoint
+    copies: bool = False  # loads into a copy, as large as the checkpoint
     dtype: str = ""  # the dtype that it converts to
 
 
 class Answer(TypedDict, total=False):
-    """What a worker measured: each kind of request fills the entries that it is about."""
+    """The measurements of a worker: each kind of request fills its entries."""
 
     seconds: float
     peak: int
@@ -61,7 +61,7 @@ class Answer(TypedDict, total=False):
     device_peak: int
     host_peak: int
     wrong: str
-    """What differs from the file; "" if nothing does."""
+    """The first difference from the file; "" if there is none."""
     failed: str
 
 
@@ -76,7 +76,7 @@ def available_memory() -> int:
 
 
 def read_bytes() -> int:
-    """Bytes that this process has read from the disk; 0 where it may not know."""
+    """Bytes that this process has read from the disk; 0 if it is not allowed to know."""
     with suppress(OSError):
         return proc("self/io", "read_bytes")
     return 0

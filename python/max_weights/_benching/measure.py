@@ -1,4 +1,4 @@
-"""`bench`: which loaders run, in which order and how often, and which are left out for lack of time or memory."""
+"""`bench`: which loaders run, in which order and how often, and which are skipped for lack of time or memory."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def bench(
 ) -> BenchResult:
     """Measure how long a checkpoint takes to load: with this package, with other packages, and a lower bound.
 
-    Each loader runs in a process of its own, which imports what it needs and runs once before the clock counts; then
-    they take turns, up to five times. `call` is the time of the call alone, `touched` that until one byte of every page
-    has been read, both with the file in the page cache; `cold` is the latter with the file dropped from it. A loader
-    that copies to memory of its own is not measured if that takes more than half of the free memory.
+    Each loader runs in a separate process, which imports what it needs and runs once before the clock counts. The
+    loaders then take turns, up to five times. The time `call` is that of the call alone; `touched` ends when one byte
+    of every page has been read. Both have the file in the page cache; `cold` is `touched` with the file dropped from
+    it. A loader that makes a copy is not measured if that takes more than half of the free memory.
 
-    With a GPU as `device`, a run ends when the GPU has everything. `first` is the first run of a process, `warm` a
-    later one with the file in the page cache, `cold` one with the file dropped from it. The bound is a copy of as many
+    With a GPU as `device`, a run ends when the GPU has everything. The first run of a process is `first`; a later one
+    is `warm` with the file in the page cache, `cold` with the file dropped from it. The bound is a copy of as many
     bytes from pinned memory. The tensors of a first run are compared with the file, outside the measured time.
 
     Args:
@@ -58,7 +58,7 @@ def bench(
         against: Any of "safetensors", "torch", "gguf", "runai" and "fastsafetensors", for a GPU with "instanttensor"
             and without "gguf"; `None` for those that are installed and read the format, () for none.
         cold: Whether to drop the files from the page cache, which affects other programs that read them.
-        seconds: When to stop, whatever is left to do. One round is always completed.
+        seconds: When to stop, even if measurements are missing. One round is always completed.
         progress: Called with the next step, in words.
         device: A GPU to load to, such as "cuda" or "cuda:1"; `None` for host memory.
 
@@ -113,7 +113,7 @@ class _Measuring:
     ) -> None:
         self._paths, self._places, self._until, self._progress = paths, places, until, progress
         self._device = device
-        # {condition: what is asked for}, and the condition without which a loader was not measured.
+        # {condition: the request}, and the condition that a loader needs a time for, to count as measured.
         of_host = {"call": "call", "touched": "touched", "cold": "touched"}
         self._requests, self._decisive = (
             (of_host, "touched") if device is None else ({"warm": "call", "cold": "call"}, "warm")
@@ -122,7 +122,7 @@ class _Measuring:
         self.not_cold = "" if cold else "it was not asked for"
 
     def measure(self, rows: list[BenchRow], size: int) -> None:
-        """Fill the rows: all loaders in turns, or one after the other if their memory does not fit together."""
+        """Fill the rows: all loaders in turns, or sequentially if their memory does not fit at the same time."""
         together = True
         if self._device is None:
             free = available_memory() // 2
@@ -224,7 +224,7 @@ def _cached_fraction(place: str) -> float:
 def _rivals(
     form: str, loaders: Mapping[str, Loader], packages: Mapping[str, str], against: str | Iterable[str] | None
 ) -> list[str]:
-    """Return the packages to measure: those that are installed, or those that are asked for, which must be."""
+    """Return the packages to measure: the installed ones, or those that are named, which must be installed."""
     reading = [name for name in packages if any(one.of == name and form in one.formats for one in loaders.values())]
     if against is None:
         return [name for name in reading if _is_installed(name)]

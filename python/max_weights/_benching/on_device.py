@@ -1,4 +1,4 @@
-"""One loader to a device, in a process of its own: what a run takes, and whether the tensors are those of the file."""
+"""One loader to a device, in a separate process: the time of a run, and whether the tensors equal the file's."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class DeviceRun:
         for name in [*names[::step], names[-1]]:
             expected = weights.load(name, packed=None if self._dtype else "keep", dtype=self._dtype)[name]
             if _ends(expected) != _ends(self._result[name]):
-                return f"'{shown(name)}' is not what the file has"
+                return f"'{shown(name)}' differs from the file"
         return ""
 
 

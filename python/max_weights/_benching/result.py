@@ -47,12 +47,12 @@ class BenchResult:
         format: "safetensors", "gguf" or "pytorch".
         bytes: The size of all files.
         tensors: The number of tensors.
-        rows: A row for each loader, ours first, the limits last: its name `loader`; the package `of` it, as `against`
-            names it ("" for ours, "limit" for a lower bound); `seconds`, {condition: those of each round}, for host
-            memory "call", "touched" and "cold", for a device "first", "warm" and "cold"; `peak`, the bytes that the
-            first run added to the process, with pages of mapped files, or for a device that the host had less at the
-            peak of the second run, and `device_peak` the device; `read`, the bytes from the disk of each cold run; and
-            why it `failed`, or "".
+        rows: A row for each loader, ours first, the limits last. The name is `loader`; its package is `of`, as
+            `against` names it ("" for ours, "limit" for a lower bound). The times are `seconds`, {condition: one for
+            each round}: "call", "touched" and "cold" for host memory, "first", "warm" and "cold" for a device. The
+            memory is `peak`, in bytes: what the first run added to the process, with pages of mapped files. For a
+            device, it is what the second run took of the host at its peak, and `device_peak` that of the device. The
+            bytes from the disk of each cold run are in `read`, and the reason of a failure is in `failed`, or "".
         not_cold: Why nothing was measured from the disk, or "".
         device: The device that it was loaded to, such as "cuda:0"; "" for host memory.
     """

@@ -44,7 +44,7 @@ class Worker:
         environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
         try:
             self._process = subprocess.Popen(
-                # In a session of its own, so that Ctrl-C only reaches the caller, which ends its workers.
+                # In a new session, so that Ctrl-C only reaches the caller, which ends its workers.
                 [sys.executable, "-P", "-c", COMMAND, loader, str(write_end), json.dumps([paths, device])],
                 env=environment,
                 stdin=subprocess.PIPE,
@@ -96,7 +96,7 @@ class Worker:
 
 
 def serve() -> None:
-    """Answer requests until there are no more: the side that runs."""
+    """Answer requests until the caller closes the pipe: the worker's side."""
     loader, answers, work = sys.argv[1:]
     with os.fdopen(int(answers), "w", encoding="utf-8") as out:
         answering: Answering | None = None
@@ -104,7 +104,7 @@ def serve() -> None:
             try:
                 answering = answering or _prepared(loader, *json.loads(work))
                 answer: Answer = {} if request.strip() == "ready" else answering(request.strip())
-            except Exception as error:  # whatever another package raises becomes a row that says so
+            except Exception as error:  # any error of another package becomes a row with its message
                 answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
             print(json.dumps(answer), file=out, flush=True)
 

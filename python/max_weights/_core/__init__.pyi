@@ -1,4 +1,4 @@
-"""The compiled part of `max_weights`: signatures alone, as the texts are in the compiled module."""
+"""The compiled part of `max_weights`: signatures, with the first paragraph of each text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -83,7 +83,7 @@ class Objects:
 
 @final
 class Placeholder:
-    """Stands for an object that a pickle would have made. It is not built; this is what the file says about it."""
+    """A placeholder for an object that a pickle would build. It is not built, but described."""
 
     @property
     def global_name(self) -> str:
@@ -93,13 +93,13 @@ class Placeholder:
         """The byte of the file at which it is; None if that is unknown."""
     @property
     def arguments(self) -> object:
-        """What it would have been called with, usually a tuple; None if it was not called."""
+        """The arguments of the call, usually a tuple; None if it was not called."""
     @property
     def states(self) -> list[object]:
-        """The states that it would have been given, usually one dict of attributes."""
+        """The states that it would get, usually one dict of attributes."""
     @property
     def items(self) -> list[tuple[object, object]]:
-        """What would have been added to it: (key, value), with None as the key of what has none."""
+        """The items that it would get: (key, value), with None as the key of list items."""
 
 @final
 class _SafetensorsFile:
@@ -137,7 +137,7 @@ def safetensors_header(
 
 @final
 class TorchFile:
-    """One PyTorch file, open for a loader that builds its values as they are nested."""
+    """One PyTorch file, open for a loader that builds its nested values."""
 
     def __new__(cls, path: str | PathLike[str]) -> Self: ...
     @property
@@ -145,16 +145,17 @@ class TorchFile:
         """Every class and function that the pickle names, in the order of their first appearance."""
     @property
     def is_stream(self) -> bool:
-        """Whether it is a stream, of which a file may have several, one after the other, and not an archive."""
+        """Whether it is a stream, several of which may follow each other in a file, and not an archive."""
     @property
     def followed_at(self) -> int | None:
         """The byte at which the stream ends and something else follows; None if nothing does."""
     def build(
         self, builder: object, *, data: bool, own: bool, device: object = None, placeholders: bool = False
     ) -> Any:  # fmt: skip
-        """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
-        memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
-        false. What is not built is refused, or a placeholder."""
+        """Builds the nested values; `builder` makes what only torch can. Storages are read together. They are copies if
+        `own` is set, on a device if one is named, views if the file is mapped, and absent if `data` is false. Values
+        that cannot be built are refused, or become placeholders.
+        """
 
 def torch_globals(
     node: WeightsNode,
@@ -180,7 +181,7 @@ class Metadata:
 
 @final
 class RangeSource:
-    """A file of which a function reads ranges of bytes: `max_weights.remote.source`."""
+    """A file whose ranges of bytes a function reads: `max_weights.remote.source`."""
 
     def __new__(
         cls, read_ranges: Callable[[list[tuple[int, int]]], Iterable[bytes | bytearray | memoryview]], size: int,
@@ -189,7 +190,7 @@ class RangeSource:
 
 @final
 class RemoteStore:
-    """What opens URLs by the options of a `max_weights.remote.Remote`."""
+    """The store with the options of a `max_weights.remote.Remote`."""
 
     def __new__(
         cls, *, endpoint: str | None, region: str | None, credentials: Callable[[], Mapping[str, str | None]] | None,
@@ -268,8 +269,8 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
                  drop_cache: bool = False, per_tensor: bool = False, max_memory: int | None = None,
                  places: _Places = None, verify: Sequence[str] | None = None,
                  progress: _Progress = None) -> tuple[list[Buffer], str]:  # fmt: skip
-    """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
-    read, in words."""
+    """The tensors of these full names, each as its dtype (None: unchanged), in this order; and how they were read, in
+    words."""
 
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                  alignment: int, sync: bool, verify: bool = False, stem: str | None = None,
@@ -278,14 +279,14 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def check_apart(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
-    """Refuses files and folders that would be written if they are some that are read, lie in them, or hold one."""
+    """Refuses output files and folders that are inputs, lie in one, or contain one."""
 
 def check_safetensors_name(path: str | PathLike[str]) -> None:
-    """Refuses a file name whose suffix says another format."""
+    """Refuses a file name with the suffix of another format."""
 
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
-    """Writes a small file from memory, which takes its place only when it is complete; until then, what was there
-    remains. A link is itself replaced; a replaced file keeps its permissions."""
+    """Writes a small file from memory, atomically: until it is complete, the old file stays. A link is itself replaced;
+    a replaced file keeps its permissions."""
 
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
@@ -317,7 +318,7 @@ class FileWriter:
     def finish(self) -> None:
         """Puts the file in its place."""
     def discard(self) -> None:
-        """Discards the file: what is at its path stays as it is."""
+        """Discards the file; an existing one at its path stays unchanged."""
 
 def digests_of(node: WeightsNode, names: Sequence[str], *, threads: int | None = None,
                progress: _Progress = None) -> list[str]: ...  # fmt: skip
@@ -325,7 +326,7 @@ def fingerprints_of(
     node: WeightsNode, names: Sequence[str], *, column_blocks: int = 1, threads: int | None = None,
     progress: _Progress = None,
 ) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
-    """For each weight its kind of elements, its shape, rows of a block, blocks of columns, and 16 bytes a block."""
+    """Per weight: the kind of its elements, its shape, rows per block, blocks of columns, and 16 bytes per block."""
 
 def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]: ...
 def fingerprints_of_rows(tensor: Buffer) -> bytes: ...
@@ -350,11 +351,11 @@ def paths_of_deltas(paths: Sequence[str]) -> list[str]: ...
 
 @final
 class DeltaLog:
-    """What deltas replaced in tensors in memory, so that all of it can be undone."""
+    """The content that deltas replaced in tensors in memory, for an undo."""
 
     def __new__(cls) -> Self: ...
     def undo(self, tensors: Sequence[tuple[str, object]]) -> None:
-        """Makes tensors, by their names, what they were before."""
+        """Restores tensors, by their names."""
 
 def apply_deltas_to(
     paths: Sequence[str], tensors: Sequence[tuple[str, object]], log: DeltaLog, *,
@@ -375,20 +376,22 @@ def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
                  drop_cache: bool = False, per_tensor: bool = False, max_memory: int | None = None,
                  places: _Places = None, whole: bool = False) -> tuple[
                  list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
-    """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
+    """The plan of `load_tensors` with the same arguments. No file is read, and no memory is allocated."""
 
 @final
 class Ahead:
-    """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its
-    threads end by themselves, and with it."""
+    """Fetches the pages that follow the weight that is taken, in file order, if they come from a disk. Its threads end
+    when idle, or when it is dropped.
+    """
 
     def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
-        """Says that the weight at this position is going to be taken now."""
+        """Announces that the weight at this position is loaded next."""
 
 def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
-    """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes
-    when its content does."""
+    """The identity of the files of a tree: the length of each, whether it is an object of a store, and a mark that
+    changes with its content.
+    """
 
 def ranges_in_mesh(
     sizes: Sequence[int], splits: Sequence[tuple[int | None, int]], place: int, shape: Sequence[int]
@@ -397,8 +400,9 @@ def ranges_in_mesh(
 
 @final
 class TensorStream:
-    """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
-    dtype beside it (None: as it is), in this order; but the parts of a quantized weight follow the packed one."""
+    """An iterator of (position, tensor) with a thread for readahead. It has the tensors of these full names, each as
+    its dtype (None: unchanged), in this order; but the parts of a quantized weight follow the packed one.
+    """
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
@@ -408,26 +412,26 @@ class TensorStream:
     ) -> Self: ...  # fmt: skip
     @property
     def max_memory(self) -> int:
-        """The most bytes of host memory that tensors take which are read, wait, were given last, or travel."""
+        """The most bytes of host memory of tensors that are being read, wait, are in use, or are copied."""
     @property
     def choice(self) -> str:
         """How files are read, and why, in words."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> tuple[int, Buffer]: ...
     def close(self) -> None:
-        """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
+        """Ends the stream. Tensors that were returned stay valid, unless their memory is reused."""
 
 @final
 class QuantizationConfig:
-    """What the files beside a checkpoint say of its quantization."""
+    """The quantization of a checkpoint, from the configuration files in its folder."""
 
     @property
     def method(self) -> str | None:
-        """The word for the method; None where nothing is said."""
+        """The name of the method; None if it is not stated."""
 
 @final
 class QuantizedLayout:
-    """How one weight is quantized, and how its numbers are made of its parts."""
+    """How one weight is quantized, and how its values are computed from its parts."""
 
     @property
     def scheme(self) -> str:
@@ -443,7 +447,7 @@ class QuantizedLayout:
         """Rows and columns that share a scale."""
     @property
     def symmetric(self) -> bool | None:
-        """Whether there are no zero points; None where the scheme does not say."""
+        """Whether there are no zero points; None if the scheme does not state it."""
     @property
     def reordered(self) -> bool:
         """Whether columns are ordered by how much they matter."""
@@ -453,7 +457,7 @@ class QuantizedLayout:
 
 @final
 class QuantizedRecord:
-    """The tensors of one quantized weight, and what was decided of them."""
+    """The tensors of one quantized weight, and how it is decoded."""
 
     @property
     def name(self) -> str:
@@ -475,13 +479,13 @@ class QuantizedRecord:
         """None where the scheme cannot be decoded."""
     @property
     def refusal(self) -> UnsupportedError | None:
-        """What is raised then."""
+        """The error to raise then."""
     def decode(self, dtype: DType, out: DLPackArray | None = None) -> Buffer:
-        """Decode the weight to a dtype, into `out`, of the shape in which it is decoded, if it is not None."""
+        """Decode the weight to a dtype, into `out`, which has the decoded shape, if it is not None."""
 
 @final
 class QuantizedListing:
-    """The quantized weights at and below a node, and what is said of each."""
+    """The quantized weights at and below a node, with a record for each."""
 
     def __new__(cls, node: WeightsNode, config: QuantizationConfig) -> Self: ...
     @property
@@ -492,24 +496,23 @@ class QuantizedListing:
 
 @final
 class QuantizedNames:
-    """What a request with a dtype has to know of the quantized weights of a whole tree."""
+    """The quantized weights of a whole tree, as needed by a request with a dtype."""
 
     @property
     def weights(self) -> list[tuple[str, str, list[str]]]:
-        """Of each weight, the name that it has where it is decoded, that of its packed numbers, and those of all its
-        tensors."""
+        """Of each weight, its decoded name, the name of its packed numbers, and those of all its tensors."""
     @property
     def unknown(self) -> list[str]:
-        """The tensors of which nobody knows what they are times."""
+        """Tensors with unknown scales."""
     @property
     def turned(self) -> list[str]:
-        """The weights that are decoded with outputs before inputs, which their model has the other way round."""
+        """Weights that are decoded with outputs before inputs, in contrast to their model."""
     @property
     def is_converted(self) -> bool:
-        """Whether the tree has the weights otherwise than its files, which have quantized ones."""
+        """Whether the tree has other weights than its files, which have quantized ones."""
 
 def _decode_weights(node: WeightsNode, config: QuantizationConfig, dtypes: dict[str, DType], cure: str) -> WeightsNode:
-    """A tree over the same files with these weights decoded, by the names that they have then."""
+    """A tree over the same files with these weights decoded, by their names after that."""
 
 def may_be_quantized(node: WeightsNode) -> bool: ...
 def quantized_names(node: WeightsNode, config: QuantizationConfig) -> QuantizedNames: ...
@@ -518,7 +521,7 @@ def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig:
 
 @final
 class Report:
-    """What a validation found."""
+    """The findings of a validation."""
 
     @property
     def is_ok(self) -> bool:

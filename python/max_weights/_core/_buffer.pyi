@@ -86,7 +86,7 @@ class Buffer:
         """True if the first element is aligned for its dtype."""
     @property
     def is_writable(self) -> bool:
-        """False only for other libraries' memory that they made read-only."""
+        """False only for read-only memory of other libraries."""
     @property
     def is_mapped(self) -> bool:
         """True for a view of a mapped file."""

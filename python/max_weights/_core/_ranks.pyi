@@ -1,4 +1,4 @@
-"""What several ranks read and write of a checkpoint."""
+"""Plans of several ranks that read or write a checkpoint together."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -13,8 +13,9 @@ _Box = tuple[int, Sequence[tuple[int, int]]]
 
 @final
 class RankPlan:
-    """Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same
-    arguments has the same plan."""
+    """Which rank reads what of some weights, and what ranks exchange then. Every rank that passes the same arguments
+    gets the same plan.
+    """
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], sharings: Sequence[int | _Cuts], *,
@@ -23,35 +24,40 @@ class RankPlan:
     ) -> Self: ...  # fmt: skip
     @property
     def rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
     def last_rounds(self) -> list[int]:
-        """For each tensor, the round after which all ranks have what they need of it."""
+        """For each tensor, the round after which it is complete on all ranks."""
     def hash(self) -> bytes:
-        """A hash of all that the plan is a function of."""
+        """A hash of all inputs of the plan."""
     def parts(self, rank: int) -> list[tuple[int, list[list[tuple[int, int]]]] | None]:
-        """What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a
-        rank that has no part of it."""
+        """The local shard of a rank for each tensor: its bytes, and the ranges of every axis that are joined along it;
+        None if the rank has none of it.
+        """
     def round(self, number: int, rank: int) -> bytes:
-        """What a rank does in a round, as one array of records of ten little-endian numbers of 64 bits: action, rank,
-        unit, tensor, where the first row begins and the bytes to the next, where it goes and the bytes to the next
-        there, rows, and the bytes of each. The actions are to read a unit, send, receive and keep rows, broadcast a
-        unit, and take rows of that."""
+        """The actions of a rank in a round, as one array of records of ten little-endian 64-bit integers. They are
+        action, rank, unit, tensor, offset and stride of the rows in the source, offset and stride in the destination,
+        the number of rows, and the bytes of each. The actions are to read a unit, send, receive and keep rows,
+        broadcast a unit, and take rows of that.
+        """
     def read(
         self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
         drop_cache: bool = False, max_memory: int | None = None,
     ) -> list[list[Buffer]]:  # fmt: skip
-        """Reads the units of a rank for a round: the bytes of each, one tensor after the other. Where so much memory is
-        not enough, on fewer threads."""
+        """Reads the units of a rank for a round: the bytes of each, tensor by tensor. If memory is short, it uses fewer
+        threads.
+        """
     def end(self) -> None:
-        """Ends what reads for it on other threads, which learn of no Ctrl-C."""
+        """Cancels reads on other threads, which do not see Ctrl-C."""
     def costs(self) -> tuple[list[int], int, int, int, int]:
-        """What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to
-        which most comes from others, and rounds."""
+        """The cost: bytes that each rank reads, requests, bytes that ranks receive, the most that a node receives from
+        others, and rounds.
+        """
 
 @final
 class RankSave:
-    """The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same
-    files."""
+    """The files of a checkpoint that several ranks write. Every rank that passes the same arguments gets the same
+    files.
+    """
 
     def __new__(
         cls, folder: str | PathLike[str], tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
@@ -62,35 +68,34 @@ class RankSave:
         verify: bool = False,
     ) -> Self: ...  # fmt: skip
     def hash(self) -> bytes:
-        """A hash of where everything lies and of who has what."""
+        """A hash of the layout and of the shards of all ranks."""
     def begin(self) -> list[str]:
-        """Makes the unfinished files, or begins uploads; returns what the other ranks find them by."""
+        """Makes the unfinished files, or begins uploads; returns the names by which other ranks find them."""
     def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
-        """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
-        are."""
+        """Opens the unfinished files to write these parts of a rank; returns how many bytes it writes."""
     def write(self, most: int) -> int:
-        """Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the
-        end."""
+        """Writes about `most` of the remaining bytes that are not exchanged; returns how many, 0 at the end."""
     @property
     def rounds(self) -> int:
-        """How often ranks exchange what they have; the same on all."""
+        """The number of exchanges; the same on all ranks."""
     def message(self, round: int) -> tuple[Buffer, list[int], list[int]]:
-        """What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come
-        from each."""
+        """The data that this rank sends in a round, ordered by rank; how many bytes go to each, and how many come from
+        each.
+        """
     def take(self, arrived: Buffer, round: int) -> int:
-        """Writes what this rank writes in a round, of what has arrived and of what it has itself; returns how many
-        bytes."""
+        """Writes the data of a round, received or local; returns how many bytes."""
     def flush(self) -> None:
-        """Waits until they are on the disk, where that is wanted, or sent."""
+        """Waits until they are sent, or on the disk if `sync` is set."""
     def verify(self, is_placed: bool) -> None:
-        """Reads back what this rank wrote, where that is wanted, and compares it: of files on a disk before they have
-        their places, of uploads when they have."""
+        """Reads back and compares what this rank wrote, if `verify` is set: files on a disk before they are renamed,
+        uploads after they are complete.
+        """
     def sent(self) -> list[list[tuple[int, str]]]:
-        """The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them."""
+        """The parts of uploads that this rank has sent, for each file: their numbers, and the server's names."""
     def finish(self, sent: Sequence[Sequence[tuple[int, str]]] = ...) -> list[str]:
         """Puts the files into their places; returns them, an index last. `sent` are the parts of uploads that other
         ranks have sent, of each file."""
     def leave(self) -> None:
-        """Lets uploads be that the rank which has begun them has completed."""
+        """Leaves uploads that another rank has begun and completed."""
     def discard(self) -> None:
-        """Gives up: removes what this process has begun, and what one that is gone has left."""
+        """Discards: removes what this process has begun, and the leftovers of one that ended."""

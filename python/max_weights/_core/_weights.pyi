@@ -1,4 +1,4 @@
-"""Trees of the compiled module, and what their weights are described by."""
+"""Trees of the compiled module, and the records of their weights."""
 
 from collections.abc import Iterable, Iterator
 from os import PathLike
@@ -88,12 +88,12 @@ class WeightInfos:
         none."""
     @property
     def warnings(self) -> list[str]:
-        """What was accepted in the files although it is not quite right, as sentences."""
+        """Tolerated faults of the files, as sentences."""
     def _repr_html_(self) -> str: ...
 
 @disjoint_base
 class Node:
-    """What of a `WeightsNode` is compiled."""
+    """The compiled part of `WeightsNode`."""
 
     @property
     def name(self) -> str:
@@ -103,8 +103,8 @@ class Node:
         """The values of all weights that `allocate` made, by full name; shared by all nodes of one tree."""
     @property
     def metadata(self) -> dict[str, str] | Metadata:
-        """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
-        mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
+        """The metadata. Safetensors files have text; where files disagree on a key, the first one wins. GGUF files have
+        a mapping that decodes values on demand. PyTorch files have `byteorder` and, if an archive, `version`.
         """
     @property
     def shape(self) -> tuple[int, ...]:

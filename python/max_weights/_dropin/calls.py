@@ -24,7 +24,7 @@ def log(message: str, *arguments: str) -> None:
 
 
 class Refused(Exception):
-    """Raised with the reason why a call is not for us."""
+    """Raised with the reason why a call is not served here."""
 
 
 class Calls(NamedTuple):

@@ -88,7 +88,7 @@ def get_tensor_name_map(
 ) -> Callable[[MODEL_ARCH, int], TensorNameMap]:
     """Return the replacement of `gguf.get_tensor_name_map`.
 
-    A map takes 20 ms to build, and transformers asks for the same one for every module of a model. While the first of
+    A map takes 20 ms to build, and transformers requests the same one for every module of a model. While the first of
     them is in use, the others are copies of its original state.
     """
     from gguf.constants import MODEL_TENSORS

@@ -160,7 +160,7 @@ def _refusal(path: object) -> Exception | None:
     except FormatError as error:
         return error
     except Exception:
-        return None  # the original says what it is
+        return None  # the original reports the error
     return None
 
 

@@ -1,4 +1,4 @@
-"""The GGUF reader of transformers itself, which decodes blocks with torch, in the dtype of the model."""
+"""Decodes blocks for the GGUF reader of transformers, which uses torch, in the dtype of the model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["dequantize"]
 
 _PARAMETERS = ("data", "ggml_type", "dtype")
-# The seed and number of the blocks of a type that are decoded twice, and compared.
+# The seed of the test blocks of a type, and their number: they are decoded by both, and compared.
 _SEED, _BLOCKS = 42, 64
 
 
 def dequantize(original: Callable[..., torch.Tensor], counter: Counter) -> Callable[..., torch.Tensor]:
     """Return the replacement of `transformers.integrations.gguf.dequant.dequantize`.
 
-    The original rounds every product and scale to the dtype that it is asked for; our kernels compute in float32, and
-    round once. That is the same for float32, and for the types in float16 whose values are one product of a float16
-    and an integer, which float32 holds exactly.
+    The original rounds every product and scale to the requested dtype; our kernels compute in float32, and round once.
+    The results are equal for float32, and in float16 for types whose values are one product of a float16 and an
+    integer, which float32 holds exactly.
     """
     import torch
     from torch.utils._python_dispatch import _get_current_dispatch_mode
@@ -40,7 +40,7 @@ def dequantize(original: Callable[..., torch.Tensor], counter: Counter) -> Calla
     products = {QuantizationEncoding.Q4_0, QuantizationEncoding.Q8_0, QuantizationEncoding.IQ4_NL}
 
     def values_of(data: torch.Tensor, encoding: QuantizationEncoding, dtype: torch.dtype) -> torch.Tensor:
-        """Return the values in memory of torch's own, as those of the original are."""
+        """Return the values in memory that torch allocates, like those of the original."""
         count = data.numel() // encoding.block_size * encoding.elements_per_block
         values = torch.empty(count, dtype=dtype, device="cpu")
         ours(data.detach().reshape(-1), encoding, dtypes[dtype], out=values)
@@ -85,7 +85,7 @@ def dequantize(original: Callable[..., torch.Tensor], counter: Counter) -> Calla
 
     @functools.wraps(original)
     def function(data: torch.Tensor, ggml_type: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        # What is compiled has to be the operations of torch; and they do not count.
+        # torch has to compile its own operations; and these calls are not counted.
         values = None
         if counter.active and not torch.compiler.is_compiling():
             values = counter.attempt(decoded, data, ggml_type, dtype)

@@ -28,11 +28,11 @@ class Target(NamedTuple):
     factory: str
     """`module:function`, called with the original and a `Counter`."""
     defined_in: tuple[str, ...]
-    """The modules that define the original; a function from any other is somebody else's replacement."""
+    """The modules that define the original; a function from any other is a third-party replacement."""
 
     @property
     def full_name(self) -> str:
-        """The name as a program writes it."""
+        """The name in the form in which a program writes it."""
         return f"{self.module}.{self.name}"
 
 
@@ -73,7 +73,7 @@ class Pair(NamedTuple):
 
 
 class _State:
-    """What is replaced in this process."""
+    """The functions that are replaced in this process."""
 
     def __init__(self) -> None:
         self.lock = ForkLock()
@@ -90,15 +90,14 @@ _state = _State()
 def patch(*, verify: bool | None = None) -> None:
     """Make this program load and save its checkpoints with max_weights, by replacing functions of other libraries.
 
-    These functions are replaced: `safetensors.safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
-    `save_file` and `save` of `safetensors.torch` and `safetensors.numpy`, which its other modules call, and
-    `save_model`; `torch.load`; `gguf.GGUFReader`, and what else transformers needs for a GGUF file. They are replaced
-    in every module that is loaded, under whatever name it imported them, and in their libraries when these are imported
-    later.
+    These functions of safetensors are replaced: `safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
+    `save_file` and `save` of its modules for torch and NumPy, which its other modules call; and `save_model`. So are
+    `torch.load`, `gguf.GGUFReader`, and what else transformers needs for a GGUF file. Functions are replaced in every
+    loaded module, under whatever name it imported them, and in their libraries when these are imported later.
 
-    A call that we do not serve (another device than the CPU, `weights_only=False`, a damaged file, tensors that cannot
-    be saved …) goes to the original, and has its result or error; one line of the logger `max_weights.dropin`, at level
-    INFO, says so once for each reason. Calling `patch` again changes nothing. Forked processes are patched too; for
+    An unsupported call goes to the original, and has its result or error: another device than the CPU,
+    `weights_only=False`, a damaged file, tensors that cannot be saved, and others. Each reason is logged once, by
+    `max_weights.dropin` at level INFO. Calling `patch` again changes nothing. Forked processes are patched too; for
     spawned ones set `MAX_WEIGHTS_PATCH=1`.
 
     Args:
@@ -136,8 +135,7 @@ def patch(*, verify: bool | None = None) -> None:
 def unpatch() -> None:
     """Restore the originals, wherever a loaded module has one of our replacements.
 
-    Handles and readers that were opened meanwhile keep working. Replacements that others have installed since stay, and
-    call the originals.
+    Open handles and readers keep working. Replacements that others have installed since stay, and call the originals.
 
     Example:
         >>> max_weights.unpatch()
@@ -154,7 +152,7 @@ def unpatch() -> None:
 
 
 def patched() -> Mapping[str, Calls]:
-    """Return what is replaced in this process, and how many calls fell back to the original.
+    """Return the replaced functions of this process, and how many calls fell back to the original.
 
     Returns:
         {full name, such as `torch.load`: counts}, without libraries that are not imported yet; empty if nothing is.
@@ -177,7 +175,7 @@ def _wrap(module: str) -> None:
 
 
 def _unwrap() -> None:
-    """Restore what verifies models, if that was ever wanted."""
+    """Restore the methods that verification wraps, if it was ever enabled."""
     pretrained = sys.modules.get("max_weights._dropin.pretrained")
     if pretrained is not None:
         pretrained.restore()
@@ -192,7 +190,7 @@ def _make_pairs(module: str) -> None:
         if getattr(original, "__module__", None) not in target.defined_in:
             if original is not None:
                 origin = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
-                log("%s stays as it is: it is %s, which is not the library's own", target.full_name, origin)
+                log("%s is not replaced: it is %s, which is not the library's own", target.full_name, origin)
             continue
         where, _, function = target.factory.partition(":")
         counter = Counter(target.full_name)
@@ -210,7 +208,7 @@ def _swap(by_id: Mapping[int, object], modules: Sequence[str] | None = None) -> 
     ids = by_id.keys()
     for name in list(sys.modules) if modules is None else modules:
         module = sys.modules.get(name)
-        # Our own modules keep the originals that they hand calls over to. Some entries are not modules.
+        # Our own modules keep the originals that they call. Some entries are not modules.
         if name.partition(".")[0] == "max_weights" or not isinstance(module, ModuleType):
             continue
         namespace = vars(module)

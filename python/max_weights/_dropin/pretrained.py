@@ -1,7 +1,7 @@
 """`MAX_WEIGHTS_VERIFY=1`: models that other libraries load are compared with the files that they were loaded from.
 
-The class method that a program calls is wrapped, such as `PreTrainedModel.from_pretrained`, and the one below it that
-gets the model and its files, which says what to compare.
+Two methods are wrapped: the class method that a program calls, such as `PreTrainedModel.from_pretrained`, and the one
+that it calls with the model and its files, which tells what to compare.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LISTED = 20
 
 
 class _Library(NamedTuple):
-    """A class that loads models: its method that programs call, and the one that loads."""
+    """A class that loads models: the method that programs call, and the one that loads."""
 
     class_name: str
     called: str
     loads: str
     load_of: Callable[..., _Load | None]
-    """Of what the second one returned, and of its arguments."""
+    """Builds the record from the result and the arguments of the second method."""
 
 
 @dataclass
@@ -50,15 +50,15 @@ class _Load:
     model: Any
     files: list[str]
     names: Callable[[WeightsNode], dict[str, str | None]]
-    """For each weight its name in the model; `None` for one that others are made of."""
+    """For each weight its name in the model; `None` for one that others are composed of."""
     quantized: str | None = None
-    """The method by which parameters may be quantized."""
+    """The method of quantization, if parameters may be quantized."""
     resized: frozenset[str] = frozenset()
-    """Parameters of another shape than their weights, which the program wants."""
+    """Parameters whose shape differs from that of their weights on purpose."""
 
 
 class _Loads(threading.local):
-    """What was loaded in the calls that are running, those of the innermost last."""
+    """The loads of the calls that are running, the innermost call last."""
 
     def __init__(self) -> None:
         self.stack: list[list[_Load]] = []
@@ -136,7 +136,7 @@ _originals: dict[str, dict[str, Any]] = {}
 
 
 def wrap(module: str) -> None:
-    """Wrap the methods of a library that is imported; a version without them stays as it is, which is logged."""
+    """Wrap the methods of a library that is imported; a version without them stays unchanged, which is logged."""
     library = LIBRARIES[module]
     kind = getattr(sys.modules[module], library.class_name, None)
     names = (library.called, library.loads)
@@ -153,7 +153,7 @@ def wrap(module: str) -> None:
 
 
 def restore() -> None:
-    """Put the originals back."""
+    """Restore the originals."""
     for module, originals in _originals.items():
         kind = getattr(sys.modules[module], LIBRARIES[module].class_name)
         for name, original in originals.items():
@@ -181,7 +181,7 @@ def _called(original: Callable[..., Any], _: _Library) -> Callable[..., Any]:
         finally:
             loads = _loads.stack.pop()
         if not loads:
-            _logger.warning("a model was not verified: it was not loaded from files that are known")
+            _logger.warning("a model was not verified: the files that it was loaded from are not known")
         for load in loads:
             _verify(load)
         return result
@@ -195,19 +195,19 @@ class _Outcome:
     seconds: float = 0.0
     differences: list[Finding] = field(default_factory=list)
     unverified: dict[str, str] = field(default_factory=dict)
-    """Names of parameters, and why."""
+    """Names of parameters, and the reasons."""
     unused: list[str] = field(default_factory=list)
     """Names of weights that the class of the model has no parameter for."""
 
     def add(self, report: VerificationReport, load: _Load) -> None:
-        """Count what a report says."""
+        """Add the results of a report."""
         unequal = {found.name for found in report.findings}
         for found in report.findings:
             name = known(found.name)
             if found.kind != "differs":
                 self.unverified[name] = found.message.removeprefix("it was not compared: ")
             elif name in load.resized:
-                self.unverified[name] = "its shape is another one, as ignore_mismatched_sizes allows"
+                self.unverified[name] = "its shape differs, as ignore_mismatched_sizes allows"
             elif load.quantized is not None:
                 self.unverified[name] = f"it is quantized ({load.quantized})"
             else:
@@ -216,7 +216,7 @@ class _Outcome:
         self.seconds += report.seconds
 
     def remaining(self, parameters: Iterable[str]) -> set[str]:
-        """Those that nothing was said of."""
+        """Return the parameters without a result."""
         return set(parameters).difference(self.verified, self.unverified, (found.name for found in self.differences))
 
 
@@ -238,7 +238,7 @@ def _verify(load: _Load) -> None:
     if outcome.unused:
         line += f"; unused: {count(len(outcome.unused), 'weight')} of the files ('{shown(outcome.unused[0])}' first)"
     if not outcome.unverified:
-        # The class decides what it has no use for, such as a head: this is no error, as for the library itself.
+        # The class decides which weights it ignores, such as a head: this is no error, as for the library itself.
         (_logger.warning if outcome.unused else _logger.info)("%s", line)
         return
     by_reason: dict[str, list[str]] = {}
@@ -286,7 +286,7 @@ def _is_ignored(model: Any, name: str) -> bool:
 
 
 def _compare_made(load: _Load, weights: WeightsNode, outcome: _Outcome) -> None:
-    """Compare the parameters that transformers makes of several weights."""
+    """Compare the parameters that transformers composes of several weights."""
     from max_weights._renaming import renamed
     from max_weights.torch._verification import verify_some
 
@@ -300,11 +300,11 @@ def _compare_made(load: _Load, weights: WeightsNode, outcome: _Outcome) -> None:
             names.update((name, new) for new in alike if new in made)
         if names:
             outcome.add(verify_some(load.model, layout, set(names.values()), rename=names.get), load)
-        why = "the table of layouts does not have it, and other names than its own are in the files"
+        why = "the table of layouts does not have it, and the files have other names than its own"
     except WeightsError as error:
         if isinstance(error, FileChangedError):
             raise
-        why = f"it is made of several weights, which is not known of this architecture: {printable(error)}"
+        why = f"it is composed of several weights, in a way unknown for this architecture: {printable(error)}"
     if load.quantized is not None:
         why = f"it is quantized ({load.quantized})"
     outcome.unverified |= dict.fromkeys(outcome.remaining(made), why)

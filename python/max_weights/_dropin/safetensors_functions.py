@@ -58,10 +58,10 @@ def safe_open(original: type[object], counter: Counter) -> type[object]:
 
 
 def function(original: Callable[..., object], counter: Counter) -> Callable[..., object]:
-    """Return the replacement of a function, which is ours of that name.
+    """Return the replacement of a function: our function of that name.
 
-    If it refuses a call, the original gets it, and refuses it too, or serves it in its way, for example if a file to be
-    replaced is read-only.
+    If it refuses a call, the original gets it, and refuses it too, or serves it, for example if a file to be replaced
+    is read-only.
     """
     module, _, name = counter.name.rpartition(".")
 
@@ -114,13 +114,13 @@ def _is_served(framework: str, device: object) -> bool:
     try:
         return torch_gpu(torch, device_of(device)) is not None
     except Exception:
-        return False  # the original says what it is
+        return False  # the original reports the error
 
 
 def _called(
     refused: Exception | None, original: Callable[..., object], *arguments: object, **options: object
 ) -> object:
-    """Return or raise what the original does.
+    """Return the result, or raise the error, of the original.
 
     If both refuse a file, the error has our message: it begins with that of the package, says where the fault is, and
     has the names of errors that programs for older versions look for.

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., _T]:
     """Return the replacement of `torch.load`."""
 
-    # A function with this parameter by name, because others look into its code for `weights_only`.
+    # A function with this parameter by name, because other libraries inspect its code for `weights_only`.
     @functools.wraps(original)
     def load(
         f: Source,
@@ -109,7 +109,7 @@ def _allowed(
         # Pickles of other protocols can be read here, but torch refuses them.
         raise Refused("not a file that torch.save writes")
     if form == "stream" and (mmap or not is_path):
-        # torch maps none of these; and several can be read from an open file, one after the other.
+        # torch maps none of these; and an open file can hold several values, which are read sequentially.
         raise Refused("mmap, or a file object, with the format before 1.6")
     return path, mmap
 

@@ -1,4 +1,4 @@
-"""Quantized weights of checkpoints: what they are made of, and their values.
+"""Quantized weights of checkpoints: their parts, and their values.
 
 >>> weights = max_weights.load_weights("model")
 >>> weight = max_weights.quantized(weights, "model.layers.0.mlp.down_proj")

@@ -1,4 +1,4 @@
-"""What the files beside a checkpoint say of its quantization: read again only when one of them has changed."""
+"""What a checkpoint's configuration files say of its quantization: read again only when one has changed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _Mark = tuple[int, int, int] | None
 
 
 def config_of(node: WeightsNode) -> QuantizationConfig:
-    """Return what is said beside the files of a tree. FormatError for a configuration that cannot be gone by."""
+    """Return the quantization that the files next to a checkpoint declare. FormatError for an invalid configuration."""
     folder = os.path.dirname(next(iter(files(node)), ""))
     if any(is_object for _, is_object, _ in file_identities(node)[:1]) and "://" not in folder:
-        folder = "source://"  # the name of a source is no path: what lies in the working folder is not beside it
+        folder = "source://"  # the name of a source is no path: files of the working folder do not belong to it
     return _read(folder, tuple(_mark(os.path.join(folder, name)) for name in _NAMES))
 
 

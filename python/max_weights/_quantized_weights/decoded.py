@@ -1,4 +1,4 @@
-"""Trees with quantized weights decoded: what a request with a dtype asks for of weights of several tensors."""
+"""Trees with quantized weights decoded, for requests with a dtype of weights that are stored as several tensors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["CODES", "KEEP", "DecodedAs", "StoredWeights", "require_no_codes", "s
 CODES = frozenset({DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz})
 """The floats that quantized weights hold as codes."""
 DecodedAs: TypeAlias = Literal["same", "turned"]
-"""Whether a decoded weight has the shape that it has in the model, or of gpt-oss's experts outputs before inputs."""
-KEEP = 'packed="keep" keeps its tensors as they are, and max_weights.quantized(weights) has them by their roles'
+"""Whether a decoded weight has its shape in the model; those of gpt-oss's experts have outputs before inputs."""
+KEEP = 'packed="keep" keeps its tensors unchanged, and max_weights.quantized(weights) has them by their roles'
 
 
 class StoredWeights:
-    """The quantized weights of a tree, by the names that they have where they are decoded."""
+    """The quantized weights of a tree, by their names after decoding."""
 
     def __init__(self, node: WeightsNode) -> None:
         self._config = config_of(node)
@@ -35,10 +35,10 @@ class StoredWeights:
         self.parts = {part: weight for weight, _, parts in found.weights for part in parts}
         """{tensor: the weight that it belongs to}."""
         self.unknown = frozenset(found.unknown)
-        """Tensors of codes of which nobody knows the scales."""
+        """Tensors of codes whose scales are unknown."""
         self._turned = frozenset(found.turned)
         self.is_converted = found.is_converted
-        """Whether the tree has other weights than the files, which have quantized ones."""
+        """Whether a conversion gave the tree other weights than the files, which have quantized ones."""
 
     def __bool__(self) -> bool:
         return bool(self.packed or self.unknown or self.is_converted)
@@ -75,10 +75,10 @@ class StoredWeights:
         return "turned" if weight in self._turned else "same"
 
     def named_otherwise(self) -> ArgumentError:
-        """Return the error for a tree in which the parts of weights may be parts of others."""
+        """Return the error for a converted tree, in which parts of a weight may be parts of others."""
         return ArgumentError(
-            "the files have quantized weights, and this tree has them as another library does: give the tree of the "
-            "files, and rename= together with dtype=, so that they are decoded first",
+            "the files have quantized weights, and this tree has them in another library's layout: give the tree of "
+            "the files, and rename= together with dtype=, so that they are decoded first",
             rule="argument.packed",
         )
 
@@ -95,7 +95,7 @@ class StoredWeights:
 
     def not_known(self, name: str) -> ArgumentError:
         """Return the error for codes whose scales are not known."""
-        where = "the checkpoint is said to be quantized, or has scales beside it"
+        where = "the checkpoint declares a quantization, or has scales for it"
         error = ArgumentError(
             f"'{shown(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a dtype "
             f"would give its codes without their scales; {KEEP}",
@@ -106,7 +106,7 @@ class StoredWeights:
 
 
 def stored_weights(node: WeightsNode) -> StoredWeights | None:
-    """Return the quantized weights of the tree of a node; `None` where there are none of several tensors."""
+    """Return the quantized weights of the tree of a node; `None` if none is stored as several tensors."""
     if isinstance(node, GGUFWeights) or not may_be_quantized(node):
         return None
     stored = StoredWeights(node)
@@ -114,7 +114,7 @@ def stored_weights(node: WeightsNode) -> StoredWeights | None:
 
 
 def require_no_codes(node: WeightsNode) -> None:
-    """Refuse a weight whose elements are codes of a quantized one, for callers that convert elements alone."""
+    """Refuse a weight whose elements are codes of a quantized one, for callers that convert only elements."""
     stored = stored_weights(node)
     if stored is None:
         return

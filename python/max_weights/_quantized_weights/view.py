@@ -1,4 +1,4 @@
-"""`QuantizedWeight`: one weight that several tensors make up, and `QuantizedWeights`, all of a checkpoint."""
+"""`QuantizedWeight`: one weight that is stored as several tensors, and `QuantizedWeights`, all of a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _DECODED = (DType.float32, DType.bfloat16, DType.float16)
 
 
 class QuantizedWeight:
-    """A weight that is stored as packed numbers, scales and what else its scheme needs.
+    """A weight that is stored as packed numbers, scales and other tensors of its scheme.
 
-    Nothing but headers, and a few numbers that say sizes, is read before `astype`. Where a scheme is known and cannot
-    be decoded here, `scheme`, `parts` and `nbytes` are there, and everything else raises an UnsupportedError.
+    Only headers, and a few numbers that give sizes, are read before `astype`. For a known scheme that cannot be decoded
+    here, only `scheme`, `parts` and `nbytes` work, and everything else raises an UnsupportedError.
     """
 
     def __init__(self, record: QuantizedRecord, method: str | None) -> None:
@@ -46,7 +46,7 @@ class QuantizedWeight:
 
     @property
     def name(self) -> str:
-        """The full name: that of the module, or of experts in one tensor that of the weight."""
+        """The full name: that of the module, or of the weight for experts in one tensor."""
         return self._record.name
 
     @property
@@ -58,15 +58,15 @@ class QuantizedWeight:
     def scheme(self) -> str:
         """How numbers are packed and scaled.
 
-        It is `fp8`, `mxfp8`, `int8`, `fp4`, `mxfp4`, `mxfp6`, `nvfp4`, `int4`, `pack-quantized`, `gptq`, `gptq_v2`,
-        `awq`, `modelopt-int4`, `bitsandbytes-nf4`, `bitsandbytes-fp4` or `bitsandbytes-int8`; or the name of a scheme
-        that cannot be decoded.
+        For floats: `fp8`, `mxfp8`, `fp4`, `mxfp4`, `mxfp6`, `nvfp4`, `bitsandbytes-nf4` or `bitsandbytes-fp4`. For
+        integers: `int8`, `int4`, `pack-quantized`, `gptq`, `gptq_v2`, `awq`, `modelopt-int4` or `bitsandbytes-int8`.
+        Any other is the name of a scheme that cannot be decoded.
         """
         return self._record.scheme
 
     @property
     def method(self) -> str | None:
-        """What the configuration calls the method, such as `compressed-tensors`; `None` where it says nothing."""
+        """The name of the method in the configuration, such as `compressed-tensors`; `None` if it has none."""
         return self._method
 
     @property
@@ -97,7 +97,7 @@ class QuantizedWeight:
 
     @property
     def reordered(self) -> bool:
-        """Whether the inputs of a group are anywhere in a row (act-order), and an index says which they are."""
+        """Whether the inputs of a group are spread over a row (act-order), with an index that lists them."""
         return self._layout.reordered
 
     @property
@@ -117,7 +117,7 @@ class QuantizedWeight:
         """Return the bytes of the decoded weight.
 
         Args:
-            dtype: What it is decoded to.
+            dtype: The dtype to decode to.
 
         Raises:
             UnsupportedError: a scheme that cannot be decoded here.
@@ -197,7 +197,7 @@ class QuantizedWeight:
 
 
 class QuantizedWeights(Mapping[str, QuantizedWeight]):
-    """All quantized weights at and below a node, by full name, in file order. A view is made when it is asked for."""
+    """All quantized weights at and below a node, by full name, in file order. Views are made on demand."""
 
     def __init__(self, node: WeightsNode) -> None:
         self._node = node
@@ -245,17 +245,20 @@ def quantized(checkpoint: Checkpoint, name: str) -> QuantizedWeight: ...
 @overload
 def quantized(checkpoint: Checkpoint, name: str | None) -> QuantizedWeight | QuantizedWeights: ...
 def quantized(checkpoint: Checkpoint, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
-    """Return the quantized weights of a checkpoint, or one of them.
+    """Return the quantized weights of a checkpoint, or one of them: a view of the tensors that store each.
+
+    Only headers, and a few numbers that give sizes, are read. The packing of a weight is its `scheme`. The `shape` of
+    the decoded weight is [out, in], or for experts [experts, out, in]; `astype` decodes it.
 
     Args:
-        checkpoint: A tree or a branch, below which they are; or anything that `load_weights` opens.
-        name: The name below it: of the module, of its weight or of a packed tensor. Default: all.
+        checkpoint: A tree or a branch; or anything that `load_weights` opens.
+        name: A name below it: that of the module, of its weight or of a packed tensor. Default: all.
 
     Returns:
-        One weight; without a name all of them, by full name.
+        One `QuantizedWeight`; without a name a `QuantizedWeights` mapping of all, by full name.
 
     Raises:
-        WeightNotFoundError: no quantized weight has this name; the message has near names.
+        WeightNotFoundError: no quantized weight has this name; the message lists similar names.
         FormatError: a tensor is missing or does not fit (a ValueError).
 
     Example:
@@ -274,7 +277,7 @@ def quantized(checkpoint: Checkpoint, name: str | None = None) -> QuantizedWeigh
 
 
 def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFoundError:
-    """Return the error for a name of which there is no quantized weight, with near names."""
+    """Return the error for a name without a quantized weight; it lists similar names."""
     front = f"{node.name}." if node.name else ""
     relative = name.removeprefix(front)
     (near,) = near_names(names, [name])

@@ -1,4 +1,4 @@
-"""What all ranks have to have alike before they load together, and the error that says who has something else."""
+"""Checks before ranks load together: what has to be equal on all, and the error that names a rank that differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Plan = TypeVar("_Plan", bound="RankPlan | RankSave")
 
 
 def digest(rows: Iterable[object]) -> str:
-    """Return a hash of rows of plain values, which is the same for equal rows."""
+    """Return a hash of rows of plain values."""
     hashed = hashlib.sha256()
     for row in rows:
         hashed.update(json.dumps(row, default=str).encode() + b"\n")
@@ -30,16 +30,16 @@ def digest(rows: Iterable[object]) -> str:
 
 
 def record_of(node: WeightsNode, infos: Sequence[WeightInfo], **more: object) -> dict[str, Any]:
-    """Return what this rank sees: its files and weights, its versions, and what else has to be alike, by name."""
+    """Return the view of this rank: its files and weights, its versions, and the named values that have to be equal."""
     weights = ([info.name, str(info.dtype), info.shape, info.offset] for info in infos)
     versions = f"torch {torch.__version__}, max_weights {__version__}"
     return {"files": file_identities(node), "weights": digest(weights), "versions": versions, **more}
 
 
 def require_alike(session: Session, records: Sequence[Mapping[str, Any]], alike: Mapping[str, str]) -> None:
-    """Raise an error on all ranks if one of them sees other files or weights, or has other values of `alike`.
+    """Raise an error on all ranks if one of them sees other files or weights, or has other values for `alike`.
 
-    Those are names of what has to be the same, and what to say of a rank that has another one.
+    The keys of `alike` are those names, its values the message about a rank that differs.
     """
     first, machines = records[0], session.machines
     for rank, record in enumerate(records):
@@ -59,7 +59,7 @@ def require_alike(session: Session, records: Sequence[Mapping[str, Any]], alike:
 def agreed_plan(
     session: Session, records: Sequence[Mapping[str, Any]], make: Callable[[], _Plan], why: str = "has another plan"
 ) -> _Plan:
-    """Make a plan on each rank, from what all of them have, and see that they are the same."""
+    """Make a plan on each rank from the records of all, and check that the plans are equal."""
     made: list[_Plan] = []
 
     def own() -> dict[str, Any]:
@@ -72,7 +72,7 @@ def agreed_plan(
 
 
 def _other_files(first: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]], same_machine: bool) -> str | None:
-    """Return in what the files of another rank differ. A copy on another machine may have another time."""
+    """Describe how the files of another rank differ. A copy on another machine may have another time."""
     if len(first) != len(other):
         return f"sees {len(other)} files, and rank 0 sees {len(first)}"
     for number, ((size, _, mark), (other_size, is_object, other_mark)) in enumerate(zip(first, other, strict=True)):

@@ -1,4 +1,4 @@
-"""What `torch.distributed.checkpoint` reads and writes: boxes of tensors, of which each rank has its own."""
+"""Boxes of tensors that `torch.distributed.checkpoint` reads and writes; each rank has its own."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ def read_boxes(
     infos: Mapping[str, WeightInfo],
     boxes: Mapping[str, Sequence[tuple[Box, torch.Tensor]]],
 ) -> set[str]:
-    """Fill tensors with boxes of weights, of which each rank has its own.
+    """Fill tensors with boxes of weights, which differ on each rank.
 
     Returns:
-        The names of weights that each rank has to read by itself: those that are packed, or of which a rank has several
-        boxes.
+        The names of weights that each rank has to read by itself: packed ones, and those of several boxes on one rank.
 
     Raises:
-        RankError: on all ranks, what went wrong on one of them.
+        RankError: on all ranks, the error of one of them.
     """
 
     def own() -> dict[str, Any]:
@@ -72,15 +71,15 @@ def read_boxes(
 
 
 def _cut(axes: list[list[list[int]]] | None, shape: Sequence[int]) -> Cut | None:
-    """Return what a rank reads as plans take it: an empty range for one that reads nothing."""
+    """Return a rank's box in the form of plans: an empty range for a rank that reads nothing."""
     return (Box.nothing(len(shape)) if axes is None else Box.of(axes)).cut(shape) if shape else None
 
 
 def tensors_of(items: Iterable[WriteItem]) -> list[tuple[str, str, list[int]]]:
-    """Return names, dtypes and shapes of the tensors of which ranks write boxes.
+    """Return names, dtypes and shapes of the tensors that ranks write boxes of.
 
     Raises:
-        ArgumentError: ranks have different ones under one name, or some elements no rank writes (a ValueError).
+        ArgumentError: ranks have different tensors under one name, or no rank writes some elements (a ValueError).
     """
     tensors: dict[str, tuple[str, list[int]]] = {}
     elements: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""`Connection`: what ranks send through, of one session alone.
+"""`Connection`: the communication of the ranks of one session.
 
-It is a backend of torch.distributed without a group around it. Groups that are made and ended again and again get names
-that depend on how many of them each rank has made: two releases of torch wait for ever in two different cases of this.
+It is a backend of torch.distributed without a process group. The names of groups that are created and destroyed
+repeatedly depend on how many each rank has created; two releases of torch then hang, in two different cases.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 __all__ = ["Connection"]
 
 _given_up: list[Any] = []
-"""Backends on which something has failed: to free them waits for what is still under way."""
+"""Backends on which something has failed: to free them waits for the operations in flight."""
 
 
 class Connection:
-    """A backend of its own, gloo for memory of the host and NCCL for that of GPUs.
+    """A separate backend: gloo for memory of the host and NCCL for that of GPUs.
 
     Args:
         store: Where the ranks find each other; nothing else uses it.
-        rank: The one of this process.
-        size: How many there are.
+        rank: The rank of this process.
+        size: The number of ranks.
         timeout: After how many seconds the backend itself gives up.
-        device: Where memory is that is sent.
+        device: The device of the memory that is sent.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: float, device: torch.device) -> None:
@@ -43,14 +43,14 @@ class Connection:
             self._backend = dist.ProcessGroupNCCL(store, rank, size, options)
 
     def all_gather(self, parts: list[torch.Tensor], own: torch.Tensor) -> dist.Work:
-        """Send `own` to all, and get that of each rank into its one of `parts`."""
+        """Send `own` to all, and receive that of each rank into `parts`."""
         work: dist.Work = self._backend.allgather([parts], [own])
         return work
 
     def all_to_all(
         self, arrived: torch.Tensor, message: torch.Tensor, of: Sequence[int], to: Sequence[int]
     ) -> dist.Work:
-        """Send so many elements of `message` to each rank, and get so many of each."""
+        """Send `to[rank]` elements of `message` to each rank, and receive `of[rank]` elements of it."""
         work: dist.Work = self._backend.alltoall_base(arrived, message, list(of), list(to))
         return work
 
@@ -62,12 +62,12 @@ class Connection:
         return work
 
     def close(self, *, failed: bool) -> None:
-        """End it; if something has failed on it, without waiting for that."""
+        """Close it; after a failure, without waiting for it."""
         if failed:
             _given_up.append(self._backend)
             return
         if hasattr(self._backend, "shutdown"):
             self._backend.shutdown()
         if isinstance(self._backend, dist.ProcessGroupGloo):
-            # To free it takes 20 ms, in which it waits for threads that look up every ten.
+            # Freeing it takes 20 ms: it joins threads that poll every 10 ms.
             threading.Thread(target=[self.__dict__.pop("_backend")].clear, name="max_weights-connection").start()

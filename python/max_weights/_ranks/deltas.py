@@ -1,5 +1,5 @@
-"""Deltas applied by several ranks to tensors of which each has its part: a delta compares blocks of whole tensors, so
-that each tensor that changes is put together, one after the other, and each rank writes its part.
+"""Deltas applied by several ranks to distributed tensors. A delta compares blocks of whole tensors, so each tensor that
+changes is gathered, sequentially, and each rank writes its part.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def apply_in_group(
     rank_timeout: float,
     progress: Progress | bool | None,
 ) -> Counts:
-    """Make tensors what deltas say, on all ranks of a group, as one transaction; see `max_weights.delta.apply_into`.
+    """Apply deltas to tensors on all ranks of a group, as one transaction; see `max_weights.delta.apply_into`.
 
     Raises:
-        RankError: on all ranks, what went wrong on one of them.
+        RankError: on all ranks, the error of one of them.
     """
-    # What one rank could not do is said to all before each makes its own tensors what they were.
+    # Each rank reports its error to all before it restores its tensors.
     with Transaction() as transaction, Session(group, rank_timeout, "apply_into") as session:
         own = MemoryTensors([], [], [], may_be_tied=False)
 
@@ -88,7 +88,7 @@ def _apply_to_parts(
         own = None if tensor is None else local(tensor)
         whole = part.gather(session, own, failed=error is not None)
         if whole is None:
-            break  # a rank has failed, and says so below
+            break  # a rank has failed, and reports it below
         try:
             if own is not None and own.numel():
                 host = whole.cpu()
@@ -105,7 +105,7 @@ def _apply_to_parts(
 
 
 def _record(paths: Sequence[str], tensors: MemoryTensors) -> dict[str, Any]:
-    """Return what this rank has, and which deltas it sees."""
+    """Return this rank's boxes, and the deltas that it sees."""
     rows: dict[str, tuple[str, list[int], object]] = {}
     tied: dict[str, list[str]] = {}
     for (name, *others), tensor in tensors.ranks:
@@ -116,7 +116,7 @@ def _record(paths: Sequence[str], tensors: MemoryTensors) -> dict[str, Any]:
         box, own = _box(tensor), local(tensor).numel()
         if own != box.elements:
             raise ArgumentError(
-                f"'{shown(name)}': this rank has {own:,} elements of it, and by its placements {box.elements:,}",
+                f"'{shown(name)}': this rank has {own:,} elements of it, but its placements give {box.elements:,}",
                 rule="argument.mesh",
             )
         rows[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), box.axes)
@@ -129,7 +129,7 @@ def _record(paths: Sequence[str], tensors: MemoryTensors) -> dict[str, Any]:
 
 
 def _box(tensor: DTensor) -> Box:
-    """Return what this rank has of it."""
+    """Return this rank's box of a tensor."""
     mesh, sizes = tensor.device_mesh, list(tensor.device_mesh.shape)
     coordinate = mesh.get_coordinate()
     if coordinate is None:
@@ -178,7 +178,7 @@ class _Shared:
 
 
 def _shared(records: Sequence[Mapping[str, Any]], changes: Sequence[str]) -> list[_Shared]:
-    """Return the tensors of which ranks have boxes and that change, in one order on all of them."""
+    """Return the tensors that change and of which ranks have boxes, in one order on all of them."""
     changing = set(changes)
     tied: dict[str, set[str]] = {}
     for one in records:

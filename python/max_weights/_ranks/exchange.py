@@ -1,4 +1,4 @@
-"""Carrying out a plan: this rank reads its units ahead of what is exchanged, and puts what it needs into its place."""
+"""Executes a plan: this rank reads its units ahead of the exchange, and writes its parts to their destinations."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 __all__ = ["Target", "exchange", "rounds", "target_of"]
 
 _AHEAD = 2
-"""So many rounds are read before they are exchanged, if there is memory for them."""
+"""The number of rounds to read ahead of the exchange, if there is memory for them."""
 _ROUND = 64 << 20
-"""About so many bytes are read for a round, and as many are sent and received."""
+"""About how many bytes are read for a round, and how many are sent and received."""
 _STATUS = 64
-"""So many bytes go to every rank in each round: the first is 1 if the sender has failed."""
+"""The size of the header for every rank in each round: the first byte is 1 if the sender has failed."""
 _IN_FLIGHT = 4
-"""So many broadcasts are under way at once."""
+"""The most broadcasts in flight."""
 
 
 class Target:
-    """Where the bytes of this rank's part of a tensor go.
+    """The destination of the bytes of this rank's part of a tensor.
 
     Args:
-        size: How many they are.
-        memory: The memory that they go to straight, as bytes, or what makes it when the first come; `None` if they are
-            changed on the way.
-        finish: Called with all bytes of the part, where they did not go straight.
-        is_new: Whether nobody else has the memory: only there bytes may arrive after an error.
+        size: The number of bytes.
+        memory: The memory to write to directly, as bytes, or a function that allocates it for the first bytes; `None`
+            if they have to be converted.
+        finish: Called with all bytes of the part, if they were not written directly.
+        is_new: Whether the memory is not shared: only into such memory may bytes arrive after an error.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Target:
 
     @property
     def is_straight(self) -> bool:
-        """Whether the bytes may come straight from the network, and stay what they are where they are written."""
+        """Whether bytes may be received into the memory directly, without a later conversion."""
         return self._finish is None and self._is_new
 
     def bytes_on(self, device: torch.device) -> torch.Tensor:
@@ -73,7 +73,7 @@ class Target:
         return self._memory
 
     def add(self, count: int) -> None:
-        """Note that so many bytes have been written."""
+        """Count bytes that have been written."""
         self._left -= count
         if self._left == 0 and self._finish is not None and isinstance(self._memory, torch.Tensor):
             memory, self._memory = self._memory, None
@@ -89,14 +89,14 @@ def target_of(
     *,
     is_new: bool = False,
 ) -> Target:
-    """Return where so many bytes of a weight go: straight to this memory, or through a conversion."""
+    """Return the destination of `size` bytes of a weight: this memory directly, or a conversion into it."""
     raw = memory.raw(info, device)
     store = None if raw is not None else lambda arrived: memory.store(arrived, info, dtype)
     return Target(size, raw, store, is_new=is_new)
 
 
 class _Action(IntEnum):
-    """What a record of a round is, as the core numbers it."""
+    """The action of a record of a round, by the core's numbers."""
 
     READ = 0
     SEND = 1
@@ -107,7 +107,7 @@ class _Action(IntEnum):
 
 
 class _Move(NamedTuple):
-    """A record of a round: rows of bytes, where they begin and where they go, and how far one is from the next."""
+    """A record of a round: rows of bytes, their starts in the source and the destination, and the strides there."""
 
     action: int
     rank: int
@@ -130,7 +130,7 @@ _RECORD = struct.Struct("<10q")
 
 
 class _Round:
-    """What this rank does in one round, and the units that it has read for it."""
+    """The records of this rank for one round, and the units that it has read for it."""
 
     def __init__(self, packed: bytes) -> None:
         self._of: dict[int, list[_Move]] = defaultdict(list)
@@ -144,7 +144,7 @@ class _Round:
         return self._of[action]
 
     def by_rank(self, action: _Action, ranks: int) -> list[list[_Move]]:
-        """Return the same for each rank."""
+        """Return the records of an action, by rank."""
         of_ranks: list[list[_Move]] = [[] for _ in range(ranks)]
         for move in self._of[action]:
             of_ranks[move.rank].append(move)
@@ -159,15 +159,15 @@ def exchange(
     read: ReadOptions,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Read and exchange all that a plan says, and fill the targets.
+    """Read and exchange everything in a plan, and fill the targets.
 
     Args:
-        plan: The plan, which all ranks have.
+        plan: The plan, equal on all ranks.
         node: The tree to read from.
-        targets: What this rank has of each tensor of the plan.
+        targets: This rank's destination for each tensor of the plan.
         session: The ranks.
         read: How files are read.
-        progress: Called with the bytes that were filled since it was called last.
+        progress: Called with the number of bytes filled since the last call.
 
     Raises:
         RankError: a rank could not read, or is gone.
@@ -184,7 +184,7 @@ def rounds(
     read: ReadOptions,
     progress: Callable[[int], object] | None = None,
 ) -> Generator[int, None, None]:
-    """Do the same round by round: each runs when it is asked for, and gives its number."""
+    """Do the same round by round: a round runs when its number is requested."""
     runner = _Runner(plan, node, targets, session, read, progress)
     executor = ThreadPoolExecutor(1, "max_weights-read")
     most = read.host_bytes
@@ -197,7 +197,7 @@ def rounds(
             runner.run(runner.result(waiting.popleft()))
             yield number
     finally:
-        # After an error nobody waits for what is being read.
+        # After an error, the reads in flight are not needed.
         plan.end()
         executor.shutdown(wait=False, cancel_futures=True)
 
@@ -217,7 +217,7 @@ class _Runner:
         self._device = session.device
 
     def read(self, number: int) -> _Round:
-        """Read what this rank reads for a round; runs ahead, on another thread."""
+        """Read this rank's units for a round; runs ahead, on another thread."""
         rank, options = self._session.rank, self._read
         one = _Round(self._plan.round(number, rank))
         reads = one.of(_Action.READ)
@@ -242,7 +242,7 @@ class _Runner:
         return one
 
     def result(self, future: Future[_Round]) -> _Round:
-        """Wait for what is read, and look for errors of other ranks meanwhile."""
+        """Wait for a round's units, and check for errors of other ranks meanwhile."""
         while True:
             try:
                 return future.result(0.1)
@@ -325,7 +325,7 @@ class _Runner:
             finish()
 
     def _straight(self, own: Sequence[_Move], length: int) -> torch.Tensor | None:
-        """Return the memory of a tensor that a unit is a piece of, and of which nothing has to be changed later."""
+        """Return the destination of a whole unit, if a tensor receives it in one piece without a later conversion."""
         if len(own) != 1 or own[0].rows != 1 or own[0].size != length:
             return None
         target, start = self._targets[own[0].tensor], own[0].to
@@ -358,7 +358,7 @@ def _copy(to: torch.Tensor, source: torch.Tensor, move: _Move) -> None:
     if move.rows == 1:
         to[place[0] : place[0] + size].copy_(source[at[0] : at[0] + size])
         return
-    # As larger numbers, where all begins at multiples of these: fewer elements to copy.
+    # Copy as larger integers if all offsets and sizes are multiples of their width: fewer elements to copy.
     for dtype, width in ((torch.int64, 8), (torch.int16, 2)):
         starts = (*place, *at, size, to.storage_offset(), source.storage_offset(), to.numel(), source.numel())
         if not any(number % width for number in starts):

@@ -1,4 +1,4 @@
-"""What ranks say to each other about a failure, and the error that all of them raise for it."""
+"""The record of a failure that ranks send to each other, and the error that all of them raise for it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _LONGEST = 16_384
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one of several ranks cannot go on."""
+    """Why one of several ranks cannot continue."""
 
     rank: int
     host: str
     text: str
     kind: str = ""
-    """The class of the error that the rank had; empty if it had none, and others say this of it."""
+    """The class of the rank's error; empty if it raised none, and other ranks report it."""
     rule: str | None = None
     path: str | None = None
     tensor: str | None = None
     offset: int | None = None
     help: str | None = None
     after: int = -1
-    """After so many steps that all took together."""
+    """The number of steps that all ranks had completed."""
 
     @classmethod
     def of(cls, error: BaseException, rank: int, host: str) -> Self:
@@ -48,7 +48,7 @@ class Failure:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """Return what another rank has encoded."""
+        """Return the failure that another rank has encoded."""
         return cls(**json.loads(data))
 
     def error(self, note: str = "") -> RankError:

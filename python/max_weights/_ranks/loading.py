@@ -1,4 +1,4 @@
-"""`weights.load(shard=, group=)`: several ranks take their parts of a tree, each byte read by one of them."""
+"""`weights.load(shard=, group=)`: ranks load their parts of a tree together, each byte read by one of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Part", "agreed", "load_in_group", "refuse_options"]
 
 _ROUNDS = 16
-"""As much as a rank reads for one round: three of these are in memory, and four are what comes in one, twice."""
+"""`max_memory` is divided by this for the bytes that a rank reads in a round: three such reads are in memory, and what
+arrives in a round takes up to four, twice."""
 _UNIT = 8 << 20
 
 
@@ -50,18 +51,18 @@ def load_in_group(
     device: DeviceLike | None,
     progress: Progress | bool | None,
 ) -> dict[str, Any]:
-    """Load what the ranks of a group ask for, each its own part; see `WeightsNode.load`.
+    """Load the weights of a group of ranks, each its part; see `WeightsNode.load`.
 
     Args:
         node: The node.
-        request: What this rank loads.
+        request: This rank's request.
         read: How files are read.
-        refused: Options that are not for several ranks, and whether they are set: an error, if one of them is.
+        refused: Options that need a single rank, and whether they are set: an error, if one of them is.
         group: The ranks.
         timeout: For how many seconds they wait for each other.
-        framework: What tensors are.
+        framework: The type of tensors.
         device: Where they go.
-        progress: A function of (bytes done, bytes of all), or True for a bar.
+        progress: A function of (bytes done, total bytes), or True for a bar.
     """
     check_device(device, None, framework)
     convert = converter(framework)
@@ -93,27 +94,26 @@ def load_in_group(
 
 
 def refuse_options(call: str, options: Mapping[str, bool]) -> None:
-    """Raise an error if one of these options is set, which a call has on one rank alone."""
+    """Raise an error if one of these options is set, which need a single rank."""
     if option := next((name for name, is_set in options.items() if is_set), None):
         raise ArgumentError(
-            f"{call}(group=) has no {option}=: tensors get memory of their own, as they arrive",
-            rule="argument.conflict",
+            f"{call}(group=) has no {option}=: tensors are copies, made as they arrive", rule="argument.conflict"
         )
 
 
 def agreed(
     session: Session, node: WeightsNode, request: LoadRequest, most: int | None = None
 ) -> tuple[ResolvedRequest, RankPlan, list[Part]]:
-    """Return what all ranks load, by one plan, and what this one has of it.
+    """Return the plan of all ranks, and this rank's parts.
 
     Args:
         session: The ranks.
         node: The node.
-        request: What this rank loads.
-        most: How many bytes of memory each rank may use at a time; `None` for what is best.
+        request: This rank's request.
+        most: How many bytes of memory each rank may use at a time; `None` for the default.
 
     Raises:
-        RankError: one of them loads something else.
+        RankError: one of them has another request.
     """
     made: list[ResolvedRequest] = []
 
@@ -143,7 +143,7 @@ def agreed(
 
 
 def _require_fit(parts: Sequence[Part], most: int) -> None:
-    """Raise an error if one part alone takes too much memory."""
+    """Raise an error if a single part takes too much memory."""
     for part in parts:
         if part.memory > most // 2:
             raise ArgumentError(
@@ -161,7 +161,7 @@ def _plan(
     records: Sequence[Mapping[str, Any]],
     most: int | None,
 ) -> RankPlan:
-    """Return the plan of all ranks, of whose shards only the numbers differ."""
+    """Return the plan of all ranks, whose shards differ only in the rank."""
     shards = sorted({tuple(record["shard"]) for record in records if record["shard"] is not None})
     if shards and any(record["shard"] is None for record in records):
         raise ArgumentError(
@@ -187,7 +187,7 @@ def _plan(
 
 
 class Part:
-    """What this rank has of one weight, and what becomes of it."""
+    """This rank's part of one weight, and its destination."""
 
     def __init__(self, info: WeightInfo, dtype: DType | None, cut: Cut | None, size: int) -> None:
         self.name = info.name
@@ -198,7 +198,7 @@ class Part:
         if not isinstance(info.dtype, DType) and info.encoding is None:
             raise UnsupportedError(
                 f"'{shown(info.name)}': its elements are of the type '{shown(str(info.dtype))}', which group= does not "
-                "load; leave group out",
+                "load; omit group",
                 rule="unsupported.dtype",
             )
         self._made: Buffer | None = None
@@ -206,11 +206,11 @@ class Part:
 
     @property
     def memory(self) -> int:
-        """How many bytes it takes, as it is in the file and as it was asked for."""
+        """How many bytes it takes, in the form of the file and in the requested form."""
         return self.size + (0 if self._dtype is None else math.prod(self._shape) * self._dtype.size_in_bytes)
 
     def _memory(self) -> Buffer:
-        """Return what the bytes of the file go to."""
+        """Return the destination of the bytes of the file."""
         if self._made is None:
             info = self._info
             if info.encoding is not None:
@@ -227,7 +227,7 @@ class Part:
         return self._memory().view(DType.uint8, [self.size]).torch()
 
     def finish(self) -> Buffer:
-        """Return the tensor as it was asked for; the part keeps nothing of it."""
+        """Return the tensor in the requested form; the part releases it."""
         info, dtype, made = self._info, self._dtype, self._memory()
         self._made = self.target = None
         if dtype is None:

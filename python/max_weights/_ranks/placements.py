@@ -1,4 +1,4 @@
-"""Which part of a DTensor each rank has: meshes and placements as the plan takes them."""
+"""The part of a DTensor that each rank has: meshes and placements in the form of the plan."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from max_weights.errors import ArgumentError
 __all__ = ["ABSENT", "Mesh", "Meshes", "refusal", "splits_of", "together"]
 
 ABSENT = 2**32 - 1
-"""Stands in a mesh for a rank that is no part of the load."""
+"""Stands in a mesh for a rank that does not take part in the load."""
 
 Split = tuple[int | None, int]
-"""The axis that one dimension of a mesh splits, or `None`; and in how many chunks it is by then, 0 for one."""
+"""The axis that one dimension of a mesh splits, or `None`; and the split factor of a strided shard, else 0."""
 Mesh = tuple[list[int], list[int], list[Split]]
-"""Ranks, sizes, and what each dimension does."""
+"""Ranks, sizes, and how each dimension splits."""
 
 
 def refusal(tensor: DTensor) -> str | None:
@@ -36,7 +36,7 @@ def refusal(tensor: DTensor) -> str | None:
 
 
 def splits_of(tensor: DTensor) -> list[Split]:
-    """Return what each dimension of the mesh does to a tensor that is not refused."""
+    """Return how each dimension of the mesh splits a tensor that is not refused."""
     return [_split(placement) or (None, 0) for placement in tensor.placements]
 
 
@@ -58,7 +58,7 @@ class Meshes:
     tables: list[Mesh] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
     _known: dict[tuple[int, tuple[Split, ...]], tuple[object, int | None]] = field(default_factory=dict)
-    """By the identity of torch's mesh, which is beside the number: most tensors have one that was looked at before."""
+    """By the identity of torch's mesh, which is stored with the number: most tensors share a mesh seen before."""
 
     def number(self, tensor: DTensor) -> int | None:
         """Return the number of the mesh and placements of a tensor; `None` if every rank has all of it.
@@ -88,17 +88,17 @@ class Meshes:
 
 
 def together(tables: Sequence[Sequence[Mesh]]) -> list[Mesh]:
-    """Return the meshes of all ranks as one list: what each rank calls by one number is one mesh.
+    """Merge the meshes of all ranks into one list: the meshes that ranks have under one number are one mesh.
 
-    A rank sees the part of a larger mesh that it is in, as tensor parallelism within a replica is: these are put beside
-    each other, and what is in one is again in each.
+    A rank sees only its part of a larger mesh, as with tensor parallelism within a replica. These parts are joined as
+    replicas, each of which has the whole tensor.
 
     Raises:
         ArgumentError: they are of different sizes, or overlap (a ValueError).
     """
     meshes: list[Mesh] = []
     for of_ranks in zip(*tables, strict=True):
-        # They were sent as lists.
+        # Tuples became lists when they were sent.
         plain: list[Mesh] = [
             (list(ranks), list(sizes), [(axis, factor) for axis, factor in splits]) for ranks, sizes, splits in of_ranks
         ]

@@ -1,4 +1,4 @@
-"""What several ranks have alike, before they save it: replicas that differ would be written as a mixture of all."""
+"""Checks replicated tensors before they are saved: replicas that differ would be written as a mixture of all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shared_part(tensor: DTensor | None, sharing: int | None, size: int) -> str |
     """Return which part of a tensor a rank has; `None` if no other rank has it.
 
     Args:
-        tensor: The distributed tensor, or `None` for a plain one, of which each rank has all.
+        tensor: The distributed tensor, or `None` for a plain one, which each rank has whole.
         sharing: The number of its mesh and placements; `None` if every rank has all of it.
         size: The number of ranks that save.
     """
@@ -47,8 +47,8 @@ def shared_part(tensor: DTensor | None, sharing: int | None, size: int) -> str |
 def require_same_replicas(session: Session, replicas: Iterable[tuple[str, str, Buffer]]) -> None:
     """Raise an error on all ranks if two of them have other elements of the same part of a tensor.
 
-    Replicas are names, parts (ranks that say the same of one have the same elements), and elements. One hash per part
-    is exchanged, and those of single tensors only where these differ.
+    Replicas are names, parts (equal on the ranks that have the same part), and elements. One hash per part is
+    exchanged, and those of single tensors only if these differ.
     """
     hashes: dict[str, list[tuple[str, str]]] = {}
 

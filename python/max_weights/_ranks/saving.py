@@ -1,6 +1,4 @@
-"""`save_sharded(group=)` and `dcp.save`: several ranks write one checkpoint, each what it has, where it will be in the
-end.
-"""
+"""`save_sharded(group=)` and `dcp.save`: ranks write one checkpoint together, each its parts, to their final places."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ if TYPE_CHECKING:
 __all__ = ["Files", "save_boxes", "save_in_group"]
 
 ROUND = 256 << 20
-"""So many bytes are written by a rank before all say that they could."""
+"""The bytes that a rank writes before all ranks report success."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where files go, and how they are written."""
+    """The destination of the files, and how they are written."""
 
     folder: str
     metadata: Mapping[str, str]
@@ -57,14 +55,14 @@ class Files:
         meshes: Sequence[Mesh] = (),
         boxes: Sequence[Sequence[tuple[int, Sequence[tuple[int, int]]]]] | None = None,
     ) -> RankSave:
-        """Return where these tensors lie: their names, dtypes, shapes.
+        """Return the layout of the files for these tensors: their names, dtypes, shapes.
 
         Args:
-            tensors: What is saved.
+            tensors: The tensors to save.
             world: How many ranks save.
             sharings: The number of the mesh of each tensor.
-            meshes: What ranks have.
-            boxes: What each rank has, where there are no meshes: numbers of tensors, and a range of each axis.
+            meshes: The placements of the tensors.
+            boxes: The boxes of each rank, if there are no meshes: numbers of tensors, and a range of each axis.
         """
         return RankSave(
             self.folder,
@@ -85,16 +83,16 @@ class Files:
 
 @dataclass(frozen=True)
 class _Part:
-    """What this rank has of one tensor."""
+    """This rank's part of one tensor."""
 
     name: str
     own: Buffer
     shape: Sequence[int]
-    """That of the whole tensor."""
+    """The shape of the whole tensor."""
     sharing: int | None
     placements: object
     shared: str | None
-    """Which part it is, if other ranks may have the same one."""
+    """The key of the part, if other ranks may have the same one."""
 
     @classmethod
     def of(cls, name: str, tensor: object, meshes: Meshes, buffer_of: Callable[[str, object], Buffer]) -> _Part:
@@ -129,15 +127,15 @@ def save_in_group(
     timeout: float,
     progress: Progress | bool | None,
 ) -> list[Path]:
-    """Save what the ranks of a group have, each its own part; see `save_sharded`.
+    """Save the tensors of a group of ranks, each its part; see `save_sharded`.
 
     Args:
         items: Returns the tensors of this rank by name.
         buffer_of: Returns the memory of a tensor.
-        files: Where they go.
+        files: The destination.
         group: The ranks; `None` for all.
         timeout: For how many seconds they wait for each other.
-        progress: A function of (bytes done, bytes of all) that this rank writes, or True for a bar.
+        progress: A function of (bytes done, total bytes) of this rank, or True for a bar.
     """
     with Session(group, timeout, "save_sharded") as session:
         parts: list[_Part] = []
@@ -173,13 +171,13 @@ def save_boxes(
     files: Files,
     timeout: float,
 ) -> None:
-    """Save boxes of tensors, each of which one of several ranks has.
+    """Save boxes of tensors, each from one rank.
 
     Args:
         members: The ranks.
         tensors: Names, dtypes and shapes.
-        boxes: Returns those of this rank: the number of a tensor, a range of each axis, and what lies there.
-        files: Where they go.
+        boxes: Returns the boxes of this rank: the number of a tensor, a range of each axis, and the elements.
+        files: The destination.
         timeout: For how many seconds ranks wait for each other.
     """
     with Session(members, timeout, "dcp.save") as session:
@@ -205,8 +203,8 @@ def _agreed(
     own: Callable[[], Mapping[str, Any]],
     save_of: Callable[[Sequence[Mapping[str, Any]]], RankSave],
 ) -> RankSave:
-    """Agree on what is saved, of which this rank has `own`, and on where everything lies, by what all have."""
-    session.note = "what was in the folder is as it was"
+    """Agree on the tensors to save, of which this rank has `own`, and on the layout of the files."""
+    session.note = "the folder is unchanged"
 
     def record() -> dict[str, Any]:
         return {
@@ -238,12 +236,12 @@ def _saved(
     *,
     read_back: bool = False,
 ) -> list[Path]:
-    """Write what this rank has; after an error, nothing of it is left."""
+    """Write the parts of this rank; after an error, remove them."""
     report, finish = progress_of(progress)
     try:
         return _written(session, own, save, report, read_back=read_back)
     except BaseException:
-        # Also on the ranks that have begun nothing: the one that has may be gone.
+        # Also on ranks that have begun nothing: the rank that has begun may be gone.
         save.discard()
         raise
     finally:
@@ -258,7 +256,7 @@ def _written(
     *,
     read_back: bool,
 ) -> list[Path]:
-    """Write what this rank has to write, and see that all do."""
+    """Write the parts of this rank, and check that all ranks could."""
     first = session.rank == 0
     begun = session.agreed(lambda: {"paths": save.begin() if first else []})[0]["paths"]
     sizes = [one["bytes"] for one in session.agreed(lambda: {"bytes": save.open(session.rank, begun, own)})]
@@ -276,7 +274,7 @@ def _written(
     late: Exception | None = None
 
     def take_and_send(number: int) -> dict[str, Any]:
-        """Write what came in the round before, and make what is sent in this one."""
+        """Write the parts received in the last round, and make the message for this one."""
         nonlocal message, to, of
         if late is not None:
             raise late
@@ -294,7 +292,7 @@ def _written(
             there = torch.empty(sum(of), dtype=torch.uint8, device=session.device)
             work = session.connection.all_to_all(there, message, of, to)
             try:
-                wrote(save.write(-(-own_size // rounds)))  # of what it writes itself, while the others send
+                wrote(save.write(-(-own_size // rounds)))  # of its own parts, while the others send
             except Exception as failed:
                 late = failed
             session.wait(work)

@@ -1,7 +1,7 @@
-"""`Session`: several ranks that do one thing together, of which each finds out soon if another one cannot go on.
+"""`Session`: ranks that run one collective operation, each of which soon learns that another one cannot continue.
 
-What ranks send to each other goes through a connection of the session's own: it is given up if something fails, and
-the user's group is as it was. That a rank is alive, and why one ends, stands in the store that torch.distributed has.
+Ranks communicate through a connection that only the session uses. After a failure it is given up, and the user's group
+stays intact. Signs of life, and the reason of a failure, go through the store of torch.distributed.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 __all__ = ["Members", "Session"]
 
 _BEAT = 0.25
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 _SILENT = 1.2
-"""A rank that gave none for so many seconds, while a connection broke, is gone."""
+"""The seconds without a heartbeat after which a rank is gone, once a connection broke."""
 _sessions: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
 class Members:
-    """Ranks of a group that is not known here, for one session."""
+    """Ranks of a group that does not exist in this process, for one session."""
 
     ranks: Sequence[int]
     """The global ranks, by their rank in the group."""
     name: str
-    """What no other session is called."""
+    """A name that no other session has."""
 
     @staticmethod
     def own_rank() -> int:
@@ -59,8 +59,8 @@ class Session:
     Args:
         group: The process group, or its members; `None` for all ranks.
         timeout: For how many seconds ranks wait for each other.
-        what: What they do, for messages.
-        whole: The session that these ranks are a part of, and their numbers there.
+        what: The operation, for messages.
+        whole: The session that these ranks belong to, and their numbers there.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Session:
             self.rank = self.ranks.index(Members.own_rank())
             self._numbers: Sequence[int] = range(len(self.ranks))
             self.note: str = ""
-            """What to add to errors: what state things are in then."""
+            """A note for errors: the state that tensors or files are left in."""
             self.device = torch.device("cpu")
-            """Where memory has to be that is sent."""
+            """The device of the memory that is sent."""
             if "nccl" in self.backend and "gloo" not in self.backend:
                 self.device = torch.device("cuda", torch.cuda.current_device())
             self._name = f"max_weights/{members.name}"
@@ -99,7 +99,7 @@ class Session:
             self._name = f"{outer._name}/{self._numbers[0]}"
         self.size = len(self.ranks)
         self.number = self._numbers[self.rank]
-        """The rank of this process, as errors say it."""
+        """The rank of this process in messages."""
         self._connection: Connection | None = None
         self._peers: list[tuple[str, str, int]] = []
         self._steps = 0
@@ -115,7 +115,7 @@ class Session:
 
     @property
     def connection(self) -> Connection:
-        """What the ranks of this session send through."""
+        """The connection between the ranks of this session."""
         return known(self._connection)
 
     def __enter__(self) -> Self:
@@ -151,10 +151,10 @@ class Session:
             self._connection.close(failed=failed)
         self._connection = None
 
-    # What ranks say to each other
+    # Messages between ranks
 
     def gather(self, data: bytes) -> list[bytes]:
-        """Return what every rank says, in the order of the ranks."""
+        """Return the messages of all ranks, in the order of the ranks."""
         if self.size == 1:
             return [data]
         length = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
@@ -169,9 +169,9 @@ class Session:
         return [bytes(part[:size].cpu().numpy()) for part, size in zip(parts, sizes, strict=True)]
 
     def agree(self, record: Mapping[str, Any], error: BaseException | None = None) -> list[dict[str, Any]]:
-        """Return the records of all ranks, or raise the error that one of them has.
+        """Return the records of all ranks, or raise the error of one of them.
 
-        What all have alike, such as names that do not fit, each raises as its own.
+        An error that all ranks have, such as names that do not fit, is raised unchanged on each.
         """
         failure = None if error is None else Failure.of(error, self.number, self.host)
         said = self.gather(json.dumps([None if failure is None else failure.encoded().decode(), record]).encode())
@@ -190,7 +190,7 @@ class Session:
         return records
 
     def agreed(self, do: Callable[[], Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Do something on each rank, and return what all of them say of it; an error of one is that of all."""
+        """Do something on each rank, and return the results of all; errors are collective."""
         error: Exception | None = None
         said: Mapping[str, Any] = {}
         try:
@@ -202,7 +202,7 @@ class Session:
         return self.agree(said, error)
 
     def wait(self, work: dist.Work) -> None:
-        """Wait for something that was sent.
+        """Wait for a communication.
 
         Raises:
             RankError: another rank has failed, is gone, or does not answer.
@@ -228,28 +228,28 @@ class Session:
             self._gone(error)
 
     def check(self) -> None:
-        """Raise the error of another rank, if there is one."""
+        """Raise the error of another rank, if one has failed."""
         if self._failure is not None and self._steps > self._failure.after:
             raise self._failure.error(self.note)
         if self._whole is not None:
             self._whole.check()
 
     def leave(self, why: str) -> None:
-        """Say that this rank takes no further step: what it has taken others may end, and one more is an error."""
+        """Announce that this rank stops: others may complete the steps that it took, but the next one is an error."""
         if self.size > 1:
             self._has_left = True
             self._say(Failure(self.number, self.host, why, after=self._steps))
 
     def of_this_machine(self) -> tuple[Session, list[int]]:
-        """Return a session of the ranks of this machine, and which of this one they are."""
+        """Return a session of the ranks of this machine, and their ranks in this session."""
         machines = self.machines
         ranks = [rank for rank, place in enumerate(machines) if place == machines[self.rank]]
         return Session(None, self.timeout, self.what, (self, ranks)), ranks
 
-    # Who is there
+    # Presence of ranks
 
     def _meet(self) -> None:
-        """Wait until all ranks are there."""
+        """Wait until all ranks have arrived."""
         deadline = time.monotonic() + self.timeout
         keys = [f"here/{rank}" for rank in range(self.size)]
         pause = 1e-3
@@ -282,16 +282,16 @@ class Session:
     def _require_processes(self) -> None:
         """Raise an error if a process of this machine is gone."""
         if self._failure is not None:
-            return  # one that has left, and said so
+            return  # a rank that has left has reported why
         for rank, (host, place, process) in enumerate(self._peers):
             if rank != self.rank and place == machine() and not is_running(process):
-                time.sleep(_BEAT * 1.5)  # it may have said why
+                time.sleep(_BEAT * 1.5)  # it may have reported why
                 self.check()
-                why = "the process is gone; what it said last is in its own output"
+                why = "the process is gone; see the end of its output"
                 self._raise(Failure(self._numbers[rank], host, why))
 
     def _gone(self, error: RuntimeError) -> None:
-        """Find out which rank broke a connection, and raise the error for that."""
+        """Find out which rank broke a connection, and raise an error that names it."""
         self._watching = True
         began = time.monotonic()
         while time.monotonic() - began < _SILENT + 2 * _BEAT:
@@ -323,7 +323,7 @@ class Session:
         return [rank for rank, (_, at) in self._beats.items() if rank != self.rank and now - at > seconds]
 
     def _beat(self) -> None:
-        """Give signs of life, and look for those of others and for their errors, until the session ends."""
+        """Send heartbeats, and check those of others and their errors, until the session ends."""
         store = self._store.clone()
         keys = [f"beat/{rank}" for rank in range(self.size)]
         count = 0
@@ -339,13 +339,13 @@ class Session:
                         if self._beats.get(rank, (b"",))[0] != beat:
                             self._beats[rank] = (beat, now)
             except Exception:
-                return  # the store is gone, and the rank that has it
+                return  # the store is gone, together with the rank that hosts it
             self._beat_at = time.monotonic()
 
-    # Why it ends
+    # Failures
 
     def _raise(self, failure: Failure) -> None:
-        """Say to all why this ends, and raise the error for what was said first."""
+        """Report a failure to all ranks, and raise the error for the first that was reported."""
         raise self._say(failure).error(self.note)
 
     def _say(self, failure: Failure) -> Failure:
@@ -359,7 +359,7 @@ class Session:
         return said[-1]
 
     def _acknowledge(self) -> None:
-        """Let the process that has the store stay until the others know why this ends."""
+        """Keep the process that hosts the store alive until the others have read the failure."""
 
         def acknowledge() -> None:
             with contextlib.suppress(Exception):
@@ -374,7 +374,7 @@ class Session:
 
 
 def _members_of(group: dist.ProcessGroup | Members | None, what: str) -> tuple[Members, str]:
-    """Return who is in a group, and its backends."""
+    """Return the members of a group, and its backends."""
     if isinstance(group, Members):
         return group, "" if len(group.ranks) == 1 else dist.get_backend_config()
     user: Any = dist.group.WORLD if group is None else group
@@ -386,7 +386,7 @@ def _members_of(group: dist.ProcessGroup | Members | None, what: str) -> tuple[M
 
 
 def _briefly(do: Callable[[], None]) -> None:
-    """Do something that may never end, and wait for it a moment."""
+    """Run something that may block forever, and wait for it briefly."""
     thread = threading.Thread(target=do, daemon=True)
     thread.start()
     thread.join(1.2)

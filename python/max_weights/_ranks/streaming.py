@@ -1,4 +1,4 @@
-"""`weights.stream(shard=, group=)`: several ranks take their parts of a tree one after the other, in bounded memory."""
+"""`weights.stream(shard=, group=)`: ranks stream their parts of a tree together, in bounded memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["stream_in_group"]
 
 _MOST = 1 << 30
-"""So many bytes a rank uses at a time, or twice as many as the largest weight takes."""
+"""The memory budget of a rank, in bytes; at least twice the size of the largest weight."""
 
 
 def stream_in_group(
@@ -49,18 +49,18 @@ def stream_in_group(
     device: DeviceLike | None,
     progress: Progress | bool | None,
 ) -> WeightStream[Any]:
-    """Stream what the ranks of a group ask for, each its own part; see `WeightsNode.stream`.
+    """Stream the weights of a group of ranks, each its part; see `WeightsNode.stream`.
 
     Args:
         node: The node.
-        request: What this rank loads.
+        request: This rank's request.
         read: How files are read.
-        refused: Options that are not for several ranks, and whether they are set: an error, if one of them is.
+        refused: Options that need a single rank, and whether they are set: an error, if one of them is.
         group: The ranks.
         timeout: For how many seconds they wait for each other.
-        framework: What tensors are.
+        framework: The type of tensors.
         device: Where they go.
-        progress: A function of (bytes given, bytes of all), or True for a bar.
+        progress: A function of (bytes streamed, total bytes), or True for a bar.
     """
     check_device(device, None, framework)
     convert = converter(framework)
@@ -69,7 +69,7 @@ def stream_in_group(
 
 
 class _RankStream(WeightStream[Any]):
-    """A stream of one of several ranks, on which an error within its `with` block is the error of all."""
+    """A stream of one of several ranks; an error within its `with` block is raised on all of them."""
 
     def __init__(self, tensors: _RankTensors, convert: Convert, progress: Progress | bool | None) -> None:
         self._of_rank = tensors
@@ -87,13 +87,13 @@ class _RankStream(WeightStream[Any]):
 class _RankTensors:
     """An iterator of (position, tensor): the weights of a request in one order on all ranks, of each this rank's part.
 
-    A round of the exchange runs when a rank asks for a weight that is not there yet, and waits for the others to ask.
-    A weight is given after the round with which all ranks have it: those that stop at the same weight have all taken
-    the same rounds, and none waits for another.
+    A round of the exchange runs when a rank requests a weight that has not arrived, and waits for the other ranks. A
+    weight is returned after the round in which all ranks have it. So ranks that stop at the same weight have run the
+    same rounds, and none waits for another.
 
     Args:
         node: The node.
-        request: What this rank loads.
+        request: This rank's request.
         read: How files are read.
         group: The ranks.
         timeout: For how many seconds they wait for each other.
@@ -159,17 +159,17 @@ class _RankTensors:
             buffer = buffer.to(str(self._device))
         self._given += 1
         if self._given == self._all:
-            self._session.agree({})  # what goes wrong with the last weight is an error of all, too
+            self._session.agree({})  # an error with the last weight is collective, too
             self._close(None)
         return position, buffer
 
     def fail(self, error: BaseException) -> None:
-        """End it because of an error of whoever takes the weights: the others raise it, too."""
+        """End it because of an error in the consumer of the weights: the others raise it, too."""
         with self._lock:
             self._close(error)
 
     def close(self) -> None:
-        """End it. If other ranks want more weights, that is an error there."""
+        """End it. If other ranks request more weights, they get an error."""
         if os.getpid() != self._process:
             return
         with self._lock:

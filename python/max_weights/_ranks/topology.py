@@ -11,15 +11,15 @@ __all__ = ["host_name", "is_running", "machine"]
 
 
 def host_name() -> str:
-    """Return the name of this machine, as errors say it."""
+    """Return the name of this machine, for errors."""
     return socket.gethostname()
 
 
 @functools.cache
 def machine() -> str:
-    """Return what is the same for processes that see each other, and only for them.
+    """Return a value that processes share exactly if they see each other.
 
-    Containers of one machine, with process numbers of their own, are machines of their own here.
+    Containers of one machine whose process numbers are separate count as separate machines.
     """
     parts = [host_name()]
     try:
@@ -31,7 +31,7 @@ def machine() -> str:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process of this machine is there and has not ended; one that is stopped is there."""
+    """Whether a process of this machine exists and has not ended; a stopped one exists."""
     try:
         status = Path(f"/proc/{process}/stat").read_text()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Names and layouts of other libraries: experts packed or apart, projections fused or split, as rules over names.
+"""Names and layouts of other libraries: experts packed or separate, projections fused or split, as rules over names.
 
-`max_weights.renamed(weights, "transformers5")` applies the rules for a model's architecture;
-`conversion_rules` returns them, and own rules are lists of `ConversionRule`.
+`max_weights.renamed(weights, "transformers5")` applies the rules for a model's architecture; `conversion_rules` returns
+them, and custom rules are lists of `ConversionRule`.
 """
 
 from max_weights.conversion._rules import (

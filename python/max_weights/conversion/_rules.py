@@ -1,4 +1,4 @@
-"""Rules that say which names of one library become which of another, and by which steps the tensors do."""
+"""Rules that map names and tensors of one library to those of another, in steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = [
 Size = int | str
 """A number, or its name in a model's config.json: `num_attention_heads`, or a sum, `kv_lora_rank+qk_rope_head_dim`."""
 Numbers = Callable[[Size], int]
-# A step as the compiled code takes it: its name, its numbers, and proportions.
+# A step in the form of the compiled code: its name, its numbers, and proportions.
 _Step = tuple[str, list[int], list[int]]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is done to tensors; one of the classes below.
+    """A step of a conversion; one of the classes below.
 
     Example:
         >>> max_weights.conversion.Stack(1).reverse()
@@ -31,39 +31,39 @@ class Step:
     """
 
     def reverse(self) -> Step:
-        """Return the step that undoes this one. What `Add` lost by rounding does not come back."""
+        """Return the inverse step. Values that `Add` rounded are not restored."""
         values = (getattr(self, one.name) for one in fields(self))
         return _REVERSE[type(self)](*values)
 
     def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it, with the numbers that a configuration says."""
+        """Return the step in the form of the compiled code, with the numbers of a configuration."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         parts = values.pop("parts", ())
         numbers = [number(value) for value in values.values() if value is not None]
-        # Where tensors are joined, their proportions are only for the way back.
+        # Where tensors are joined, their proportions are only for the inverse.
         cuts = isinstance(self, Split | Deinterleave)
         return type(self).__name__.lower(), numbers, [number(part) for part in parts] if cuts else []
 
 
 @dataclass(frozen=True)
 class Stack(Step):
-    """The tensors of a list become one, along a new axis: experts that lie apart are packed."""
+    """Stack the tensors of a list along a new axis: separate experts become packed ones."""
 
     axis: int = 0
 
 
 @dataclass(frozen=True)
 class Unstack(Step):
-    """A tensor becomes a list: one for each position of an axis, which goes."""
+    """Unstack a tensor: one for each position of an axis, which is removed."""
 
     axis: int = 0
 
 
 @dataclass(frozen=True)
 class Concatenate(Step):
-    """The tensors of all sources become one, one behind the other along an axis.
+    """Concatenate the tensors of all sources along an axis.
 
-    `parts` are the proportions of the sources, for the reverse; equal ones, if there are none.
+    For the inverse, `parts` are the proportions of the sources; default: equal ones.
     """
 
     axis: int = 0
@@ -72,7 +72,7 @@ class Concatenate(Step):
 
 @dataclass(frozen=True)
 class Split(Step):
-    """A tensor becomes one for each of the `parts`, its proportions along an axis; without them, for each target."""
+    """Split a tensor into `parts`, its proportions along an axis; by default, equally, one for each target."""
 
     axis: int = 0
     parts: tuple[Size, ...] = ()
@@ -80,7 +80,7 @@ class Split(Step):
 
 @dataclass(frozen=True)
 class Transpose(Step):
-    """Two axes change places."""
+    """Swap two axes."""
 
     first: int
     second: int
@@ -88,10 +88,9 @@ class Transpose(Step):
 
 @dataclass(frozen=True)
 class Add(Step):
-    """A whole number is added to each element: the weights of norms, which some libraries store with 1 added.
+    """Add a whole number to each element: the weights of norms, which some libraries store with 1 added.
 
-    The sum is that of float32, or of float64 for float64 elements; it is rounded from there to the dtype in which the
-    tensor is taken.
+    The sum is computed in float32, or in float64 for float64 elements, and then rounded to the requested dtype.
     """
 
     amount: int
@@ -99,9 +98,9 @@ class Add(Step):
 
 @dataclass(frozen=True)
 class Interleave(Step):
-    """The tensors of all sources become one: each is cut into equal groups, which take turns along an axis.
+    """Interleave the tensors of all sources: each is split into equal groups, which alternate along an axis.
 
-    Without `groups`, a group is one position. `parts` are the proportions of the sources, for the reverse.
+    Without `groups`, a group is one position. For the inverse, `parts` are the proportions of the sources.
     """
 
     axis: int = 0
@@ -111,7 +110,7 @@ class Interleave(Step):
 
 @dataclass(frozen=True)
 class Deinterleave(Step):
-    """A tensor becomes one for each of the `parts`: its proportions in each of equal groups along an axis."""
+    """Split each of equal groups along an axis into `parts`, its proportions: one tensor for each part."""
 
     axis: int = 0
     groups: Size | None = None
@@ -134,8 +133,8 @@ _REVERSE: dict[type[Step], Callable[..., Step]] = {
 class ConversionRule:
     """Weights with the names of `sources` become weights with the names of `targets`, by `steps`.
 
-    A name is a template: each `*` is any text, which the targets have for their `*` of the same number, and `#` is the
-    number of one of several, as of experts. Weights belong together whose names have the same text for `*`:
+    A name is a template: each `*` is any text, which replaces the `*` of the same number in the targets, and `#` is a
+    number, such as that of an expert. Weights with the same text for `*` belong together:
 
         ConversionRule(
             ["*.experts.#.w1.weight", "*.experts.#.w3.weight"],
@@ -143,7 +142,7 @@ class ConversionRule:
             [Stack(0), Concatenate(1)],
         )
 
-    A rule without steps gives weights other names.
+    A rule without steps only renames.
 
     Example:
         >>> rule = max_weights.conversion.ConversionRule("model.*", "decoder.*")
@@ -158,7 +157,7 @@ class ConversionRule:
     def __init__(
         self, sources: str | Sequence[str], targets: str | Sequence[str], steps: Step | Sequence[Step] = ()
     ) -> None:
-        """Accept one name, or one step, in the place of a sequence of them."""
+        """Accept a single name, or a single step, instead of a sequence of them."""
         steps = (steps,) if isinstance(steps, Step) else tuple(steps)
         for step in steps:
             if not isinstance(step, Step):
@@ -171,7 +170,7 @@ class ConversionRule:
         object.__setattr__(self, "steps", steps)
 
     def reverse(self) -> ConversionRule:
-        """Return the rule that leads back.
+        """Return the inverse rule.
 
         Example:
             >>> max_weights.conversion.ConversionRule("a.*", "b.*").reverse().sources
@@ -180,13 +179,13 @@ class ConversionRule:
         return ConversionRule(self.targets, self.sources, tuple(step.reverse() for step in reversed(self.steps)))
 
     def resolve(self, number: Numbers) -> tuple[list[str], list[str], list[_Step]]:
-        """Return the rule as the compiled code takes it.
+        """Return the rule in the form of the compiled code.
 
         Args:
-            number: Returns the number that a size stands for.
+            number: Returns the value of a size.
 
         Raises:
-            Exception: What `number` raises.
+            Exception: Any error of `number`.
 
         Example:
             >>> max_weights.conversion.ConversionRule("a.*", "b.*").resolve(int)

@@ -1,8 +1,8 @@
-"""Which rules lead from the checkpoints of the Hugging Face hub to the layouts of other libraries, by architecture.
+"""The rules from the checkpoints of the Hugging Face hub to the layouts of other libraries, by architecture.
 
-A table is read from the top: a weight belongs to the first rule that its name fits. Names and layouts are those of the
-libraries' own conversions: of transformers 5 (`WeightConverter`), of the models of vLLM (`packed_modules_mapping`), and
-of Megatron Core as Megatron Bridge has it.
+A table is read from the top: the first rule that matches a name applies. Names and layouts are those of the libraries'
+own conversions: of transformers 5 (`WeightConverter`), of the models of vLLM (`packed_modules_mapping`), and of
+Megatron Core in Megatron Bridge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GATED = ("gate_proj", "up_proj")
 
 
 def _packed_experts(front: str, names: tuple[str, str, str], gate_up: str, down: str) -> Rules:
-    """Return the rules by which the gate, up and down projections of experts become two tensors."""
+    """Return the rules that stack experts: gate and up projections in one tensor, down projections in another."""
     gate, up, out = (f"{front}.#.{name}.weight" for name in names)
     return [Rule([gate, up], gate_up, [Stack(0), Concatenate(1)]), Rule(out, down, Stack(0))]
 
@@ -66,7 +66,7 @@ def _gemma3_transformers5(_: Mapping[str, Any]) -> Rules:
 
 
 def _same(_: Mapping[str, Any]) -> Rules:
-    """Return no rules: the library has the weights as the hub does."""
+    """Return no rules: the library has the hub's layout."""
     return []
 
 
@@ -239,7 +239,7 @@ def _moe_megatron(_: Mapping[str, Any]) -> Rules:
 
 def _gpt_oss_megatron(_: Mapping[str, Any]) -> Rules:
     experts, theirs = f"{_LAYER}.mlp.experts", f"{_THEIRS}.mlp.experts"
-    # On the hub, the columns of gate and up take turns; there, the rows of gate come before those of up.
+    # On the hub, the columns of gate and up alternate; there, the rows of gate come before those of up.
     apart = [Deinterleave(1, None, (1, 1)), Concatenate(1, (1, 1)), Unstack(0)]
     return [
         *_AROUND,
@@ -267,7 +267,7 @@ def _deepseek_megatron(config: Mapping[str, Any]) -> Rules:
     layers = _count(config, "num_hidden_layers")
     norm, fused = "post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"
     rules = [*_AROUND]
-    # Layers that predict more tokens stand behind the others on the hub.
+    # Layers that predict more tokens come after the others on the hub.
     for number in range(_count(config, "num_nextn_predict_layers")):
         hub, theirs = f"model.layers.{layers + number}", f"mtp.layers.{number}"
         same = "enorm.weight enorm.weight hnorm.weight hnorm.weight eh_proj.weight eh_proj.weight"
@@ -279,7 +279,7 @@ def _deepseek_megatron(config: Mapping[str, Any]) -> Rules:
 
 
 def _latent_layer_megatron(hub: str, theirs: str) -> Rules:
-    """Return the rules for a layer with latent attention, but for the norm behind that of dense layers."""
+    """Return the rules for a layer with latent attention, except for the norm after that of dense layers."""
     rules = _layer(
         """
         input_layernorm.weight input_layernorm.weight
@@ -306,7 +306,7 @@ def _latent_layer_megatron(hub: str, theirs: str) -> Rules:
 
 
 LAYOUTS = ("transformers5", "vllm", "megatron")
-"""The layouts that there are tables for, beside that of the hub, `hf`."""
+"""The layouts that have tables, in addition to that of the hub, `hf`."""
 
 _DENSE = {"transformers5": _same, "vllm": _llama_vllm, "megatron": _llama_megatron}
 _MOE = {"transformers5": _moe_transformers5, "vllm": _moe_vllm, "megatron": _moe_megatron}

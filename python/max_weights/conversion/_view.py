@@ -1,4 +1,4 @@
-"""The interpreter of the tables: which layout a checkpoint has, and the view of its weights in another one."""
+"""The interpreter of the tables: the layout of a checkpoint, and the view of its weights in another one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ HUB = "hf"
 
 
 class ModelConfig(Protocol):
-    """The configuration that a model of transformers has: `model.config`."""
+    """The configuration of a transformers model: `model.config`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what its config.json has."""
+        """Return the content of its config.json."""
 
 
 Config = Mapping[str, Any] | ModelConfig | str | os.PathLike[str]
@@ -33,7 +33,7 @@ Config = Mapping[str, Any] | ModelConfig | str | os.PathLike[str]
 
 _CONFIG = "config.json"
 _MOST_BYTES = 16 << 20
-# What a configuration means that leaves a number out.
+# The defaults for numbers that a configuration omits.
 _OTHERWISE = {"num_key_value_heads": "num_attention_heads"}
 
 
@@ -43,11 +43,11 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
     Args:
         layout: `transformers5`, `vllm` or `megatron`.
         config: The model's configuration: a mapping, the path of a config.json or of its folder, or `model.config`. Its
-            `model_type` says which rules, and rules name some of its numbers.
+            `model_type` selects the rules, and rules use some of its numbers.
 
     Raises:
         ArgumentError: another layout, or no configuration (a ValueError).
-        UnsupportedError: an architecture that there is no table for.
+        UnsupportedError: an architecture that has no table.
 
     Example:
         >>> config = {"model_type": "llama", "num_attention_heads": 8}
@@ -59,7 +59,7 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
 
 
 def converted(node: WeightsNode, layout: str, config: Config | None, without: Iterable[str] = ()) -> WeightsNode:
-    """Return the same weights in the layout of a library, but for some that stay as they are; nothing is read."""
+    """Return the same weights in the layout of a library; those of `without` stay unchanged. Nothing is read."""
     values = _beside(node) if config is None else _values(config)
     kept = [ConversionRule(name, name) for name in without]  # each weight belongs to the first rule that it fits
     for scheme, rules in _ways(node, layout, values):
@@ -68,13 +68,13 @@ def converted(node: WeightsNode, layout: str, config: Config | None, without: It
 
 
 def rules_between(node: WeightsNode, layout: str) -> list[list[Any]]:
-    """Return the rules that lead to a layout as the compiled code takes them, some after the others."""
+    """Return the rules that lead to a layout, in the form of the compiled code, layout after layout."""
     values = _beside(node)
     return [_resolved(rules, lambda: values) for _, rules in _ways(node, layout, values)]
 
 
 def _ways(node: WeightsNode, layout: str, values: Mapping[str, Any]) -> list[tuple[str, list[ConversionRule]]]:
-    """Return the layouts on the way to one, each with the rules that lead there."""
+    """Return the layouts from this one to another, each with the rules that lead there."""
     kind = _model_type(values)
     target = [] if layout == HUB else _rules(layout, values, kind)
     current = _layout_of(node, values, kind, target)
@@ -85,7 +85,7 @@ def _ways(node: WeightsNode, layout: str, values: Mapping[str, Any]) -> list[tup
 
 
 def _resolved(rules: Iterable[ConversionRule], values: Callable[[], Mapping[str, Any]]) -> list[Any]:
-    """Return rules with the numbers of a configuration, which is looked for where one names some."""
+    """Return rules with the numbers of a configuration, which is opened only if a rule names one."""
 
     def number(size: Size) -> int:
         return size if isinstance(size, int) else sum(_number(part.strip(), values()) for part in size.split("+"))
@@ -96,7 +96,7 @@ def _resolved(rules: Iterable[ConversionRule], values: Callable[[], Mapping[str,
 def converted_by(
     node: WeightsNode, rules: Iterable[ConversionRule], config: Config | None, scheme: str = "rules"
 ) -> WeightsNode:
-    """Return the same weights as these rules make them; nothing is read."""
+    """Return the same weights under these rules; nothing is read."""
     listed = tuple(rules)
     for rule in listed:
         if not isinstance(rule, ConversionRule):
@@ -131,7 +131,7 @@ def _rules(layout: str, values: Mapping[str, Any], kind: str) -> list[Conversion
 
 
 def _layout_of(node: WeightsNode, values: Mapping[str, Any], kind: str, target: Sequence[ConversionRule]) -> str:
-    """Return the layout that the names are of: that of the hub, unless names that only another one has are there."""
+    """Return the layout of the names: that of the hub, unless some names exist only in another one."""
     if node._scheme in (HUB, *LAYOUTS):
         return node._scheme
     if target and _fit(node, [name for rule in target if rule.steps for name in rule.sources]):
@@ -145,7 +145,7 @@ def _layout_of(node: WeightsNode, values: Mapping[str, Any], kind: str, target: 
 
 
 def _is_loose(template: str) -> bool:
-    """Whether a template may fit names of any layout, such as `*.mlp.*`."""
+    """Whether a template may match names of any layout, such as `*.mlp.*`."""
     return template.startswith("*") and template.endswith("*") and template.count(".") < 3
 
 
@@ -157,7 +157,7 @@ def _model_type(values: Mapping[str, Any]) -> str:
     kind = values.get("model_type")
     if not isinstance(kind, str):
         raise UnsupportedError(
-            "the configuration has no model_type, which says the architecture", rule="unsupported.config"
+            "the configuration has no model_type, which names the architecture", rule="unsupported.config"
         )
     return kind
 

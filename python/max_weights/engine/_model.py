@@ -107,10 +107,10 @@ class Model:
 
     @property
     def cost_notes(self) -> list[str]:
-        """What the model costs in addition to its weights and operations, in sentences.
+        """The costs of the model in addition to its weights and operations, in sentences.
 
-        They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
-        decoded, or laid out anew, and in how many bytes.
+        They list the weights that are converted, because ONNX Runtime does not compute with their dtype, transposed,
+        decoded, or repacked, and the bytes that this takes.
         """
         from max_weights.graph._lowering.model import cost_notes
 
@@ -236,7 +236,7 @@ def _specs(what: str, types: Sequence[TensorType | BufferType]) -> list[TensorSp
 
 
 Memory: TypeAlias = Literal["shared", "fast"]
-"""What happens to the weights: they stay where they are, or are laid out anew for speed."""
+"""How weights are stored: they stay in place ("shared"), or are repacked for speed ("fast")."""
 
 
 class InferenceSession:
@@ -285,9 +285,9 @@ class InferenceSession:
             weights_registry: The value of each weight of the graph, by name: arrays, `Buffer`, `WeightData`, tensors.
                 Or the weights of a checkpoint, or of a node in it, with names from there on. By default, the values
                 that `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
-            memory: "shared" leaves weights where they are, for example as pages of a mapped file, which are read when
-                they are first needed. "fast" makes ONNX Runtime lay out matrices anew, which takes their memory a
-                second time.
+            memory: With "shared" weights stay where they are, for example in pages of a mapped file, which are read
+                when they are first needed. With "fast" ONNX Runtime repacks matrices, which takes their memory a second
+                time.
             custom_extensions: Refused.
 
         Returns:

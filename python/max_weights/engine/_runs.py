@@ -1,4 +1,4 @@
-"""What a run needs: the conditions on sizes, tensors of ONNX Runtime, and an end by Ctrl-C."""
+"""Parts of a run: the conditions on sizes, tensors of ONNX Runtime, and interruption by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Sizes:
             try:
                 a, b = left.substitute(sizes), right.substitute(sizes)
             except ValueError:
-                a, b = left, right  # negative; the dimension that it was subtracted from has a condition of its own
+                a, b = left, right  # negative; the dimension that it was subtracted from has a separate condition
             if equal and isinstance(left, SymbolicDim) and left.name not in sizes and isinstance(b, StaticDim):
                 sizes[left.name] = int(b)
                 continue
@@ -151,7 +151,7 @@ class Runs:
 
     Args:
         session: The session of ONNX Runtime.
-        results: The names of the results that are wanted.
+        results: The names of the requested results.
         bound: The values that are given in each run, by name.
     """
 

@@ -56,7 +56,7 @@ class Graph:
     name: str
     """The name."""
     input_tensors: Sequence[TensorValue]
-    """The inputs as tensors: of buffers, what they hold at the beginning."""
+    """The inputs as tensors; for buffers, their initial content."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Graph:
         return set(self._taken_symbols())
 
     def _taken_symbols(self) -> set[str]:
-        """Return the same as one set that grows with the graph: whoever adds a name takes it from then on."""
+        """Return the same as one set that grows with the graph: an added name is taken from then on."""
         end = len(self._nodes)
         new, self._counted = self._nodes[self._counted : end], end
         self._symbols.update(symbol.name for node in new for value in node.outputs for symbol in value.type.parameters)
@@ -192,7 +192,7 @@ class Graph:
 
     @property
     def stored(self) -> Mapping[int, TensorValue]:
-        """What the graph stores in buffers: the last tensor of each by the number of the input."""
+        """The last tensor that the graph stores in each buffer, by the number of the input."""
         return {
             index: value._contents
             for index, (value, tensor) in enumerate(zip(self._inputs, self.input_tensors, strict=True))

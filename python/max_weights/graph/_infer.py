@@ -41,7 +41,7 @@ def new_symbol(name: str, names_in_use: set[str]) -> Dim:
 
 
 def some(op: str, shape: Shape, axis: int) -> tuple[tuple[Dim, Dim], ...]:
-    """Return that an axis has elements, as what an operation assumes; refuse an axis that is known to have none."""
+    """Return the assumption of an operation that an axis has elements; refuse an axis that is known to have none."""
     size = shape[axis]
     if is_size(size, 0):
         raise graph_error(op, f"the shape {listed(shape)} has no elements on axis {axis % len(shape)}")

@@ -62,7 +62,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _entry(entry: object) -> str:
-    """Return one entry of an index, as it is written in Python."""
+    """Return one entry of an index in Python's notation."""
     if not isinstance(entry, tuple):
         return str(entry)
     start, stop, step = entry

@@ -1,7 +1,7 @@
 """Rules for the dtype of results. docs/modules.md states them for users.
 
 Two tensors are converted to the dtype of one of them, and only to one that holds every value of the other: no third
-dtype is used, and nothing is lost. A scalar has no dtype of its own and takes the tensor's.
+dtype is used, and nothing is lost. A scalar has no dtype: it takes the tensor's.
 """
 
 from __future__ import annotations

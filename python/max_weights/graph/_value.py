@@ -1,7 +1,7 @@
-"""`TensorValue`: a tensor that a graph will compute, of which only the type is known; `BufferValue`: one in memory.
+"""`TensorValue`: a tensor that a graph will compute, with a known type; `BufferValue`: one in memory.
 
 Its methods and operators record operations in the current graph and return their results. The operations are functions
-of values and so stand above this file, in `ops`; `ops._methods` binds them to the class. Their signatures are here.
+of values and so belong above this file, in `ops`; `ops._methods` binds them to the class. Their signatures are here.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Node:
 
 
 class Recorder(Protocol):
-    """What values and operations need of the graph that they are recorded in, which is a `Graph`."""
+    """The members of `Graph` that values and operations use."""
 
     name: str
     """The name."""
@@ -88,7 +88,7 @@ class Recorder(Protocol):
 
 
 class Operator(Protocol):
-    """An operator of two operands, of which `self` is the left or the right one."""
+    """An operator of two operands; `self` is the left or the right one."""
 
     def __call__(self, other: TensorValueLike, /) -> TensorValue:
         """Record the operation; NotImplemented if the other operand does not stand for a tensor."""
@@ -137,7 +137,7 @@ class TensorValue(Value):
     A value is hashed by identity, and has no truth value and no length.
 
     Args:
-        value: Another value, returned as it is (a `Weight` joins the current graph); a `Dim`, which becomes an int64
+        value: Another value, returned unchanged (a `Weight` joins the current graph); a `Dim`, which becomes an int64
             scalar; or a `Shape`, which becomes an int64 vector. For numbers and arrays, use `ops.constant`.
     """
 

@@ -31,10 +31,10 @@ __all__ = ["Weight", "WeightShard"]
 class Weight(TensorValue):
     """A value of a graph that can be loaded later, described by everything but its data.
 
-    Computations with it (arithmetic, order comparison, indexing, `@`, `.T`) need a graph around it, which the weight
-    then joins, and raise ValueError without one. A weight may join several graphs; once it has joined the first, its
-    dtype, shape and device are fixed. `==` compares elements in a graph, like that of every value; outside of one, a
-    weight is equal only to itself.
+    Computations with it (arithmetic, order comparison, indexing, `@`, `.T`) need a graph, which the weight then joins,
+    and raise ValueError without one. A weight may join several graphs; once it has joined the first, its dtype, shape
+    and device are fixed. In a graph, `==` compares elements, like that of every value; outside of one, a weight is
+    equal only to itself.
 
     Args:
         name: The name, without those of the modules around it.
@@ -227,8 +227,8 @@ class Weight(TensorValue):
         """Return the shards, one for each device, by the sharding strategy.
 
         Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
-        weight, whose dtype, encoding and shape may still change. `shard.data()` is its part of the value that was
-        loaded into this weight, `shard.data_of(value)` that of any other.
+        weight, whose dtype, encoding and shape may still change. The part of the value that was loaded into this weight
+        is `shard.data()`, that of any other `shard.data_of(value)`.
 
         Args:
             devices: One device for each shard.
@@ -321,8 +321,8 @@ class Weight(TensorValue):
 
     def _fixed(self, attribute: str) -> str:
         return (
-            f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight as "
-            "it is. Set it before, or make another Weight"
+            f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight. "
+            "Set it before, or make another Weight"
         )
 
 

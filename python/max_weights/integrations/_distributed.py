@@ -57,21 +57,21 @@ _NO_CHECKPOINT = "WeightsReader has no checkpoint: give it one, or checkpoint_id
 class WeightsReader(StorageReader):
     """The storage reader of `torch.distributed.checkpoint.load(state_dict, storage_reader=WeightsReader(path))`.
 
-    Every process reads the parts that its plan asks for, and nothing else: whole tensors straight into their
-    destinations, and for others the byte runs of their slices. Packed weights of GGUF are decoded to float32.
+    Every process reads only the parts in its plan: whole tensors straight into their destinations, and for others the
+    byte runs of their slices. Packed weights of GGUF are decoded to float32.
 
     Args:
-        checkpoint: A tree that is open, or anything that `load_weights` opens: a file, a folder, an index of shards, a
-            list of files, a URL; also a folder that torch wrote, in which every rank saved its own parts.
-            Default: the `checkpoint_id` that is given to `load`.
+        checkpoint: An open tree, or anything that `load_weights` opens: a file, a folder, an index of shards, a list of
+            files, a URL; also a folder that torch wrote, in which every rank saved its parts. Default: the
+            `checkpoint_id` that is given to `load`.
         group: The ranks that load, to read for each other: each byte is read by one of them, and sent to those that
-            need it. Without it, each reads what it needs; for files on a disk that is the faster way.
+            need it. Without it, each reads what it needs, which is faster for files on a local disk.
         rank_timeout: For how many seconds the ranks of `group` wait for one that does not answer.
 
     Raises:
-        RankError: on all ranks of `group`, what went wrong on one of them.
+        RankError: on all ranks of `group`, the error of one of them.
         FormatError: a file is damaged.
-        MissingFileError: there is no such file.
+        MissingFileError: the checkpoint does not exist.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class WeightsReader(StorageReader):
         self._infos = {info.name: info for info in infos(self._opened)}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin another load, of the checkpoint at this path if there is one."""
+        """Begin another load, of the checkpoint at this path if one is given."""
         self._load_id = None
         if checkpoint_id is not None:
             self._open(checkpoint_id)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether there is something at this path."""
+        """Return whether this path exists."""
         return os.path.exists(checkpoint_id)
 
     def read_metadata(self, *_: object, **__: object) -> Metadata:
@@ -141,10 +141,10 @@ class WeightsReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read what the plan asks for; all of it is there when this returns.
+        """Read the parts in the plan; all are in memory when this returns.
 
         Raises:
-            ArgumentError: a destination has another shape than the data for it.
+            ArgumentError: a destination has another shape than its data.
         """
         items = [(item, planner.resolve_tensor(item).detach()) for item in plan.items]
         for item, target in items:
@@ -168,13 +168,13 @@ class WeightsReader(StorageReader):
         return done
 
     def _read_together(self, items: list[tuple[ReadItem, torch.Tensor]], group: ProcessGroup) -> None:
-        """Fill tensors with all ranks of a group, each of which has items of its own."""
+        """Fill tensors with all ranks of a group, each of which has separate items."""
         boxes: dict[str, list[tuple[Box, torch.Tensor]]] = {}
         for item, target in items:
             box = Box.at(item.storage_offsets, item.lengths)
             boxes.setdefault(item.storage_index.fqn, []).append((box, target))
         with Session(group, self._rank_timeout, "WeightsReader") as session:
-            session.note = "the tensors are as they were"
+            session.note = "the tensors are unchanged"
 
             def read() -> dict[str, object]:
                 left = read_boxes(session, self._weights, self._infos, boxes)
@@ -210,7 +210,7 @@ class WeightsReader(StorageReader):
 
 @dataclass(frozen=True)
 class _ToSave:
-    """What the coordinator tells all ranks: who they are, and the tensors of which they have boxes."""
+    """The coordinator's message to all ranks: the members, and the tensors of which they have boxes."""
 
     members: Members
     tensors: list[tuple[str, str, list[int]]]
@@ -219,15 +219,15 @@ class _ToSave:
 class WeightsWriter(StorageWriter):
     """The storage writer of `torch.distributed.checkpoint.save(state_dict, storage_writer=WeightsWriter(folder))`.
 
-    It writes the files that `save_sharded` writes of the whole tensors on one process, byte for byte, in the way of
-    `save_sharded(group=)`: every process writes the parts that its plan says straight to their places in the final
-    safetensors files, or sends its share of the parts of uploads, with the index of Hugging Face if they are several.
-    They take their places when all processes have written; what was in the folder before is as it was until then, and
-    after an error, which is that of all processes.
+    The files equal those of `save_sharded` of the whole tensors on one process, byte for byte. As with
+    `save_sharded(group=)`, every process writes the parts in its plan straight to their places in the final safetensors
+    files, or sends its share of the parts of uploads. Several files get the index of Hugging Face. Files take their
+    places when all processes have written; until then, and after an error, the folder is unchanged. Errors are
+    collective.
 
     Args:
-        folder: Where the files go: all processes have to see it under this path. Or the URL of one, as for
-            `save_sharded`. Default: the `checkpoint_id` that is given to `save`.
+        folder: The folder to write: all processes have to see it under this path. Or a URL, as for `save_sharded`.
+            Default: the `checkpoint_id` that is given to `save`.
         metadata: As for `save_sharded`.
         max_shard_size: As for `save_sharded`.
         name: As for `save_sharded`.
@@ -259,20 +259,20 @@ class WeightsWriter(StorageWriter):
         self._rank_timeout = rank_timeout
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin another save, to this folder or URL if there is one."""
+        """Begin another save, to this folder or URL if one is given."""
         if checkpoint_id is not None:
             self._files = replace(self._files, folder=os.fsdecode(checkpoint_id))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether this may be a folder, as every path and every URL may."""
+        """Return whether this can be a folder, as every path and every URL can."""
         return bool(os.fspath(checkpoint_id))
 
     def set_up_storage_writer(self, *_: object, **__: object) -> None:
-        """Check that there is a folder; the ranks meet when they write.
+        """Check that a folder is given; the ranks meet when they write.
 
         Raises:
-            ArgumentError: there is none (a ValueError).
+            ArgumentError: no folder is given (a ValueError).
         """
         if not self._files.folder:
             raise ArgumentError(
@@ -283,39 +283,38 @@ class WeightsWriter(StorageWriter):
         """Return the plan, with the rank of this process.
 
         Raises:
-            ArgumentError: something of it is not a tensor, or it leaves out what did not change (a ValueError).
+            ArgumentError: an item is not a tensor, or the plan omits unchanged tensors (a ValueError).
         """
         if not plan.usable:
             raise ArgumentError(
-                "the planner leaves out what it has planned before: WeightsWriter needs whole plans",
-                rule="argument.plan",
+                "the planner omits what it has planned before: WeightsWriter needs whole plans", rule="argument.plan"
             )
         for item in plan.items:
             if item.tensor_data is None:
                 raise ArgumentError(
-                    f"'{shown(item.index.fqn)}' is not a tensor, and safetensors files have tensors alone: save it in "
+                    f"'{shown(item.index.fqn)}' is not a tensor, and safetensors files have only tensors: save it in "
                     "another way",
                     rule="argument.type",
                 )
         return replace(plan, storage_data=Members.own_rank())
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Work out which tensors all have together, and tell all ranks.
+        """Combine the tensors of all ranks, and tell all ranks.
 
         Raises:
-            ArgumentError: ranks have different tensors of one name, or no rank has some part (a ValueError).
+            ArgumentError: ranks have different tensors under one name, or no rank has some part (a ValueError).
         """
-        # A name of its own for each save: one that a rank has not come to does not confuse the next.
+        # A new name for each save, so that a rank that missed one cannot confuse the next.
         members = Members([plan.storage_data for plan in plans], f"dcp/{uuid.uuid4()}")
         to_save = _ToSave(members, tensors_of(item for plan in plans for item in plan.items))
         return [replace(plan, storage_data=to_save) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what the plan says, together with all ranks; the files are in their places when this returns."""
+        """Write the parts in the plan, together with all ranks; the files are in their places when this returns."""
         to_save = plan.storage_data
         if not isinstance(to_save, _ToSave):
             raise ArgumentError(
-                "the plan is not one that this writer has made: call prepare_global_plan first", rule="argument.plan"
+                "the plan was not made by this writer: call prepare_global_plan first", rule="argument.plan"
             )
         numbers = {name: number for number, (name, _, _) in enumerate(to_save.tensors)}
         sizes: list[int] = []
@@ -337,7 +336,7 @@ class WeightsWriter(StorageWriter):
 
 
 def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[tuple[int, int]], Buffer]:
-    """Return the number of a tensor, which part of it a rank writes, and what that is."""
+    """Return the number of a tensor, the box of it that a rank writes, and the elements."""
     chunk = known(item.tensor_data).chunk
     data = planner.resolve_data(item)
     if not isinstance(data, torch.Tensor) or data.shape != chunk.sizes:

@@ -24,12 +24,12 @@ def _as_saved(storage: torch.UntypedStorage, _: str) -> torch.UntypedStorage:
 class WeightsCheckpointIO(TorchCheckpointIO):
     """A plug-in for Lightning, `Trainer(plugins=[WeightsCheckpointIO()])`, that loads checkpoints with max_weights.
 
-    Use it with `Fabric(plugins=…)`, too. Checkpoints that need code to load (`weights_only=False`), are remote, or are
-    refused, are loaded by Lightning as usual. Lightning saves as usual.
+    Use it with `Fabric(plugins=…)`, too. Lightning itself loads checkpoints that need code (`weights_only=False`), are
+    remote, or are refused here, and saves as usual.
 
     Args:
         mmap: With False everything is read at once, as Lightning does. True maps the file, so that nothing is read
-            before it is used; it must not be changed in place while what was loaded is in use.
+            before it is used; it must not be changed in place while the loaded tensors are in use.
     """
 
     def __init__(self, *, mmap: bool = False) -> None:

@@ -13,8 +13,8 @@ _ITERATORS = ("safetensors_weights_iterator", "buffered_multi_thread_safetensors
 
 
 def register_sglang() -> None:
-    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. If this fails, sglang logs it and continues:
-    also where the value of the variable is neither on nor off.
+    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1`. If this fails, also because the value of the variable is
+    neither on nor off, sglang logs it and continues.
     """
     if not is_on("MAX_WEIGHTS_PATCH"):
         return

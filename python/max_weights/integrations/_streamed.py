@@ -1,4 +1,4 @@
-"""(name, tensor) pairs for inference engines, from one file after the other, read ahead in bounded memory."""
+"""(name, tensor) pairs for inference engines, from consecutive files, read ahead in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["streamed"]
 
 
 def streamed(files: Iterable[str | os.PathLike[str]], **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Iterate over the tensors of these files, one file after the other, on the CPU.
+    """Iterate over the tensors of these files, file after file, on the CPU.
 
     Args:
         files: Paths of checkpoint files; a name may be in several.

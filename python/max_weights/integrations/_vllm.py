@@ -49,7 +49,7 @@ def _register() -> None:
             super().__init__(file_config)
 
         def _get_weights_iterator(self, source: Any) -> Any:
-            # vLLM filters for models that leave out files or experts, and joins tensors of torchao.
+            # vLLM filters for models that omit files or experts, and joins tensors of torchao.
             filters = [getattr(self, name, None) for name in _FILTERS] + [getattr(source, "is_unused_weight", None)]
             strategy = getattr(self.load_config, "safetensors_load_strategy", None)
             if strategy == "torchao" or any(value is not None for value in filters):

@@ -33,7 +33,7 @@ def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[st
         {name: array}, in file order.
 
     Raises:
-        WeightNotFoundError: `select` names what is not there.
+        WeightNotFoundError: `select` names a weight that does not exist.
         FormatError: a file is damaged.
 
     Example:

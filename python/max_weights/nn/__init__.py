@@ -1,4 +1,4 @@
-"""Models: `Module`, `Layer`, `LayerList`, hooks and state dicts, and the layers that models are made of."""
+"""Models: `Module`, `Layer`, `LayerList`, hooks and state dicts, and the layers that models are composed of."""
 
 from max_weights._facade import facade as _facade
 from max_weights.nn._unsupported_layers import unsupported_layers as _unsupported_layers

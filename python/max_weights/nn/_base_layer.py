@@ -16,7 +16,7 @@ __all__ = ["Layer", "LayerHook", "add_layer_hook", "clear_hooks", "remove_layer_
 
 LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], object]
 
-# A tuple, which a call that runs meanwhile keeps as it was.
+# A tuple, because a running call keeps the old one.
 _hooks: tuple[LayerHook, ...] = ()
 _lock = threading.Lock()
 
@@ -78,7 +78,7 @@ class Layer:
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # The nearest `__call__`: that of a layer already has the hooks, that of a class beside the layers does not yet.
+        # The nearest `__call__`: that of a layer already has the hooks, that of a class that is no layer does not yet.
         home = next((base for base in cls.__mro__ if "__call__" in vars(base)), Layer)
         call = vars(home).get("__call__")
         if home is not cls:
@@ -88,7 +88,7 @@ class Layer:
 
 
 def _inherited(cls: type, call: Any) -> Callable[..., object]:
-    """Return what `cls` would do without a `__call__` of its own: call the next one in the method resolution order."""
+    """Return what `cls` would do without its `__call__`: call the next one in the method resolution order."""
 
     @functools.wraps(call)
     def inherited(self: object, /, *args: object, **kwargs: object) -> object:
@@ -118,7 +118,7 @@ def _with_hooks(call: Callable[..., object]) -> Callable[..., object]:
 def _outermost(cls: type) -> object:
     """Return the wrapper that a call of an instance enters first; those of base classes are entered through `super()`.
 
-    It may be below something put around it later, such as a decorator that keeps the attributes of what it decorates.
+    It may be wrapped again later, for example by a decorator that copies the attributes of the method.
     """
     for base in cls.__mro__:
         call = vars(base).get("__call__")

@@ -86,7 +86,7 @@ class Conv2d(_Convolution):
         padding: The zeros around the image: above, below, left, right; two numbers for the height and the width; one
             for all.
         dilation: The distance between the elements of a window.
-        num_groups: The number of groups that the channels are split into, each with filters of its own.
+        num_groups: The number of groups that the channels are split into, each with separate filters.
         device: The device of the weights; default: the CPU.
         has_bias: Whether a bias is added.
         permute: Whether inputs, outputs and the weight have torch's order of axes: `[batch, channels, height, width]`

@@ -1,6 +1,6 @@
-"""Values that a weight may be given: what they are, and where their memory is.
+"""Values for weights: their properties, and the location of their memory.
 
-A value keeps its identity: it is examined, and converted only if a weight asks for its bytes or an aligned copy.
+A value keeps its identity: it is examined, and converted only if a weight needs its bytes or an aligned copy.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class InspectedValue:
             self.value = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
 
     def aligned_copy(self, align: int) -> Buffer:
-        """Return the elements in memory of their own, at a multiple of `align`."""
+        """Return a copy of the elements, at a multiple of `align`."""
         buffer = Buffer.of(self.memory)
         if align <= _OWN_ALIGN:
             return buffer.copy()

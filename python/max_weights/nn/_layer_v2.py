@@ -39,7 +39,7 @@ __all__ = ["LayerV2"]
 class LayerV2(ModuleNode):
     """A component of a model whose `load_state_dict` ignores unknown names and converts values to its weights' dtypes.
 
-    In everything else it is a `Module`, which derives from it.
+    Otherwise, it is like a `Module`, which derives from it.
     """
 
     @property
@@ -82,7 +82,7 @@ class LayerV2(ModuleNode):
         """
         if not isinstance(module, ModuleNode):
             raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
-        self._pass_placement_on([module])  # its new place may be in a plain list, which passes on nothing
+        self._pass_placement_on([module])  # its new holder may be a plain list, which passes on nothing
         path = str(name).removesuffix(".")
         if not path or replaced(self, path, module) is None:
             [near] = suggestions(Walk(self).paths[1:], [path])
@@ -93,7 +93,7 @@ class LayerV2(ModuleNode):
     def set_shared_weight(self, name: str, weight: Weight) -> None:
         """Set an attribute to a weight that another module owns.
 
-        `raw_state_dict`, `state_dict` and `load_state_dict` leave it out here.
+        `raw_state_dict`, `state_dict` and `load_state_dict` omit it.
 
         Args:
             name: The attribute. Its previous value is replaced; weights in other attributes stay, whatever their names.
@@ -209,10 +209,10 @@ class LayerV2(ModuleNode):
         Args:
             checkpoint: A tree, or anything that `load_weights` opens, which stays open for the values.
             dtype: Convert floating-point values to this dtype, and decode packed ones, when they are first used.
-                Integers and bools stay as they are.
-            rename: From the names in the file to those of the model: a function (returning `None` drops the weight), a
-                dict (a key that ends with a dot stands for every name that starts with it; other names stay), or `hf`
-                for the Hugging Face names of a GGUF file.
+                Integers and bools stay unchanged.
+            rename: From the names in the file to those of the model: a function (returning `None` drops the weight), or
+                `hf` for the Hugging Face names of a GGUF file. Or a dict: a key that ends with a dot stands for every
+                name that starts with it; other names stay.
             adapter: Called with a dict of (renamed) names to weights of the checkpoint; returns the state dict.
             strict: Refuse missing and unexpected names.
             copy_if_misaligned: Copy values that are not aligned in the file.

@@ -71,7 +71,7 @@ def load_file(
 
 
 class Conversions:
-    """What `LayerV2.load_state_dict` converts to the dtypes of its weights."""
+    """The conversion of `LayerV2.load_state_dict` to the dtypes of its weights."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[DType, DType]] = Counter()
@@ -79,7 +79,7 @@ class Conversions:
     def convert(self, weight: Weight, argument: object) -> object:
         """Return a value as the weight's dtype; itself if it has that dtype, is packed, or cannot be converted.
 
-        Code that examines the value next reports what is wrong with it.
+        An invalid value is returned unchanged; the code that examines it next reports the error.
         """
         try:
             value = InspectedValue(argument)
@@ -100,14 +100,14 @@ class Conversions:
         return _cast(WeightData(known(memory), "", value.dtype, value.shape), dtype)
 
     def warn(self, model: str) -> None:
-        """Say in the log what was converted."""
+        """Log the conversions."""
         if self._counts:
             kinds = ", ".join(f"{count} from {old!r} to {new!r}" for (old, new), count in self._counts.items())
             _log.warning("%s: values were converted to the dtypes of the weights: %s", model, kinds)
 
 
 def _decoded(data: WeightData, dtype: DType) -> WeightData | LazyCast:
-    """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay as they are."""
+    """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay unchanged."""
     encoding = data.quantization_encoding
     convertible = data.dtype.is_float() if encoding is None else encoding.is_gguf
     return _cast(data, dtype) if convertible and (encoding is not None or data.dtype is not dtype) else data

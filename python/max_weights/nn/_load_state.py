@@ -124,7 +124,7 @@ class _Packing:
     """The new `original_dtype_and_shape`; `None` to keep it."""
 
     def apply(self) -> None:
-        """Set the new state. Attributes that are right already are left alone, because a graph may have fixed them."""
+        """Set the new state. Attributes with the right value are not set, because a graph may have fixed them."""
         if self.weight.dtype is not self.dtype:
             self.weight.dtype = self.dtype
         if self.weight.shape != self.shape:
@@ -164,7 +164,7 @@ class _Rules:
             return value.aligned_copy(align)
         raise Mismatch(
             f"the data is {beyond} bytes past a multiple of {align}; copy_if_misaligned=True copies such values, "
-            "weight_alignment=1 takes them as they are"
+            "weight_alignment=1 takes them unchanged"
         )
 
     def _packing(self, weight: Weight, value: InspectedValue) -> _Packing:

@@ -56,7 +56,7 @@ class Shardable(Protocol):
 
 
 class Module(LayerV2):
-    """A component of a model, with weights and other modules as attributes, and a `__call__` of its own.
+    """A component of a model, with weights and other modules as attributes, and its `__call__`.
 
     A `Weight` in an attribute belongs to the module. So does another module in an attribute, or in a list, tuple or
     dict in an attribute (including `LayerList`), where the index or key is part of its path. Whatever you assign,
@@ -106,7 +106,7 @@ class Module(LayerV2):
     ) -> LoadReport | None:
         """Give every weight its value: all of them, or, on any error or interrupt, none.
 
-        The values are kept as they are and never copied (except with `copy_if_misaligned`); for a `WeightData`, its
+        The values are kept and never copied (except with `copy_if_misaligned`); for a `WeightData`, its
         data is kept. From then on, the weights are named by their full names. A packed weight takes the shape of the
         value in bytes; `original_dtype_and_shape` keeps what was declared, or the dtype and shape of a GPTQ value
         before it was taken as bytes.

@@ -31,7 +31,7 @@ _RECORDED: WeakKeyDictionary[Graph, WeakValueDictionary[tuple[object, ...], Tens
 
 
 def _once(module: Module, what: tuple[object, ...], record: Callable[[], TensorValue]) -> TensorValue:
-    """Return what `record` gives, recorded once for a module in the current graph."""
+    """Return the result of `record`, recorded once for a module in the current graph."""
     recorded = _RECORDED.setdefault(Graph.current, WeakValueDictionary())
     key = (ref(module), *what)
     value = recorded.get(key)
@@ -112,7 +112,7 @@ class RotaryEmbedding(Module):
         """Return the factor of the products of queries and keys: `user_scale`, or else `1 / sqrt(head_dim)`.
 
         Args:
-            user_scale: Returned as it is, if it is given.
+            user_scale: Returned unchanged, if it is given.
 
         Raises:
             ZeroDivisionError: `head_dim` is 0.

@@ -58,9 +58,9 @@ class Count:
 
 
 class Census:
-    """The modules and weights of a model; each weight counts where it comes first.
+    """The modules and weights of a model; each weight counts at its first place.
 
-    Two weights with the same name are no error here, so that a model that is half built can be printed.
+    Two weights with the same name are no error here, so that an incomplete model can be printed.
     """
 
     def __init__(self, root: ModuleNode) -> None:

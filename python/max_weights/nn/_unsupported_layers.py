@@ -1,4 +1,4 @@
-"""Layers of MAX that this package does not have; importing one says what to do instead."""
+"""Layers of MAX that this package does not have; importing one raises an error with the alternative."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from max_weights._unsupported import unsupported_names
 
 __all__ = ["unsupported_layers"]
 
-# What to do instead, and the names.
+# The alternative, and the names.
 _INSTEAD = (
     (
         "it reads keys and values from the cache of MAX Serve. Attention computes the same over a whole sequence, "

@@ -1,7 +1,7 @@
 """The one walk over a tree of modules, on which names, state dicts, printing and everything else are based.
 
-Nothing is registered: the walk reads the attributes, lists, tuples and dicts as they are now. So no assignment,
-deletion or mutation can leave a stale entry.
+Nothing is registered: the walk reads the current attributes, lists, tuples and dicts. So no assignment, deletion or
+mutation can leave a stale entry.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Walk:
 
     Args:
         root: The module to start at.
-        deep: Go on to the modules below it.
+        deep: Visit the modules below it, too.
     """
 
     def __init__(self, root: ModuleNode, *, deep: bool = True) -> None:
-        # Parallel lists instead of lists of pairs, because so many small objects would set off the garbage collector
-        # again and again.
+        # Parallel lists instead of lists of pairs, whose many small objects would trigger the garbage collector
+        # repeatedly.
         self.paths = [""]
         self.modules = [root]
         self.names: list[str] = []
@@ -111,7 +111,7 @@ def replaced(holder: object, path: str, module: ModuleNode) -> object:
                 continue
             if isinstance(holder, tuple):
                 changed = [*holder[:key], new, *holder[key + 1 :]]
-                # A named tuple has a constructor of its own.
+                # A named tuple has another constructor.
                 return holder._make(changed) if hasattr(holder, "_make") else type(holder)(changed)
             holder[key] = new
             return holder

@@ -22,8 +22,8 @@ def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[st
     """Return the tensors of a checkpoint as NumPy arrays, by name, in file order.
 
     They are writable views of private pages of the file: nothing is read before it is used, and writing to them changes
-    neither the file nor another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements of types
-    that only torch has, such as complex32, come as uint8, with the bytes of one element as the last dimension.
+    neither the file nor another process. The dtypes of bfloat16 and the 8-bit floats are those of ml_dtypes. Elements
+    of types that only torch has, such as complex32, come as uint8, with the bytes of one element as the last dimension.
 
     Args:
         checkpoint: A tree or a branch; or anything that `load_weights` opens.
@@ -35,10 +35,10 @@ def load_file(checkpoint: Checkpoint, **options: Unpack[LoadOptions]) -> dict[st
         {name: array}, in file order.
 
     Raises:
-        WeightNotFoundError: `select` names what is not there.
+        WeightNotFoundError: `select` names a weight that does not exist.
         FormatError: a file is damaged.
         UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load_weights` has
-            the arrays that it is made of.
+            its component arrays.
         ImportError: ml_dtypes is needed and missing.
 
     Example:

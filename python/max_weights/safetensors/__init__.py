@@ -5,9 +5,9 @@
 ...     tensor = file.get_tensor(file.keys()[0])
 
 This module has `safe_open`, `deserialize`, `serialize` and `serialize_file`. The modules `torch`, `numpy`, `flax` and
-`jax` have what those of the installed safetensors package have, which run over these four functions; without the
-package, they have `load_file`, `load`, `save_file` and `save`. docs/dropin.md lists the differences. Importing this
-module imports no framework, and the safetensors package only for its `SafetensorError`, `TensorSpec` and `__version__`.
+`jax` run the files of the installed safetensors package over these four functions. Without the package, they have
+`load_file`, `load`, `save_file` and `save`. The differences are listed in docs/dropin.md. Importing this module imports
+no framework, and the safetensors package only for its `SafetensorError`, `TensorSpec` and `__version__`.
 """
 
 from max_weights._core import PySafeSlice
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> object:
         from max_weights.safetensors._installed import found_extension
 
         extension = found_extension()
-        if name == "__version__":  # or else that of the API that is provided here
+        if name == "__version__":  # or else the version of the API that is provided here
             return str(getattr(extension, name, "0.8.0"))
         if not hasattr(extension, name):
             raise AttributeError(f"{name} is a class of safetensors 0.8 or newer: pip install -U safetensors")

@@ -73,7 +73,7 @@ def _first_beyond(item: int | slice, size: int) -> int | None:
 
 
 def _notation(item: int | slice) -> str:
-    """Return an index as it is written between brackets."""
+    """Return an index in Python's notation, without the brackets."""
     if not isinstance(item, slice):
         return str(item)
     bounds = [item.start, item.stop] if item.step in (None, 1) else [item.start, item.stop, item.step]

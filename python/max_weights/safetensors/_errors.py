@@ -1,4 +1,4 @@
-"""`SafetensorError`, and the errors of this package with the messages of safetensors, which programs look for."""
+"""`SafetensorError`, and the errors of this package with the messages of safetensors, which programs match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FULL = "incomplete metadata, file not fully covered"
 _JSON = ("invalid JSON in header", "InvalidHeaderDeserialization")
 _OFFSET = ("invalid offset for tensor `{}`", "InvalidOffset")
 
-# Rule -> the message of safetensors since 0.6, and the name that it used before, for which programs also look.
+# Rule -> the message of safetensors since 0.6, and its earlier name, which programs also match.
 _REASONS = {
     "safetensors.header-empty": ("invalid JSON in header: EOF while parsing a value", "InvalidHeaderDeserialization"),
     "safetensors.header-too-long": ("header too large", "HeaderTooLarge"),
@@ -80,12 +80,12 @@ def no_dtype(dtype: str) -> Exception:
     return safetensor_error(f"Dtype not understood: {shown(dtype)}")
 
 
-# What the first bytes of a file of another kind look like, if they are taken for the length of a header.
+# How the first bytes of other kinds of files look as the length of a header.
 _NO_HEADER = ("safetensors.header-too-long", "safetensors.too-short")
 
 
 def _what_it_is(path: str | os.PathLike[str]) -> WeightsError | None:
-    """Return the error that says what a file is which is no safetensors file, such as a pointer of git-LFS."""
+    """Return the error that names the kind of a file that is not a safetensors file, such as a pointer of git-LFS."""
     from max_weights._weights import load_weights
 
     try:
@@ -98,7 +98,7 @@ def _what_it_is(path: str | os.PathLike[str]) -> WeightsError | None:
 
 
 def opening_error(error: WeightsError, path: str | os.PathLike[str] | None) -> Exception:
-    """Return what safetensors raises if opening a file, or bytes if `path` is `None`, fails like this."""
+    """Return the error of safetensors for a failure to open a file, or bytes if `path` is `None`."""
     if isinstance(error, MissingFileError):
         # One argument, as in safetensors: programs look at the first one.
         return FileNotFoundError(f"No such file or directory: {os.fspath(path) if path is not None else ''}")
@@ -125,7 +125,7 @@ def serializing_error(message: str) -> Exception:
 
 
 def saving_error(error: OSError | ValueError) -> Exception:
-    """Return what safetensors raises if saving fails like this; a ValueError means that no reader takes the header."""
+    """Return the error of safetensors for a failure to save; a ValueError means that no reader accepts the header."""
     if not isinstance(error, OSError):
         reason, token = _REASONS["safetensors.header-too-long"]
         return serializing_error(f"{reason} ({token}): {error}")

@@ -43,7 +43,7 @@ SUPPORTED = ("pytorch", "numpy", "flax")
 
 
 def is_delegated(name: object) -> bool:
-    """Whether safetensors makes tensors for this framework, and this package does not."""
+    """Whether safetensors supports this framework, and this package does not."""
     return isinstance(name, str) and _NAMES.get(name, SUPPORTED[0]) not in SUPPORTED
 
 
@@ -68,7 +68,7 @@ def framework_of(name: object, device: object) -> tuple[Framework, str | int]:
 
 
 class _Torch:
-    """A tensor is a view of the file's private pages with a storage of its own; on a device, memory there."""
+    """A tensor is a view of the file's private pages with a separate storage; on a device, memory there."""
 
     __slots__ = ("_convert", "_device")
 
@@ -140,7 +140,7 @@ def from_capsule() -> Callable[[object], torch.Tensor]:
 
 
 def on_gpu(device: str | int, load: Callable[[str], _T]) -> _T | None:
-    """Load to a GPU; `None` if that is left to torch, whose error it is then: another device, or the GPU refuses us."""
+    """Load to a GPU; `None` leaves it, and its errors, to torch: for another device, or if the GPU refuses us."""
     if device == "cpu":
         return None
     import torch
@@ -168,14 +168,14 @@ def _part_that_is_read(file: _SafetensorsFile, name: str, index: object) -> Buff
 
 
 class _Numpy:
-    """NumPy. An array has memory of its own, as in the safetensors package: the file may change under it."""
+    """NumPy. An array is a copy, as in the safetensors package: the file may change under it."""
 
     __slots__ = ()
 
     prefetches = False
 
     def __init__(self) -> None:
-        import numpy  # noqa: F401 (whoever opens a file for NumPy learns now that there is none)
+        import numpy  # noqa: F401 (without NumPy, opening the file fails here, not at its first tensor)
 
         import max_weights._buffer  # noqa: F401 (which knows how arrays are made)
 
@@ -192,7 +192,7 @@ class _Numpy:
         return self._of(np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape))
 
     def _of(self, array: Array) -> object:
-        """Return what a program gets of an array."""
+        """Return the object that a program gets for an array."""
         return array
 
 
@@ -214,7 +214,7 @@ def to_array(buffer: Buffer, dtype: str) -> Array:
 
 
 class _Jax(_Numpy):
-    """JAX, by way of NumPy, with its default device and its own choice of widths."""
+    """JAX, through NumPy, with its default device and its choice of widths."""
 
     __slots__ = ()
 

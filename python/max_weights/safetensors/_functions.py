@@ -1,10 +1,10 @@
 """`max_weights.safetensors.torch`, `.numpy` and `.flax`: the files of the safetensors package over our functions.
 
-What those files do (which tensors share memory, what is refused, which name of a tied tensor is saved) they do by four
-functions of the package's compiled part. Here they get ours in their places.
+The rules of those files (which tensors share memory, what is refused, which name of a tied tensor is saved) use four
+functions of the package's compiled part. Here these are replaced by ours.
 
-Where the package is not installed, there are `load_file`, `load`, `save_file` and `save`: the same bytes and tensors;
-errors are in our words, and models are for `max_weights.load_into` and `max_weights.save`.
+Without the package, there are `load_file`, `load`, `save_file` and `save`: the same bytes and tensors, but with our
+messages. For models, use `max_weights.load_into` and `max_weights.save`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _OURS = {
 def run_package_file(name: str, namespace: dict[str, Any]) -> dict[str, Any]:
     """Run `safetensors/<name>.py` of the installed package in the `globals()` of a module, which gets its names.
 
-    What the module defines afterwards under one of these names is what the package's functions call, too. They are
-    returned with what they are; none if the package is not installed, or older than 0.8, whose files hand over copies
-    of the tensors instead of their addresses.
+    The package's functions also call what the module later defines under these names. Return the names with their
+    values; nothing if the package is not installed, or older than 0.8, whose files pass copies of the tensors instead
+    of their addresses.
     """
     spec = spec_of(f"safetensors.{name}")
     if spec is None or not isinstance(spec.loader, InspectLoader) or not hasattr(found_extension(), "TensorSpec"):
@@ -60,7 +60,7 @@ def functions(
 ) -> dict[str, Callable[..., object]]:
     """Return `load_file`, `load`, `save_file` and `save` of a framework by name, and their module's `__getattr__`.
 
-    `of_bytes` makes tensors of a file in memory, and `plain` makes of tensors such as can be saved, or refuses them.
+    `of_bytes` makes tensors of a file in memory, and `plain` converts tensors for saving, or refuses them.
     """
 
     def load_file(

@@ -1,4 +1,4 @@
-"""`serialize`, `serialize_file` and `deserialize`: tensors in memory, and files of them there."""
+"""`serialize`, `serialize_file` and `deserialize`: tensors in memory, and safetensors files in memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _dtype_of = functools.cache(DType)  # a file has many tensors, and few dtypes
 
 
 def serialize(tensor_dict: dict[str, TensorSpec], metadata: dict[str, str] | None = None) -> bytes:
-    """Return the bytes of a safetensors file with these tensors: those that the safetensors package makes.
+    """Return the bytes of a safetensors file with these tensors, as the safetensors package writes it.
 
-    But the keys of the metadata are sorted; there, their order differs each time. Several threads copy the tensors,
+    Only the keys of the metadata are sorted; in the package, their order is random. Several threads copy the tensors,
     once, and other Python threads run meanwhile. A tensor whose size does not fit its shape, or that is called
     `__metadata__`, and a header that no reader accepts, is a SafetensorError.
     """
@@ -43,9 +43,9 @@ def serialize_file(
 ) -> None:
     """Save tensors as a safetensors file, with the bytes that `serialize` gives.
 
-    Several threads write a temporary file in the same folder, which takes the place of `filename` once it is complete.
-    As in the safetensors package, this does not wait until the bytes are on the disk; `max_weights.save_file` does.
-    What the system refuses is a SafetensorError.
+    Several threads write a temporary file in the same folder, which replaces `filename` once it is complete. As in the
+    safetensors package, this does not wait until the bytes are on the disk; `max_weights.save_file` does. A system
+    error is a SafetensorError.
     """
     write_file(_memory_of(tensor_dict), filename, metadata)
 

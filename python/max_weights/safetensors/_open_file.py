@@ -53,9 +53,9 @@ class safe_open(metaclass=_Signed):
             and "paddle", the installed safetensors package opens the file, and the result is an object of its class.
         device: Where tensors go, by torch's name for the device or by its number; default: the CPU. Only torch has
             others.
-        backend: "mmap": torch tensors are writable views of private pages of the file; writing to them changes neither
-            the file nor another process. "pread": each is read into memory of its own when it is used, as arrays of
-            NumPy and JAX are always.
+        backend: How tensors are read. With "mmap", torch tensors are writable views of private pages of the file;
+            writing to them changes neither the file nor another process. With "pread", each is read into a copy when it
+            is used, as arrays of NumPy and JAX always are.
 
     Raises:
         FileNotFoundError: there is no such file.

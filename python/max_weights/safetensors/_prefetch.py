@@ -31,13 +31,13 @@ _Reads: TypeAlias = "deque[tuple[Future[Buffer], str, slice | None]]"
 
 
 class PrefetchLoader:
-    """The tensors of one file, read in the background into memory of their own; the result of `safe_open.prefetch`.
+    """The tensors of one file, copied in the background; the result of `safe_open.prefetch`.
 
-    Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file. It ends with
+    Each is returned once, by `take` or by iterating. Reading begins at once, in the order of the file. It ends with
     `close`, and when the last reference goes.
     """
 
-    # There is no `__del__`, and no pool of threads, which has the like: Python loses a Ctrl-C that comes in one.
+    # There is no `__del__`, and no pool of threads, which uses one: Python loses a Ctrl-C that comes in it.
     __slots__ = ("__weakref__", "_convert", "_device", "_names", "_pending", "_reads")
 
     def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
@@ -105,7 +105,7 @@ class PrefetchLoader:
     def close(self) -> None:
         """Stop reading, and release what was not taken; tensors that were taken stay valid."""
         self._pending.clear()
-        with contextlib.suppress(IndexError):  # there is no other
+        with contextlib.suppress(IndexError):  # there are no more
             while True:
                 self._reads.popleft()[0].cancel()
 
@@ -144,7 +144,7 @@ def _rows(file: _SafetensorsFile, name: object, selection: object) -> slice | No
 
 
 def _read_all(loader: weakref.ref[PrefetchLoader], reads: _Reads, file: _SafetensorsFile, device: str | int) -> None:
-    """Read until all is read, or nobody is left who takes it."""
+    """Read until all is read, or the loader has been freed."""
     while reads and loader() is not None:
         try:
             future, name, rows = reads.popleft()

@@ -26,7 +26,7 @@ numpy = _numpy
 
 
 def _jnp2np(jnp_dict: dict[str, Any]) -> dict[str, Any]:
-    """Return a dict with NumPy arrays of these JAX arrays; there, it is the dict that was given."""
+    """Return a dict with NumPy arrays of these JAX arrays; the package changes the given dict instead."""
     return {name: np.asarray(array) for name, array in jnp_dict.items()}
 
 

@@ -1,6 +1,6 @@
 """`safetensors.numpy` on top of this package: the file of the installed package, run over our functions.
 
-What is better here than there stands below. Without the package there are `load_file`, `load`, `save_file` and `save`.
+Improvements over the package are below. Without it there are `load_file`, `load`, `save_file` and `save`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _package = run_package_file("numpy", globals())
 if _package:
 
     def _getdtype(dtype_str: str) -> np.dtype[np.generic]:
-        """Return the NumPy dtype of the name that safetensors files have for it. KeyError if NumPy has none.
+        """Return the NumPy dtype of a name in safetensors files. KeyError if NumPy has none.
 
         Programs that have imported ml_dtypes get its dtypes for bfloat16 and the floats of 8 bits.
         """
@@ -41,9 +41,9 @@ if _package:
         return dtype
 
     def _flatten(tensor_dict: dict[str, Array], keep_alive_buffer: list[object]) -> dict[str, TensorSpec]:
-        """Return what `serialize` takes; what owns the memory is added to `keep_alive_buffer`.
+        """Return the argument for `serialize`; the owner of the memory is added to `keep_alive_buffer`.
 
-        Arrays with gaps or in Fortran order are copied: there, what follows their first element in memory is saved.
+        Arrays with gaps or in Fortran order are copied; the package saves the bytes after their first element.
         """
         packed = {name: array if array.flags.c_contiguous else array.copy("C") for name, array in tensor_dict.items()}
         keep_alive_buffer.append(packed)

@@ -1,6 +1,6 @@
 """`safetensors.torch` on top of this package: the file of the installed package, run over our functions.
 
-What is better here than there stands below. Without the package there are `load_file`, `load`, `save_file` and `save`.
+Improvements over the package are below. Without it there are `load_file`, `load`, `save_file` and `save`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _package = run_package_file("torch", globals())
 
 @functools.cache
 def _getdtype(dtype_str: str) -> torch.dtype:
-    """Return the torch dtype of the name that safetensors files have for it. KeyError if torch has none."""
+    """Return the torch dtype of a name in safetensors files. KeyError if torch has none."""
     try:
         return DType(dtype_str).to_torch()
     except ValueError:
@@ -44,7 +44,7 @@ def _getdtype(dtype_str: str) -> torch.dtype:
 
 
 def _view2torch(safeview: Iterable[tuple[str, SafeView]]) -> dict[str, torch.Tensor]:
-    """Return the tensors over what `deserialize` gives: packed ones, too, and on the CPU whatever torch's device is."""
+    """Return the tensors over the results of `deserialize`: packed ones, too; on the CPU whatever torch's device is."""
     tensors = {}
     for name, view in safeview:
         dtype, shape = _getdtype(view["dtype"]), view["shape"]
@@ -91,7 +91,7 @@ if _package:
     def _to_ndarray(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
         """Return the bytes of a contiguous tensor as an array over its memory, and the CPU tensor that keeps it alive.
 
-        It has the sign or the conjugation that torch may still have to apply.
+        A sign or a conjugation that torch has not applied yet is applied.
         """
         on_host = tensor.detach().to("cpu").resolve_conj().resolve_neg()
         size, address = on_host.nelement() * _SIZE[on_host.dtype], on_host.data_ptr()
@@ -105,7 +105,7 @@ if _package:
         metadata: dict[str, str] | None = None,
         force_contiguous: bool = True,
     ) -> None:
-        """Save the tensors of a model, as the package does; the metadata that it is given do not change."""
+        """Save the tensors of a model, as the package does; the given metadata is not changed."""
         _package["save_model"](model, filename, None if metadata is None else dict(metadata), force_contiguous)
 
 else:

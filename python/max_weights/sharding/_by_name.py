@@ -1,4 +1,4 @@
-"""One rank of several: which pieces of which weights it has, by name. This is decided before anything is read."""
+"""One rank of several: its pieces of weights, by name. They are determined before anything is read."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Strategies: TypeAlias = (
 
 
 class Shard(NamedTuple):
-    """What one of several ranks has: `Shard(0, 8, "llama")` is the part of the first of eight."""
+    """The shard of one of several ranks: `Shard(0, 8, "llama")` is the part of the first of eight."""
 
     rank: int
     """The number of the rank, from 0."""
     world_size: int
     """How many ranks there are."""
     strategies: Strategies
-    """How weights are split among them: a ShardingStrategy, a mapping of names and patterns to them (None, and what is
-    not named: the whole weight), a function of the name, or the name of a `Table`.
+    """How weights are split among them: a ShardingStrategy, a mapping of names and patterns to them (None, or no match:
+    the whole weight), a function of the name, or the name of a `Table`.
     """
 
 
 Cut: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
-"""The axes that are cut, and the ranges of each that are joined along it, in elements."""
+"""The axes that are cut, with ranges of each, in elements; the ranges are joined along the axis."""
 
 
 def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard) -> list[Cut | None]:
@@ -60,7 +60,7 @@ def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard)
     if isinstance(strategies, str):
         strategies = named(strategies, world, *model_config(node))
     ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, Table) else None)
-    # Only in a mapping can a weight be left out, or follow another.
+    # Only in a mapping can a weight be omitted, or follow another.
     every = {info.name: info for info in infos(node)} if isinstance(strategies, Mapping) else {}
     own = strategies.own if isinstance(strategies, Table) else strategies  # a table is for many models
     if isinstance(own, Mapping) and not (isinstance(strategies, Table) and not own):
@@ -101,7 +101,7 @@ class _Rank:
     table: Table | None
 
     def pieces(self, info: WeightInfo, every: Mapping[str, WeightInfo]) -> Pieces | None:
-        """Return the pieces of a weight, `None` for all of it; `every` has more weights than are loaded."""
+        """Return the pieces of a weight, `None` for all of it; `every` also has weights that are not loaded."""
         is_named, strategy = self.lookup(info.name)
         if is_named:
             return None if strategy is None else self.split(info, strategy)
@@ -146,7 +146,7 @@ class _Rank:
 
 @dataclass(frozen=True)
 class _Described:
-    """The view of a weight that a strategy works on."""
+    """The view of a weight for a strategy."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Weights that belong to others: the scales and zero points of quantized weights, which are split with them."""
+"""Weights that belong to others, such as scales and zero points of quantized weights, and are split with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_of_packed_layer(name: str) -> bool:
 def pieces(shape: Sequence[int], weight: Pieces | None) -> Pieces | None:
     """Return the pieces of a companion of this shape: the ranges of the weight, counted in blocks that share a scale.
 
-    A companion that has one number for the whole axis, or no such axis, is whole on each rank.
+    A companion with one number for the whole axis, or without such an axis, is whole on each rank.
 
     Raises:
         ValueError: the block size is not the same everywhere or not a power of two, or a shard of the weight cuts a

@@ -21,7 +21,7 @@ from max_weights.sharding._pieces import Pieces
 
 __all__ = ["readable", "require_fit", "take"]
 
-# If pieces lie beside each other in each row of the result, this much is gathered at a time.
+# If pieces are adjacent in each row of the result, this much is gathered at a time.
 _PART = 8 << 20
 
 

@@ -1,4 +1,4 @@
-"""MAX's functions that shard a weight, for strategies made of them: `ShardingStrategy(2, row_sharding_strategy)`.
+"""MAX's functions that shard a weight, for strategies composed of them: `ShardingStrategy(2, row_sharding_strategy)`.
 
 Each takes a weight, the number of a shard and the number of shards, and returns what a call of the strategy returns.
 """

@@ -19,9 +19,9 @@ _GGUF = {
 
 
 def model_config(node: WeightsNode) -> tuple[Mapping[str, object] | None, str]:
-    """Return the configuration (`None` if there is none), and where it is or was looked for.
+    """Return the configuration (`None` if there is none), and where it is or was expected.
 
-    It is the metadata of a GGUF file; for other formats it is `config.json` beside the first file.
+    It is the metadata of a GGUF file; for other formats it is `config.json` in the folder of the first file.
 
     Raises:
         ArgumentError: the file is not a JSON object (a ValueError).

@@ -75,7 +75,7 @@ class Pieces:
             ranges: Start and stop of each range.
 
         Returns:
-            A box for each range, of which adjacent ones are joined.
+            A box for each range; adjacent ones are joined.
 
         Raises:
             TypeError: `whole` is no sequence.
@@ -147,7 +147,7 @@ class Pieces:
 
 
 def _joined(boxes: Sequence[Box], axis: int | None) -> tuple[Box, ...]:
-    """Return the fewest boxes: adjacent boxes are merged, and empty ones are left out."""
+    """Return the fewest boxes: adjacent boxes are merged, and empty ones are dropped."""
     if axis is None:
         return tuple(boxes)
     joined: list[Box] = []

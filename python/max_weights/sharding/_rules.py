@@ -1,7 +1,7 @@
 """Rules that split one axis: from its size, the number of devices and a shard's number to the ranges of that shard.
 
-Every rule splits by `even`: counts differ by at most one, and the first shards have the larger ones. If there is less
-to share than there are devices, the last shards are empty.
+Every rule splits by `even`: counts differ by at most one, and the first shards have the larger ones. With fewer units
+than devices, the last shards are empty.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StackedQKV:
 
 @dataclass(frozen=True)
 class Heads:
-    """Split heads that are side by side, also if packing shortens the axis: FP4 to a half, MXFP6 to three quarters."""
+    """Split adjacent heads, also if packing shortens the axis: FP4 to a half, MXFP6 to three quarters."""
 
     num_heads: int
     head_dim: int
@@ -127,7 +127,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of an axis that is split on its own, either evenly or between heads.
+    """A part of an axis that is split separately, either evenly or between heads.
 
     Args:
         size: The length of the part.
@@ -208,7 +208,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Segmented:
-    """Split segments one after the other, each on its own; an axis of half their sum is packed as FP4."""
+    """Split consecutive segments, each separately; an axis of half their sum is packed as FP4."""
 
     segments: tuple[Segment, ...]
 

@@ -1,7 +1,7 @@
-"""`ShapeOnly`: the object that a sharding function of the user gets instead of a weight.
+"""`ShapeOnly`: the argument of a user's sharding function, instead of a weight.
 
 The function is written as if it sliced a tensor. The stand-in records the slices, which turns the function into plain
-data: it runs once for a shape and a shard, and the recorded slices then serve weights, tensors and files alike.
+data: it runs once for a shape and a shard, and the recorded slices then apply to weights, tensors and files alike.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["ShapeOnly", "concat", "pieces_of"]
 
 
 class ShapeOnly:
-    """Stands for a weight while a sharding function of the user is evaluated; it has a shape and no data.
+    """Stands for a weight while a user's sharding function is evaluated; it has a shape and no data.
 
-    It has `shape` and `rank`, and can be indexed by slices of step 1 and `...`. `concat` joins slices of the same
-    weight. Any other use raises an error that says so.
+    It has `shape` and `rank`, and can be indexed by slices of step 1 and `...`. Slices of the same weight are joined by
+    `concat`. Any other use raises an error.
     """
 
     __slots__ = ("_pieces",)
@@ -56,7 +56,7 @@ class ShapeOnly:
         return ShapeOnly(pieces)
 
     def _part(self, pieces: Pieces) -> ShapeOnly:
-        """Return what a sharding strategy gives when it is called with this."""
+        """Return the result of a sharding strategy that is called with this."""
         parts = [self[index] for index in pieces.slices]
         return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
 
@@ -77,7 +77,7 @@ def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
     """Join slices of one weight along an axis, in a sharding function of your own.
 
     Raises:
-        ValueError: there is nothing to join, slices of different weights or different shapes beside the axis, or parts
+        ValueError: there is nothing to join, slices of different weights, shapes that differ in another axis, or parts
             that were joined along another axis.
         TypeError: a value other than slices of the weight that the function was given.
     """
@@ -129,6 +129,6 @@ def _narrowed(pieces: Pieces, axis: int, index: slice) -> Pieces:
         length = static(last) - first
         cut = (first + min(start, length), first + max(min(start, length), min(stop, length)))
         boxes.append((*box[:axis], cut, *box[axis + 1 :]))
-        if axis == pieces.axis:  # the boxes follow each other on this axis; on others they are side by side
+        if axis == pieces.axis:  # on this axis the boxes are consecutive; on others they are parallel
             start, stop = max(0, start - length), max(0, stop - length)
     return Pieces(pieces.whole, boxes, pieces.axis)

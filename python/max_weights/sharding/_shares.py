@@ -1,8 +1,8 @@
 """How the ready-made tables split: into equal shares, and never inside a head.
 
-A size that does not divide evenly is an error, because model libraries rely on every rank having as much as the others.
+A size that does not divide evenly is an error, because model libraries expect equal parts on all ranks.
 
-Each class is a function of a weight, the number of a shard and the number of shards, as `ShardingStrategy` takes it.
+Each class is a function of a weight, the number of a shard and the number of shards, for `ShardingStrategy`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Share:
 
     axis: int
     parts: int = 1
-    """The number of equal parts, one after the other: 2 for gate and up in one weight."""
+    """The number of equal, consecutive parts: 2 for gate and up in one weight."""
 
     def __call__(self, weight: ShapeOnly, i: int, num_devices: int) -> ShapeOnly:
         """Return shard `i`."""
@@ -36,7 +36,7 @@ class Share:
 
 @dataclass(frozen=True)
 class HeadShare:
-    """Whole heads: of queries, of keys or values, or of both, one after the other in one weight.
+    """Whole heads: of queries, of keys or values, or of both, consecutive in one weight.
 
     Every rank has the same number of query heads. Keys and values are divided too, or, if they have fewer heads than
     there are ranks, repeated: neighbouring ranks have the same head.

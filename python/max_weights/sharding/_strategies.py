@@ -34,7 +34,7 @@ ShardFunction: TypeAlias = Callable[[Any, int, int], object]
 
 
 class Sliceable(Protocol[_T_co]):
-    """A value of a graph, or the stand-in for one: it returns its part itself."""
+    """A value of a graph, or its stand-in: it computes its part itself."""
 
     def _part(self, pieces: Pieces) -> _T_co: ...
 
@@ -45,7 +45,7 @@ class Split:
 
     Args:
         kind: The class method of `ShardingStrategy` that creates it.
-        axis: The axis that is split, as it was given.
+        axis: The axis that is split, as given.
         rule: How the axis is split; `None` for `replicate` and for the markers, which modules interpret.
     """
 
@@ -330,7 +330,7 @@ class ShardingStrategy:
 
     @property
     def sharded_axis(self) -> int | None:
-        """The axis that is split, as it was given; `None` for `replicate`, the markers, and functions of your own."""
+        """The axis that is split, as given; `None` for `replicate`, the markers, and functions of your own."""
         return self.shard.axis if isinstance(self.shard, Split) else None
 
     is_rowwise = _IsKind("rowwise")
@@ -380,7 +380,7 @@ class ShardingStrategy:
                 return self._split(whole, index)
             return self._split_blocks(whole, whole[-1], index, encoding)
         except ValueError as error:
-            # The position in a function of the user is worth showing; that in a rule is not.
+            # In a user's function, the position of the error helps; in a rule it does not.
             cause = error if self.is_custom else None
             raise ValueError(f"{what} cannot be sharded as {self!r}: {error}") from cause
 
@@ -394,7 +394,7 @@ class ShardingStrategy:
         For everything else this is what `pieces` returns.
         """
         pieces = self.pieces(weight_or_shape, index)
-        # Values are defined above this module, so a value itself returns its parts.
+        # Values are defined above this module, so a value computes its parts itself.
         part_of = getattr(type(weight_or_shape), "_part", None)
         return pieces if part_of is None else part_of(weight_or_shape, pieces)
 

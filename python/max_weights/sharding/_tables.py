@@ -36,7 +36,7 @@ class Table(dict[Pattern, ShardingStrategy | None]):
             than ranks, neighbouring ranks have the same head. Not for "deepseek".
         hidden_size: Needed if a weight holds all experts of a layer. Not for "llama".
         expert_parallel: Keep experts whole. If a weight holds all experts of a layer, each rank has some of them; if
-            experts have weights of their own, also pass `select=experts(rank, world_size)`. Not for "llama".
+            experts have separate weights, also pass `select=experts(rank, world_size)`. Not for "llama".
 
     Raises:
         ArgumentError: There is no such table, it does not take an option, or heads cannot be shared (a ValueError).
@@ -48,9 +48,9 @@ class Table(dict[Pattern, ShardingStrategy | None]):
     """
 
     name: str
-    """Which table it is."""
+    """The name of the table."""
     own: Mapping[Pattern, _Row]
-    """The rows that were put first, each of which must match a weight."""
+    """The user's rows, each of which must match a weight."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Table(dict[Pattern, ShardingStrategy | None]):
 
 
 def named(name: str, world_size: int, config: Mapping[str, object] | None, place: str) -> Table:
-    """Return the table of a name, or `auto`, for the model of a configuration, which was looked for in a place."""
+    """Return the table of a name, or for `auto` that of the model; `place` is where its configuration was expected."""
     if name != "auto" and name not in _TABLES:
         raise ArgumentError(
             f"there is no table of strategies called {name!r}; there are {_NAMES}, and 'auto'", rule="argument.choice"
@@ -151,7 +151,7 @@ def _mixtral(world: int, heads: int, keys: int | None, hidden_size: int | None, 
 
 
 def _deepseek(world: int, heads: int, hidden_size: int | None, expert_parallel: bool) -> _Rows:
-    """Keep what compresses queries, keys and values whole, and split what expands them by heads."""
+    """Keep the compressing projections of queries, keys and values whole, and split the expanding ones by heads."""
     outputs, inputs = _strategy(world, HeadShare(0, heads)), _strategy(world, HeadShare(1, heads))
     rows: _Rows = {
         "*.self_attn.q_a_proj.weight": None,

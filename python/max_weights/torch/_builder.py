@@ -1,4 +1,4 @@
-"""`load`, which returns what torch.load returns, and the builder of it from what the Rust core finds in the file."""
+"""`load`, which returns what torch.load returns, and the builder that the Rust core calls for the values of a file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = ["Loading", "load", "maps_by_default"]
 _UNKNOWN = ("refuse", "placeholder")
 _UNKNOWN_GLOBAL = "torch.global"
 _SAFE_GLOBALS = (
-    "torch.serialization.add_safe_globals has no effect here, where nothing that a file names is called: torch.load "
-    "builds objects of the classes that it allows, and unknown='placeholder' leaves them out"
+    "torch.serialization.add_safe_globals has no effect here, where no function of a file is called: torch.load "
+    "builds objects of the classes that it allows, and unknown='placeholder' replaces them"
 )
 
 
@@ -48,38 +48,37 @@ def load(
 ) -> Any:
     """Return what `torch.load(f, weights_only=True)` returns: the same nested values, with torch tensors.
 
-    No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. All of
-    them are in memory of their own when this returns, so that the file may be overwritten, truncated or deleted.
+    Code in the file, or named by it, is never run. Tensors that share a storage in the file share it here. All are
+    copies when this returns, so the file may be overwritten, truncated or deleted.
 
     A path that ends with `.safetensors` gives what `load_file` does, as in torch from 2.15 on: a dict of tensors, which
     are views of private pages of the file.
 
     Args:
-        f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. A file object that
-            reads a file on disk from its start is replaced by that file; any other, such as `io.BytesIO`, is read to
-            the end. After the older format, of which a file may have several values, one after the other, it stands
-            behind the value, as torch leaves it; after an archive, where it stood, or at its end.
+        f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. A file object at
+            the start of a file on disk is replaced by that file; any other, such as `io.BytesIO`, is read to the end.
+            The older format may have several consecutive values: a file object is left after the one that was loaded,
+            as torch leaves it. After an archive, it is where it was, or at its end.
         map_location: Where storages go, as for `torch.load`: a device, a dict of locations, a function of storage and
             location, or `None` for the device that they were saved on.
         pickle_module: Must be `None`: no other unpickler is used.
         weights_only: True or `None`, which mean the same here. `torch.serialization.add_safe_globals` has no effect: a
             class that it allows would be called.
-        mmap: True maps the file: where a storage is stored uncompressed, tensors are views of private pages of the
-            file, nothing is read before it is used, and writing to them changes neither the file nor another process;
-            the file must not be changed in place while they are in use. `None` is what
-            `torch.utils.serialization.config.load.mmap` says, which is False unless a program sets it.
-        encoding: The encoding of byte strings of Python 2; there is only the one.
-        unknown: What becomes of objects of classes that are not among those that tensors and plain values are made of:
-            "refuse" raises an error, as torch does; "placeholder" gives a `max_weights.Placeholder` in the place of
-            each, which says what would have been built, so that the rest of the file can be used.
+        mmap: True maps the file: tensors whose storage is uncompressed are views of private pages of the file. Nothing
+            is read before it is used, and writing to them changes neither the file nor another process. The file must
+            not be changed in place while they are in use. `None` takes `torch.utils.serialization.config.load.mmap`,
+            which is False unless a program sets it.
+        encoding: The encoding of byte strings of Python 2; there is only one.
+        unknown: How to handle objects of classes other than those of tensors and plain values. With "refuse" they are
+            an error, as in torch. With "placeholder" a `max_weights.Placeholder` describes each, so that the rest of
+            the file can be used.
 
     Returns:
         The nested values of the file.
 
     Raises:
-        UnsupportedError: the file names a class or function that is not among those that tensors and plain values are
-            made of (`load_weights` reads the tensors of such a file); or an argument asks for something that could run
-            code.
+        UnsupportedError: the file names a class or function other than those of tensors and plain values
+            (`load_weights` reads the tensors of such a file); or an argument asks for something that could run code.
         FormatError: the file is damaged.
         ArgumentError: `f` is neither a path nor a file object that gives bytes.
 
@@ -90,7 +89,7 @@ def load(
     if pickle_module is not None or weights_only is False or encoding != "utf-8":
         raise UnsupportedError(
             "only weights and plain values are loaded here, without running code: pickle_module=, weights_only=False "
-            "and another encoding= are for torch.load, which can run what the file says",
+            "and another encoding= are for torch.load, which can run code of the file",
             rule="unsupported.option",
         )
     if unknown not in _UNKNOWN:
@@ -116,18 +115,18 @@ def load(
 
 
 def _of_safetensors(path: str, map_location: MapLocation) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file, which has no storages that a map could be about."""
+    """Return the tensors of a safetensors file, which has no storages for a map to place."""
     if map_location is not None and not isinstance(map_location, (str, torch.device)):
         raise ArgumentError(
-            "map_location must be a device for a safetensors file, not a dict or a function: it has no storages with a "
-            "place of their own",
+            "map_location must be a device for a safetensors file, not a dict or a function: it has no storages with "
+            "separate locations",
             rule="argument.conflict",
         )
     return dict(load_file(path, device="cpu" if map_location is None else map_location))
 
 
 def maps_by_default() -> bool:
-    """Whether the program told torch to map files of which it does not say so."""
+    """Whether the program set torch's default to mapping files."""
     config = getattr(sys.modules.get("torch.utils.serialization.config"), "load", None)
     return bool(getattr(config, "mmap", False))
 
@@ -146,9 +145,10 @@ class Loading:
         return self._file.globals
 
     def go_after(self, file: Any, start: int) -> None:
-        """Leave an open file where what was loaded ends; archives end with their file, and torch leaves it anywhere.
+        """Leave an open file at the end of the loaded value; archives end with their file, and torch leaves it
+        anywhere.
 
-        Several streams can be in a file, one after the other, so that loading twice gives two values.
+        A file can have several consecutive streams, so that loading twice gives two values.
         """
         if self._file.is_stream:
             followed = self._file.followed_at
@@ -166,13 +166,13 @@ class Loading:
             try:
                 return self._file.build(self._builder, data=True, own=True, device=gpu, placeholders=placeholders)
             except DeviceError:
-                pass  # torch has memory of its own there, and raises errors that programs know
+                pass  # torch allocates there, and raises errors that programs know
         data = not _is_meta(where)
         return self._file.build(self._builder, data=data, own=self._own, placeholders=placeholders)
 
 
 class Builder:
-    """Builds what only torch can build, from what the Rust core found in the file."""
+    """Builds the objects that only torch can build, for the Rust core."""
 
     def __init__(self, map_location: MapLocation) -> None:
         self.map_location = map_location
@@ -182,7 +182,7 @@ class Builder:
     def storage(self, data: object, size: int, location: str) -> torch.UntypedStorage:
         """Return a storage of these bytes, on the device that `map_location` chooses for one from `location`.
 
-        The bytes come as a DLPack capsule, as a Buffer that is there already, or as `None`.
+        The bytes come as a DLPack capsule, as an existing Buffer, or as `None`.
         """
         where = self.map_location
         if isinstance(where, dict):
@@ -214,7 +214,7 @@ class Builder:
         return tensor
 
     def flipped(self, place: Place, conjugate: bool, negative: bool, requires_grad: bool) -> torch.Tensor:
-        """Return a view whose elements are conjugated or negated as they are read."""
+        """Return a view whose elements are conjugated or negated when they are read."""
         tensor = self.strided(place, False)
         tensor = torch.conj(tensor) if conjugate else tensor
         tensor = torch._neg_view(tensor) if negative else tensor

@@ -28,24 +28,24 @@ def load_file(
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of a checkpoint as torch tensors, by name, in file order.
 
-    On the CPU, tensors are views of private pages of the file: nothing is read before it is used, writing to them
-    changes neither the file nor another process, and they stay valid for as long as they are held. For a CUDA device,
-    tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
-    that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, including
-    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
+    On the CPU, tensors are views of private pages of the file: nothing is read before it is used, and writing to them
+    changes neither the file nor another process. They stay valid as long as they exist. For a CUDA device, tensors are
+    loaded there without taking as much host memory. With `shard`, `copy=False` or a device that only torch knows, they
+    are copied there from the host. Tensors of a PyTorch file have the dtype of torch, such as complex128. Packed blocks
+    of a GGUF file need a `dtype`, `packed="decode"` or `packed="keep"`.
 
     Args:
-        checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
+        checkpoint: A path, a list of paths, a URL, or an open tree, which stays open.
         device: Where the tensors go.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, progress, options (a
-            `max_weights.types.ReadOptions`) and its fields. `select` and `rename` say which tensors there are; with any
-            other, all are in memory when this returns.
+            `max_weights.types.ReadOptions`) and its fields. Any option other than `select` and `rename` makes the call
+            read all tensors before it returns.
 
     Raises:
         FormatError: the file is damaged.
-        WeightNotFoundError: `select` names something that is not there.
+        WeightNotFoundError: `select` names a weight that does not exist.
         UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load` builds it,
-            and `load_weights` has the arrays that it is made of.
+            and `load_weights` has its component arrays.
         BufferError: an element type that torch does not have.
         DeviceError: the CUDA device has too little memory, or a copy fails.
 

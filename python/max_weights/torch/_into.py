@@ -70,51 +70,55 @@ def load_into(
 ) -> LoadReport:
     """Fill the parameters and buffers of a module from a checkpoint, as one transaction.
 
-    Everything is checked before the module is changed. An error or an interrupt leaves the module as it was, on all
-    ranks: what is replaced is kept until the end, on its device if there is room, otherwise up to 1 GiB in memory, and
-    the rest in a temporary file. Tensors on the meta device have nothing to keep.
+    Everything is checked before the module is changed. An error or an interrupt restores the module, on all ranks.
+    Until the end, the replaced values are kept on their device if they fit there, otherwise up to 1 GiB in memory, and
+    the rest in a temporary file. Tensors on the meta device have no values to keep.
 
-    - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
-      the way.
-    - Tensors on the meta device get memory: a view of the file if the file has them in that form, otherwise (or always
-      with `copy=True`) memory of their own. What comes from a PyTorch file has memory of its own unless you say
-      `copy=False`, because programs save such files in place, and torch.load reads them. Tensors get the dtype of the
-      file, or the one that `dtype` says. `requires_grad` stays.
+    - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted.
+
+    - Tensors on the meta device get memory: a view of the file if the file has the requested form, otherwise (or always
+      with `copy=True`) a copy. From a PyTorch file they get copies unless you set `copy=False`, because programs save
+      such files in place, as torch.load expects. The dtype is that of the file, or `dtype`; `requires_grad` stays.
+
     - Tensors on another device, or not contiguous, are copied there, a part of the file at a time, and keep their
       dtype.
+
     - Tied parameters stay tied, and the file may have them under any of their names. Parameters that a model of
-      transformers declares to be tied are tied.
-    - Buffers that a module does not save (`persistent=False`) keep the values that the module gave them. On the meta
-      device they are taken from the file, or computed by a model of transformers; other modules have to make them.
-    - Modules that have a `_load_from_state_dict`, hooks, or extra state of their own, such as `BatchNorm2d`, load
-      themselves, with `load_state_dict`, and with `assign=True` if they have anything on the meta device.
+      transformers declares tied become tied.
+
+    - Buffers that a module does not save (`persistent=False`) keep their values. On the meta device they are taken from
+      the file, or computed by a model of transformers; other modules have to create them.
+
+    - Modules with a custom `_load_from_state_dict`, hooks, or extra state, such as `BatchNorm2d`, load themselves with
+      `load_state_dict`, and with `assign=True` if they have anything on the meta device.
+
     - Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank gets its part: all ranks call
-      this together. On the meta device, parts get memory on the device of their mesh.
+      this. On the meta device, parts get memory on the device of their mesh.
 
     Args:
         module: The module.
-        checkpoint: A path, a list of paths, a URL, or a tree that is open, which stays open.
+        checkpoint: A path, a list of paths, a URL, or an open tree, which stays open.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
             report lists them. A shape that does not fit is always an error.
         group: The ranks that load together, each byte read by one of them: a process group of torch.distributed, all of
             whose ranks call this with the same file. Default: all ranks for a module with distributed tensors, and
             otherwise this process alone.
-        spread: Who reads for whom: `rank`, each for itself; `node`, one for all ranks of its machine; `world`, one for
-            all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
-            `world` over NCCL.
+        spread: Which ranks read. With `rank`, each reads for itself; with `node`, one reads for all ranks of its
+            machine; with `world`, one for all. With `auto`, local files are read by `rank`, because all ranks of a
+            machine share its page cache; other files by `node`, or by `world` over NCCL.
         rank_timeout: For how many seconds ranks wait for one that does not answer.
-        undo: Keep what is replaced until all is written. False: keep nothing, which is faster and takes no memory; an
-            error that comes after all checks may leave part of the new values then, and says so.
+        undo: Keep the replaced values until everything is written. False: keep nothing, which is faster and takes no
+            memory. An error after the checks may then leave part of the new values, and its message says so.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, progress, options (a
             `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the meta device.
 
     Returns:
-        What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
+        The names that were loaded, converted and tied, and with `strict=False`, those missing or unexpected.
 
     Raises:
-        ArgumentError: something does not fit (a ValueError); the message lists everything that does not.
+        ArgumentError: the checkpoint does not fit the module (a ValueError); the message lists every mismatch.
         FormatError: the file is damaged.
-        RankError: on all ranks, what went wrong on one of them: which, on which host, with which tensor and why.
+        RankError: on all ranks, the error of one of them: the rank, its host, the tensor and the cause.
 
     Example:
         >>> max_weights.torch.load_into(model, "model.safetensors").ok
@@ -132,7 +136,7 @@ def load_into(
             return own.run(began)
     from max_weights._ranks.session import Session
 
-    # What one rank could not do is said to all before each makes its own tensors what they were.
+    # Each rank reports its error to all before it restores its tensors.
     with (
         ExitStack() as files,
         Transaction(undo=undo) as transaction,
@@ -150,7 +154,7 @@ def load_into(
         records = session.agreed(make)
         plan, together = made[0]
         together.plan(records)
-        session.note = "the module is as it was" if undo else "modules may hold part of the new values"
+        session.note = "the module is unchanged" if undo else "modules may hold part of the new values"
         reports: list[LoadReport] = []
 
         def run() -> dict[str, Any]:
@@ -164,7 +168,7 @@ def load_into(
 
 @dataclass
 class _Plan:
-    """Which weight goes where, and which ones do not fit."""
+    """Which weight fills which tensor, and which weights do not fit."""
 
     module: nn.Module
     weights: WeightsNode
@@ -177,7 +181,7 @@ class _Plan:
     problems: list[str] = field(default_factory=list)
     fills: list[Fill] = field(default_factory=list)
     _cuts: dict[str, Cut | None] = field(default_factory=dict)
-    """What this rank has of weights that are distributed."""
+    """This rank's boxes of distributed weights."""
 
     def __post_init__(self) -> None:
         options: dict[str, Any] = dict(self.options)
@@ -189,7 +193,7 @@ class _Plan:
         copy = options.pop("copy", None)
         read = ReadOptions.of("load_into", options.pop("options", None), options)
         self._how = LoadMethod(copy, read)
-        # The module says what packed blocks and quantized weights become, unless the caller does.
+        # The module's dtypes decide how packed and quantized weights are decoded, unless the caller sets them.
         self._unpacks = what.get("dtype") is None and what.get("packed") != "keep"
         self.slots = Slots(self.module)
         request = LoadRequest(**what)
@@ -208,7 +212,7 @@ class _Plan:
             self._examine(slot)
         self.problems += self.slots.destroyed()
         self.problems += [
-            f"'{shown(one)}' and '{shown(other)}' have the same memory, at least in part: each needs its own"
+            f"'{shown(one)}' and '{shown(other)}' share memory, at least in part: each needs its own"
             for one, other in shared_memory([(fill.name, fill.slot.tensor) for fill in self.fills])
         ]
         prefixes = tuple(self.slots.custom_loaders)
@@ -220,7 +224,7 @@ class _Plan:
         ]
 
     def _quantized(self, weight: str | None, packed: str | None) -> DType | None:
-        """Return what the module has a quantized weight as; `None` where it has its tensors as they are stored."""
+        """Return the dtype that the module has for a quantized weight; `None` for the stored form."""
         return dtype_of_decoded(self.slots.by_name, weight, packed)
 
     def _examine(self, slot: Slot) -> None:
@@ -235,7 +239,7 @@ class _Plan:
             elif self.strict and not self._can_initialize:
                 self.problems.append(
                     f"'{shown(slot.name)}': the module does not save this buffer, and it is on the meta device; "
-                    "make it on the CPU (strict=False leaves it as it is)"
+                    "make it on the CPU (strict=False leaves it unchanged)"
                 )
             return
         name = names[-1]  # as in load_state_dict, the last one counts
@@ -249,7 +253,7 @@ class _Plan:
                 "max_weights.quantized, and copy it in the order of the module"
             )
         if refusal is None and decoded is not None and known_dtype(slot.tensor) in CODES:
-            refusal = "the module has codes, and the weight is decoded: leave dtype and packed out"
+            refusal = "the module has codes, and the weight is decoded: omit dtype and packed"
         if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
         if refusal is not None:
@@ -276,12 +280,12 @@ class _Plan:
             raise mismatch_error(what, missing, unexpected, self.problems, remedy)
 
     def together(self, session: Session, spread: Spread) -> Together:
-        """Return the plan of all ranks for what is not loaded by modules themselves."""
+        """Return the plan of all ranks for everything that modules do not load themselves."""
         from max_weights.torch._distributed import Together
 
         if self.options.get("shard") is not None:
             raise ArgumentError(
-                "shard= is for one rank of several; with group=, the tensors say the parts", rule="argument.conflict"
+                "shard= is for one rank of several; with group=, the tensors define the parts", rule="argument.conflict"
             )
         if self._how.read.digests is not None:
             raise ArgumentError(
@@ -292,7 +296,7 @@ class _Plan:
         return Together(session, request, {fill.name: fill for fill in self.fills}, spread)
 
     def _fills_of_rank(self, together: Together) -> list[Fill]:
-        """Give memory to what has none, have the bytes exchanged, and return what this rank reads for itself."""
+        """Allocate missing memory, exchange the bytes, and return the fills that this rank reads alone."""
         alone = together.reads_alone
         for fill in self.fills:
             has_memory, distributed = not fill.slot.tensor.is_meta, is_distributed(fill.slot.tensor)
@@ -361,7 +365,7 @@ class _Plan:
                     torch.autograd.graph.increment_version(local(fill.slot.tensor))
 
     def _load_custom(self) -> None:
-        """Load the modules that have their own way of loading."""
+        """Load the modules that load themselves."""
         if not self.slots.custom_loaders:
             return
         loaded = self._load({name: self._dtypes[name] for name in self.custom_loaded}, {})

@@ -1,4 +1,4 @@
-"""File objects that a checkpoint is loaded from, resolved to the file that they read, or copied to memory."""
+"""File objects to load a checkpoint from: resolved to their file, or copied to memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from max_weights.errors import ArgumentError
 __all__ = ["Source", "at_path", "path_of", "position_of"]
 
 Source: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
-"""What a checkpoint is loaded from, as for `torch.load`."""
+"""The source of a checkpoint, as for `torch.load`."""
 
 _COPIED_AT_A_TIME = 1 << 24
 
@@ -41,7 +41,7 @@ def path_of(file: object) -> str | None:
 
 
 def position_of(file: Any) -> int | None:
-    """Return where a file object stands; `None` for a path, and for what can only be read on."""
+    """Return the position of a file object; `None` for a path, and for a stream without positions."""
     if isinstance(file, (str, os.PathLike)):
         return None
     try:
@@ -52,7 +52,7 @@ def position_of(file: Any) -> int | None:
 
 @contextmanager
 def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
-    """Give a path at which the rest of a file object can be opened; a path stays as it is.
+    """Give a path at which the rest of a file object can be opened; a path is given unchanged.
 
     Raises:
         ArgumentError: it is neither a path nor a file object that is open for reading bytes.

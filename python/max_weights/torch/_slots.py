@@ -1,4 +1,4 @@
-"""The slots of a torch module that have to be filled: its parameters and buffers, each once, with all of its names."""
+"""The slots of a torch module to fill: its parameters and buffers, each once, with all of its names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# What holds codes of quantized weights.
+# The dtypes of codes of quantized weights.
 CODES = frozenset(
     {
         DType.int8,
@@ -57,7 +57,7 @@ CODES = frozenset(
 
 
 def dtype_of_decoded(slots: Mapping[str, Slot], weight: str | None, packed: str | None) -> DType | None:
-    """Return what a module has a quantized weight as; `None` where it has its tensors as they are stored."""
+    """Return what a module has a quantized weight as; `None` where it has its tensors in the stored form."""
     if weight is None:
         return None if any(known_dtype(slot.tensor) in CODES for slot in slots.values()) else DType.float32
     slot = slots.get(weight)
@@ -69,7 +69,7 @@ def dtype_of_decoded(slots: Mapping[str, Slot], weight: str | None, packed: str 
 
 @dataclass(frozen=True)
 class Place:
-    """A place where a module has a tensor."""
+    """A module and the name under which it has a tensor."""
 
     owner: nn.Module
     attribute: str
@@ -78,7 +78,7 @@ class Place:
     """False for a buffer that is registered with `persistent=False`."""
 
     def put(self, tensor: torch.Tensor) -> None:
-        """Put a tensor there, unless it is there already."""
+        """Set the tensor, unless it is set already."""
         if getattr(self.owner, self.attribute) is not tensor:
             setattr(self.owner, self.attribute, tensor)
 
@@ -139,7 +139,7 @@ class Slot:
 
 @dataclass
 class Fill:
-    """A slot that the checkpoint has values for."""
+    """A slot to fill, with its values in the checkpoint."""
 
     slot: Slot
     name: str
@@ -149,9 +149,9 @@ class Fill:
     out: torch.Tensor | None = None
     """The memory of the module that they are written to by the engine."""
     cut: Cut | None = None
-    """Which part of the weight this rank has."""
+    """This rank's region of the weight."""
     shape: list[int] = field(default_factory=list)
-    """That of the part, as the file has it."""
+    """The shape of the region in the file."""
     size: int = 0
     """Bytes of the part in the file."""
     is_new: bool = False
@@ -159,11 +159,11 @@ class Fill:
 
     @property
     def memory(self) -> Destination:
-        """What the values go to."""
+        """The destination of the values."""
         return Destination(self.slot.tensor)
 
     def give_memory(self) -> None:
-        """Replace a tensor on the meta device by one with memory; a distributed one has it where its mesh is."""
+        """Replace a tensor on the meta device by one with memory; for a distributed one, on the device of its mesh."""
         old, dtype = self.slot.tensor, self.info.dtype if self.dtype is None else self.dtype
         new = _with_memory(old, dtype.to_torch() if isinstance(dtype, DType) else getattr(torch, dtype))
         if isinstance(old, nn.Parameter):
@@ -190,7 +190,7 @@ class Slots:
     def __init__(self, module: nn.Module) -> None:
         self.by_name: dict[str, Slot] = {}
         self.custom_loaders: dict[str, nn.Module] = {}
-        """By prefix: modules with a `_load_from_state_dict`, or hooks, of their own, and everything below them."""
+        """By prefix: modules that define a `_load_from_state_dict` or hooks, and everything below them."""
         by_memory: dict[object, Slot] = {}
         for prefix, owner in _walk(module, self.custom_loaders):
             for place, tensor in places_of(prefix, owner):
@@ -203,9 +203,9 @@ class Slots:
         return iter({id(slot): slot for slot in self.by_name.values()}.values())
 
     def destroyed(self) -> list[str]:
-        """Return what is wrong with modules with their own loader: `assign=True` would put plain tensors in place of
-        tensors on the meta device that store their elements in their own way, and of distributed ones they would get
-        all in place of a part.
+        """Return what is wrong with modules with their own loader. On them, `assign=True` would put plain tensors in
+        place of tensors on the meta device that store their elements in their own way. Distributed ones would get the
+        whole tensor in place of a part.
         """
         refused = []
         for prefix, owner in self.custom_loaders.items():
@@ -251,7 +251,7 @@ def declared_ties(module: nn.Module) -> dict[str, list[str]]:
 
 
 def _everything(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """A module that has two names is there under both."""
+    """Return the modules by name; a module with two names is listed under both."""
     yield prefix, module
     for name, child in module._modules.items():
         if child is not None:
@@ -294,13 +294,13 @@ def _loads_itself(module: nn.Module) -> bool:
 
 
 def _is_of_fsdp(hook: Any) -> bool:
-    """Whether it is a hook of FSDP2, which gathers no parameters: it says that they were replaced."""
+    """Whether it is a hook of FSDP2, which gathers no parameters, but has to learn that they were replaced."""
     function = getattr(hook, "hook", hook)
     return getattr(function, "__module__", "").startswith("torch.distributed.fsdp._fully_shard")
 
 
 def run_hooks(module: nn.Module, *, before: bool) -> None:
-    """Call what FSDP2 has to do before parameters are filled (reshard), or after it (take those that were replaced)."""
+    """Run the hooks of FSDP2 before parameters are filled (reshard), or after it (register the replaced ones)."""
     for owner in module.modules():
         hooks = owner._load_state_dict_pre_hooks if before else owner._load_state_dict_post_hooks
         for hook in list(hooks.values()):
@@ -309,7 +309,7 @@ def run_hooks(module: nn.Module, *, before: bool) -> None:
 
 
 def _declared_ties(module: nn.Module) -> dict[str, str]:
-    """Return {name: other name} of parameters that should be the same, as models of transformers declare it."""
+    """Return {name: other name} of parameters that should be equal, as models of transformers declare it."""
     ties: dict[str, str] = {}
     for prefix, owner in module.named_modules():
         declared = vars(owner).get("all_tied_weights_keys")
@@ -326,21 +326,21 @@ def _is_wrapper(tensor: torch.Tensor) -> bool:
 
 def has_distributed(module: nn.Module) -> bool:
     """Whether a parameter or buffer of a module is distributed."""
-    # Names are dear, and not needed.
+    # Names are expensive, and not needed.
     owners = module.modules()
     tensors = itertools.chain.from_iterable((*one._parameters.values(), *one._buffers.values()) for one in owners)
     return any(tensor is not None and is_distributed(tensor) for tensor in tensors)
 
 
 def keep_module(module: nn.Module, transaction: Transaction) -> None:
-    """Note which tensors a module has."""
+    """Record the tensors of a module."""
     for owner in module.modules():
         for own in (owner._parameters, owner._buffers):
             transaction.on_undo(functools.partial(_put_back, own, dict(own)))
 
 
 def keep_values(owner: nn.Module, transaction: Transaction) -> None:
-    """Note the values of a module that loads itself."""
+    """Record the values of a module that loads itself."""
     for tensor in {id(one): one for one in (*owner.parameters(), *owner.buffers())}.values():
         transaction.keep(tensor)
     for one in owner.modules():
@@ -355,15 +355,15 @@ def _put_back(own: dict[str, Any], before: dict[str, Any]) -> None:
 
 
 def can_initialize(module: nn.Module) -> bool:
-    """Whether a module can compute what no file has: models of transformers can, from version 5 on."""
+    """Whether a module can compute values that no file has: models of transformers can, from version 5 on."""
     library = sys.modules.get("transformers.modeling_utils")
     return "transformers.initialization" in sys.modules and isinstance(module, library.PreTrainedModel)  # type: ignore[union-attr]
 
 
 def initialize_missing(module: Any, slots: Slots) -> None:
-    """Let a model compute what is still on the meta device, such as the frequencies of rotary embeddings.
+    """Let a model compute the tensors still on the meta device, such as the frequencies of rotary embeddings.
 
-    Tensors that are marked as initialised are left alone.
+    Tensors that are marked as initialised are skipped.
     """
     for slot in slots:
         if slot.tensor.is_meta:

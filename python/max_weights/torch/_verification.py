@@ -1,4 +1,4 @@
-"""`verify_loaded`: whether the parameters of a module are what a checkpoint holds."""
+"""`verify_loaded`: whether the parameters of a module equal the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -65,37 +65,37 @@ def verify_loaded(
 ) -> VerificationReport:
     """Compare the parameters and saved buffers of a module with a checkpoint, by fingerprints.
 
-    The module has to hold the checkpoint, all of it and nothing else: a weight that no parameter holds and a parameter
-    that no weight fills are not ok. A parameter with several names, as of tied weights, is compared with the weight of
-    each; a checkpoint may lack all of its names but one. Buffers that are not saved need no weight.
+    The module has to match the checkpoint exactly: a weight that no parameter holds, or a parameter that no weight
+    fills, is a finding. A parameter with several names, such as tied weights, is compared with the weight of each name;
+    a checkpoint may lack all of its names but one. Buffers that are not saved need no weight.
 
-    What differs is looked up: rows of another weight, of another place in the same one, transposed, NaN, zeros. A
-    parameter of a dtype that does not hold all values of its weight is compared with the weight converted to that
-    dtype, with one rounding to the nearest, ties to even; values that overflow, to infinity or around the end of an
-    integer, are findings. Packed blocks are decoded to the parameter's dtype.
+    What differs is looked up: rows of another weight, of another place in the same one, transposed, NaN, zeros. If a
+    parameter's dtype does not hold all values of its weight, the weight is first converted to that dtype, with one
+    rounding to the nearest, ties to even. Values that overflow, to infinity or around the end of an integer, are
+    findings. Packed blocks are decoded to the parameter's dtype.
 
     Args:
         module: The module, after loading; its tensors may be on any device.
-        checkpoint: A tree, anything that `load_weights` opens, {name: tensor}, or another module; or a `Fingerprint`,
-            where the files are not at hand: then a parameter has to be of a dtype that holds the values exactly, and
-            what differs is listed by blocks of rows.
-        rename: As of `load_into`: a function, a mapping, or the name of a layout, such as "transformers5" or "vllm",
+        checkpoint: A tree, anything that `load_weights` opens, {name: tensor}, or another module. Or a `Fingerprint`,
+            if the files are not available: then the dtype of a parameter has to hold the values exactly, and
+            differences are reported per row block.
+        rename: As for `load_into`: a function, a mapping, or the name of a layout, such as "transformers5" or "vllm",
             whose parameters are fused and stacked.
-        ignore: Names and patterns, as of `load`, of weights that nothing holds, by their renamed names, and of
+        ignore: Names and patterns, as for `load`, of weights that nothing holds, by their renamed names, and of
             parameters that nothing fills or that cannot be compared. A parameter that differs is never excused.
-        group: A process group of torch.distributed: each rank verifies its own module, of distributed tensors its own
-            part, and all ranks return the findings of all. A weight that any rank holds is used.
+        group: A process group of torch.distributed: each rank verifies its module, or its part of distributed tensors,
+            and all ranks return the findings of all. A weight that any rank holds is used.
         threads: How many; `None` for as many as there are cores.
 
     Returns:
-        What was found; true if everything is equal.
+        The report; true if everything is equal.
 
     Raises:
-        ArgumentError: `module` has tensors on the meta device, or a pattern of `ignore` excuses nothing, or
-            `checkpoint` is none (a ValueError).
-        TypeError: `module` is no module.
-        FileChangedError: a file was changed meanwhile.
-        RankError: with `group`, on all ranks, what went wrong on one of them.
+        ArgumentError: `module` has tensors on the meta device, a pattern of `ignore` excuses nothing, or `checkpoint`
+            is not a checkpoint (a ValueError).
+        TypeError: `module` is not a module.
+        FileChangedError: a file changed meanwhile.
+        RankError: with `group`, on all ranks, the error of one of them.
 
     Example:
         >>> report = max_weights.torch.load_into(model, "model.safetensors")
@@ -129,7 +129,7 @@ def verify_some(
     verification = _Verification(module, weights, rename, frozenset(names))
     verification.run()
     outcome = verification.outcome
-    outcome.weights = []  # the others are not asked for
+    outcome.weights = []  # the others are not needed
     return outcome.reported(None, tuple(outcome.verified), verification.bytes, time.perf_counter() - began)
 
 
@@ -154,7 +154,7 @@ class _Verification:
     weights: WeightsNode | Fingerprint
     rename: Rename | str | None
     names: frozenset[str] | None = None
-    """Those that are looked at; `None` for all, of which none may be on the meta device."""
+    """Return the tensors to verify; `None` for all, of which none may be on the meta device."""
     outcome: Outcome = field(default_factory=Outcome)
     bytes: int = 0
 
@@ -208,7 +208,7 @@ class _Verification:
                 self._require_finite(slot, name, tensors.pop(name))
 
     def _held(self, request: ResolvedRequest, pairs: list[tuple[Slot, str, WeightInfo]]) -> list[bool]:
-        """Of each pair whether the weight is known to be in memory as it is: nothing has to be hashed of it."""
+        """For each pair, whether memory is known to hold the weight unchanged: then nothing has to be hashed."""
         full_names = dict(zip(request.new_names, request.names, strict=True))
         alike: list[tuple[int, str, Buffer]] = []
         for number, (slot, name, info) in enumerate(pairs):
@@ -248,14 +248,14 @@ class _Verification:
                     message = f"it holds '{shown(same)}'"
                 self._differs(own_name, name, message, tuple(rows))
             elif own.digest_dtype == expected.digest_dtype and own.digest != expected.digest:
-                message = "its SHA-256 differs, though its sums are equal: a NaN, or somebody made them so"
+                message = "its SHA-256 differs, though its sums are equal: a NaN, or a constructed collision"
                 self._differs(own_name, name, message)
 
     def _differs(self, name: str, weight: str | None, message: str, rows: tuple[range, ...] = ()) -> None:
         self.outcome.differences.append(Finding(name, message, other=weight, rows=rows))
 
     def _pairs(self, slots: list[Slot], named: Mapping[str, object]) -> Iterator[tuple[Slot, str]]:
-        """Each parameter and saved buffer with each weight that it should be; what has none is left out."""
+        """Yield each parameter and saved buffer with each of its weights; those without one are recorded."""
         self.outcome.weights = list(named)
         for slot in slots:
             names = _names(slot)
@@ -272,7 +272,7 @@ class _Verification:
                 self.outcome.leave_out(slot.name, None, f"it was not compared: {why}", names, unfilled=False)
                 continue
             weights = [name for name in names if name in named]
-            # Of what a model declares to be tied, a checkpoint may have one name; the memory may be apart all the same.
+            # If a model declares parameters tied, a checkpoint may have one name, although they do not share memory.
             weights = weights or [other for name in names for other in self._ties.get(name, ()) if other in named][:1]
             if not weights:
                 why = "the checkpoint has no weight of this name"
@@ -285,7 +285,7 @@ class _Verification:
                 yield slot, name
 
     def _compare(self, slot: Slot, name: str, expected: Buffer) -> bool:
-        """Whether a parameter is equal to its weight, of the same shape; what differs is noted."""
+        """Whether a parameter is equal to its weight, of the same shape; a difference is recorded."""
         own = host_buffer(name, local(slot.tensor))
         if is_distributed(slot.tensor):
             expected = part_of(expected, slot.tensor)
@@ -304,7 +304,7 @@ class _Verification:
         return False
 
     def _require_finite(self, slot: Slot, name: str, weight: Buffer) -> None:
-        """Note values that became infinite or NaN in a parameter of less range than its weight."""
+        """Record values that became infinite or NaN in a parameter of less range than its weight."""
         own = values_of(host_buffer(name, local(slot.tensor)))
         if is_distributed(slot.tensor):
             weight = part_of(weight, slot.tensor)
@@ -319,7 +319,7 @@ class _Verification:
             self._differs(_name_in(slot, name), name, message)
 
     def _explain(self, own: Buffer, name: str, sums: Sums, expected: Sums, rows: list[range]) -> str:
-        """Explain what the rows are that differ."""
+        """Explain where the differing rows come from."""
         shape = tuple(own.shape)
         columns = shape[-1] if shape else 1
         is_square = len(shape) == 2 and shape[0] == shape[1] and own.dtype.size_in_bits >= 8
@@ -353,7 +353,7 @@ def _names(slot: Slot) -> list[str]:
 
 
 def _name_in(slot: Slot, weight: str) -> str:
-    """The name of a parameter that is compared with a weight: of those that are tied, the one of the weight."""
+    """Return the name of a parameter for a comparison: of tied ones, the name of the weight."""
     return weight if weight in _names(slot) else slot.name
 
 
@@ -378,7 +378,7 @@ def _loaded(request: ResolvedRequest, dtypes: Mapping[str, DType | None]) -> dic
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """What changes when a tensor is replaced or written to by torch."""
+    """Return a state that changes when torch replaces a tensor or writes to it."""
     unversioned = nn.parameter.is_lazy(tensor) or tensor.is_inference()
     return id(tensor), 0 if unversioned else tensor._version
 

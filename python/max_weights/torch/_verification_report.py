@@ -1,4 +1,4 @@
-"""What a verification found: the report of `verify_loaded`, of one process or of several ranks."""
+"""The report of `verify_loaded`, of one process or of several ranks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ __all__ = ["Outcome", "VerificationReport", "of_all_ranks"]
 
 @dataclass(frozen=True, repr=False)
 class VerificationReport(Result):
-    """What a verification found; ok if the module holds the checkpoint, all of it and nothing else.
+    """The result of a verification; ok if the module matches the checkpoint exactly.
 
-    Kinds of findings: "differs", "not compared" (the message says why), "unfilled" (a parameter or saved buffer that no
-    weight fills), "unused" (a weight, by its renamed name, that no parameter or buffer holds, with `group` of no rank).
-    `other` is the name of the weight that a parameter should be. With `group` the findings are those of all ranks.
+    Kinds of findings: "differs", "not compared" (the message says why), "unfilled" and "unused". An "unfilled"
+    parameter or saved buffer is filled by no weight. An "unused" weight, named by its renamed name, is held by no
+    parameter or buffer, with `group` on no rank. The name of the weight that a parameter should be is `other`. With
+    `group` the findings are those of all ranks.
     """
 
     _KINDS = ("differs", "not compared", "unfilled", "unused")
@@ -46,7 +47,7 @@ class VerificationReport(Result):
 
     @property
     def ok(self) -> bool:
-        """Whether the module holds the checkpoint, all of it and nothing else, but for what `ignore` excuses."""
+        """Whether the module matches the checkpoint exactly, except for what `ignore` excuses."""
         return not self.findings and self.compared > 0
 
     @property
@@ -67,30 +68,30 @@ class VerificationReport(Result):
 
 @dataclass
 class Outcome:
-    """What one process or several found, before anything is excused."""
+    """The findings of one process or of several, before anything is excused."""
 
     differences: list[Finding] = field(default_factory=list)
     gaps: list[tuple[Finding, tuple[str, ...]]] = field(default_factory=list)
-    """What was not compared, with all of its names in the module."""
+    """The tensors that were not compared, with all of their names in the module."""
     weights: list[str] = field(default_factory=list)
     """The renamed names of all weights of the checkpoint."""
     held: set[str] = field(default_factory=set)
-    """Those of weights that a parameter or buffer of the module stands for."""
+    """The renamed names of weights that a parameter or buffer of the module holds."""
     verified: list[str] = field(default_factory=list)
 
     def leave_out(self, name: str, weight: str | None, why: str, names: Iterable[str], *, unfilled: bool) -> None:
-        """Note what was not compared, and why."""
+        """Record a tensor that was not compared, and why."""
         finding = Finding(name, why, kind="unfilled" if unfilled else "not compared", other=weight)
         self.gaps.append((finding, tuple(names)))
 
     def reported(
         self, ignore: Collection[Pattern] | None, verified: tuple[str, ...], size: int, seconds: float
     ) -> VerificationReport:
-        """Return the report, without what the patterns of `ignore` excuse.
+        """Return the report, without the findings that the patterns of `ignore` excuse.
 
         Raises:
-            ArgumentError: `ignore` is empty, or names only what was compared (a ValueError).
-            WeightNotFoundError: a pattern fits no name.
+            ArgumentError: `ignore` is empty, or names only compared tensors (a ValueError).
+            WeightNotFoundError: a pattern matches no name.
         """
         unused = [name for name in self.weights if name not in self.held]
         gaps = self.gaps
@@ -126,7 +127,7 @@ class Outcome:
 
 
 def of_all_ranks(outcome: Outcome | None, error: Exception | None, group: ProcessGroup) -> Outcome:
-    """Return what all ranks of a group found, or raise the error that one of them had.
+    """Return the findings of all ranks of a group, or raise the error of one of them.
 
     Raises:
         RankError: another rank could not verify its module.

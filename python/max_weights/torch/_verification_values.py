@@ -1,4 +1,4 @@
-"""What is compared of a parameter and its weight: kinds of numbers, shapes, and values that do not fit a dtype."""
+"""The compared properties of a parameter and its weight: kinds of numbers, shapes, and values that do not fit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def kind_of(dtype: DType) -> str:
-    """What the elements are: those of two kinds are never equal."""
+    """The kind of the elements: those of two kinds are never equal."""
     if dtype.is_float():
         return "float"
     return "integer" if dtype is DType.bool or dtype.is_integral() else dtype.name
@@ -41,7 +41,7 @@ def kind_of_weight(info: WeightInfo) -> str:
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The shape in elements: those of four bits are in pairs in torch."""
+    """The shape in elements: elements of four bits are stored in pairs in torch."""
     shape = tuple(tensor.shape)
     return (*shape[:-1], 2 * shape[-1]) if dtype_of(tensor) is DType.float4_e2m1fn and shape else shape
 
@@ -65,7 +65,7 @@ def may_overflow(tensor: torch.Tensor, info: WeightInfo) -> bool:
 
 
 def wrapped(own: Buffer, weight: Buffer) -> str | None:
-    """Say of integers that are the low bits of those of the weight that these do not fit; else `None`."""
+    """Report integers that are the low bits of those of the weight, and so do not fit; else return `None`."""
     if own.dtype is weight.dtype or kind_of(own.dtype) != "integer":
         return None
     if fingerprint_of(weight.astype(own.dtype))[4] != fingerprint_of(own)[4]:
@@ -89,7 +89,7 @@ def signs_differ(own: Buffer, weight: Buffer) -> bool:
 
 
 def part_of(whole: Buffer, tensor: Any) -> Buffer:
-    """The part of a weight that this rank has, as torch itself distributes it."""
+    """This rank's part of a weight, as torch itself distributes it."""
     from torch.distributed.tensor import distribute_tensor
 
     shaped = whole.torch().reshape(tensor.shape)

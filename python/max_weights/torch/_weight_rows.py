@@ -1,4 +1,4 @@
-"""The rows of all weights, found by their fingerprints: where what a parameter holds comes from."""
+"""The rows of all weights, found by their fingerprints: where the values of a parameter come from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_sums(tensor: Buffer) -> Sums:
 
 @dataclass(frozen=True)
 class _WeightRows:
-    """The rows of weights of one length, one weight after the other, and their order by the first of their sums."""
+    """The rows of weights of one length, weight after weight, and their order by the first of their sums."""
 
     sums: Sums
     order: torch.Tensor
@@ -51,20 +51,20 @@ class _WeightRows:
         return None
 
     def place(self, number: int) -> tuple[str, int]:
-        """The weight that a row is in, and which one of it."""
+        """The weight of a row, and the number of the row in it."""
         weight = bisect.bisect_right(self.starts, number) - 1
         return self.names[weight], number - self.starts[weight]
 
 
 class RowIndex:
-    """The rows of all weights, found by their sums: made when something differs."""
+    """The rows of all weights, found by their sums: built when something differs."""
 
     def __init__(self, request: ResolvedRequest) -> None:
         self._request = request
         self._by_kind: dict[tuple[DType, int], _WeightRows] = {}
 
     def find(self, own: Sums, rows: list[range], dtype: DType, columns: int) -> list[tuple[range, str, range]]:
-        """Return runs of `rows`, of a tensor with these sums, each with the weight and the rows of it that they are."""
+        """Return runs of `rows`, of a tensor with these sums, each with the weight and its rows that they equal."""
         weights = self._weights(dtype, columns)
         ends = set(weights.starts)
         runs: list[tuple[int, int, int]] = []
@@ -73,7 +73,7 @@ class RowIndex:
             if runs and runs[-1][0] + runs[-1][2] == row:
                 first, number, count = runs[-1]
                 after = number + count
-                # Of rows that are alike, the one that goes on where the last one was.
+                # Of equal rows, take the one that follows the previous match.
                 if after not in ends and torch.equal(weights.sums[after], own[row]):
                     runs[-1] = (first, number, count + 1)
                     continue

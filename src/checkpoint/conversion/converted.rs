@@ -1,4 +1,4 @@
-//! The catalog of a checkpoint as another library has it.
+//! The catalog of a checkpoint in the layout of another library.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,71 +11,71 @@ use crate::names::NameIndex;
 use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_packed_bytes};
 
-/// The most weights that a converted checkpoint has.
+/// The maximum number of weights in a converted checkpoint.
 const MAX_WEIGHTS: usize = 1 << 20;
 
-/// What the weights of a catalog are made of that no array of a file stands for.
+/// How weights without an array in a file are composed.
 #[derive(Debug)]
 pub(crate) struct Composition {
-    /// What they are made of.
+    /// The catalog of the source weights.
     pub(crate) of: Arc<Catalog>,
     pub(crate) rules: Vec<ConversionRule>,
-    /// What each group of weights is made of: the rule, and the weights of each of its sources.
+    /// The rule of each group, and the weights of each of its sources.
     pub(crate) groups: Vec<(usize, Vec<Box<[u32]>>)>,
     /// By number.
     made: HashMap<u32, Made>,
-    /// Why some cannot be made.
+    /// Why some weights cannot be composed.
     pub(crate) refused: Vec<Diagnostic>,
 }
 
-/// What one weight is made of.
+/// The source of one weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// A weight that is made itself.
+    /// A weight of the source catalog.
     Same(u32),
-    /// Of what a rule makes of a group: for which target, and there of a list the how-manyth.
+    /// The output of a rule for a group: the target, and the element if that is a list.
     Of { group: u32, slot: u32, element: u32 },
-    /// Of nothing: why, is said when it is taken.
+    /// No source: the error is reported when the weight is loaded.
     Refused(u32),
 }
 
 impl Composition {
-    /// Says why the weight of this number cannot be made.
+    /// Marks the weight of this number as unsupported, with the reason.
     pub(super) fn refuse(&mut self, number: usize, fault: Diagnostic) {
         self.made.insert(number as u32, Made::Refused(self.refused.len() as u32));
         self.refused.push(fault);
     }
 
-    /// The same where the weights have other numbers: {before: now}.
+    /// The same with other weight numbers: {before: now}.
     pub(in crate::checkpoint) fn renumbered(&self, numbers: &HashMap<u32, u32>) -> Self {
         let made = self.made.iter().filter_map(|(number, made)| Some((*numbers.get(number)?, *made))).collect();
         let (rules, groups, refused) = (self.rules.clone(), self.groups.clone(), self.refused.clone());
         Self { of: self.of.clone(), rules, groups, made, refused }
     }
 
-    /// What the weight of this number is made of; `None` for an ordinary one.
+    /// The source of the weight of this number; `None` for an ordinary one.
     pub(crate) fn made(&self, number: usize) -> Option<Made> {
         self.made.get(&(number as u32)).copied()
     }
 }
 
 impl Catalog {
-    /// What its weights are made of, if any is.
+    /// The composition of its weights, if any is composed.
     pub(crate) fn composition(&self) -> Option<&Composition> {
         self.composition.as_deref()
     }
 
-    /// What the weight of this number is made of; `None` if an array of a file stands for it.
+    /// The source of the weight of this number; `None` if an array of a file represents it.
     pub(crate) fn made(&self, number: usize) -> Option<Made> {
         self.composition()?.made(number)
     }
 
-    /// Whether the weight of this number is made of others, or of pieces, and no array of a file stands for it.
+    /// Whether the weight of this number is composed of others or of pieces, so that no array of a file represents it.
     pub fn is_composed(&self, number: usize) -> bool {
         self.made(number).is_some() || self.pieces(self.table.get(number).file).is_some()
     }
 
-    /// Whether something is added to the elements of the weight of this number.
+    /// Whether a number is added to the elements of this weight.
     fn adds(&self, number: u32) -> bool {
         let (Some(composition), Some(made)) = (self.composition(), self.made(number as usize)) else { return false };
         match made {
@@ -89,15 +89,15 @@ impl Catalog {
         }
     }
 
-    /// Whether any weight is made of others.
+    /// Whether any weight is composed of others.
     pub fn makes_any(&self) -> bool {
         self.composition().is_some_and(|composition| !composition.made.is_empty())
     }
 
-    /// The weights as these rules make them. Each weight belongs to the first rule that it fits; those that fit none stay as they are. Nothing is read.
+    /// Converts the weights by these rules, without reading. Each weight belongs to the first rule that matches it; the others stay unchanged.
     ///
     /// # Errors
-    /// Weights that a rule needs and that are not there, or of another type or shape than it needs; two weights that get one name.
+    /// A source weight of a rule that is missing, or has another dtype or shape; two weights with one name.
     pub fn converted(self: &Arc<Self>, rules: Vec<ConversionRule>) -> Result<Self> {
         let named = |error: Error| match self.files.first() {
             Some(file) => error.at_path(&file.path),
@@ -116,7 +116,7 @@ impl Catalog {
                     if rules[*rule].adds()
                         && let Some(&weight) = of.find(|&&weight| self.adds(weight))
                     {
-                        let cause = "something is added to it already: save these weights first".to_owned();
+                        let cause = "a number is already added to it: save these weights first".to_owned();
                         return refused(&rules[*rule], &self.table.get(weight as usize), cause).map_err(named);
                     }
                     weights.push_made(number, &groups[number], &rules[*rule]).map_err(named)?;
@@ -129,11 +129,11 @@ impl Catalog {
             let (_, b) = twice.first().copied().unwrap_or_default();
             let from = match made.get(&(b as u32)) {
                 Some(Made::Of { group, .. }) => {
-                    format!("the rule {} makes", rules[groups[*group as usize].rule].text())
+                    format!("the rule {} produces", rules[groups[*group as usize].rule].text())
                 }
-                _ => "another rule makes, or another weight has,".to_owned(),
+                _ => "another rule produces, or another weight has,".to_owned(),
             };
-            let cause = format!("{from} a weight of this name, and it is there already");
+            let cause = format!("{from} a weight of this name, which already exists");
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             named(fault.unsupported())
         })?;
@@ -173,7 +173,7 @@ impl Weights<'_> {
             let Some(bytes) = bytes else {
                 return refused(rule, &first, format!("the size of {shape:?} overflows"));
             };
-            // Where its first part is: for the order of the weights, and for messages. It is not read from there.
+            // The place of its first part, for the order of the weights and for messages. No byte is read from it.
             let span = Span::of_made(first.span, bytes);
             for element_number in 0..count.unwrap_or(1) {
                 if self.table.len() >= MAX_WEIGHTS.max(2 * self.of.table.len()) {

@@ -1,4 +1,4 @@
-//! Which weights the rules of a conversion take together: those whose names have the same text in the places of the stars.
+//! Groups the weights that a rule combines: their names have the same text in the places of the stars.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +11,19 @@ use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable};
 use crate::text;
 
-/// Weights that one rule takes together.
+/// Weights that one rule combines.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) rule: usize,
     pub(super) stars: Vec<Box<str>>,
     members: Vec<Member>,
-    /// The first weight of each source, which the others have to be like.
+    /// The first weight of each source, with which the others must agree.
     firsts: Vec<Option<u32>>,
-    /// The first that is not, and the one that it should be like.
+    /// The first weight that does not agree, and the one that it differs from.
     unlike: Option<(u32, u32)>,
 }
 
-/// A weight of a group: the source of the rule that its name fits, and the number that `#` stands for there.
+/// A weight of a group: the source that its name matches, and the number in the place of `#`.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     source: u32,
@@ -31,29 +31,29 @@ struct Member {
     weight: u32,
 }
 
-/// A weight of the new checkpoint, or several that are made of the same.
+/// A weight of the new checkpoint, or several with the same sources.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// One as it is, under another name, or its own.
+    /// An unchanged weight, under its own or another name.
     Same(usize, Option<String>),
     Group(usize),
 }
 
-/// A source of a rule: the number of the rule, its own number there, and its template.
+/// A source of a rule: the number of the rule, the number of the source, and the template.
 type Source<'a> = (usize, u32, &'a Template);
 
-/// What becomes of the weights of a table, in its order. Each belongs to the first rule that one of its sources fits.
+/// The converted weights of a table, in order. Each belongs to the first rule with a matching source.
 pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec<Entry>, Vec<Group>)> {
     let mut entries: Vec<Entry> = budget::list(table.len())?;
     let mut groups: Vec<Group> = Vec::new();
     let mut known: HashMap<(usize, Vec<Box<str>>), usize> = HashMap::new();
-    // Neighbours in a file are mostly of one group.
+    // Neighbours in a file are usually in one group.
     let mut last: Vec<Option<usize>> = vec![None; of.len()];
     let sources = of
         .iter()
         .enumerate()
         .flat_map(|(rule, one)| one.sources.iter().zip(0..).map(move |(template, source)| (rule, source, template)));
-    // There may be as many exact names as weights, which are not all compared with each.
+    // There may be as many exact names as weights, so they are looked up rather than compared.
     let (exact, loose): (Vec<_>, Vec<Source<'_>>) = sources.partition(|(_, _, template)| template.is_exact());
     let mut by_name: HashMap<&str, Source<'_>> = HashMap::new();
     for source in exact {
@@ -102,7 +102,7 @@ pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec
 impl Group {
     fn push(&mut self, table: &TensorTable, member: Member) -> Result<()> {
         let first = *self.firsts[member.source as usize].get_or_insert(member.weight);
-        // Now, as what the table says of it is at hand.
+        // Compared here, while the table entry is at hand.
         if !table.are_alike(first as usize, member.weight as usize) {
             self.unlike.get_or_insert((member.weight, first));
         }
@@ -111,7 +111,7 @@ impl Group {
         Ok(())
     }
 
-    /// The first of its weights in the order of the files.
+    /// The first of its weights, in file order.
     pub(super) fn first(&self) -> usize {
         self.members.iter().map(|member| member.weight).min().unwrap_or_default() as usize
     }
@@ -122,7 +122,7 @@ impl Group {
         if count.checked_mul(rule.sources.len()) != Some(self.members.len()) {
             return self.incomplete(table, rule);
         }
-        // No two names have the same source and number, so that as many as there are places fill them.
+        // Each pair of source and number is unique, so `count` members per source fill all places.
         let mut weights = vec![vec![0; count].into_boxed_slice(); rule.sources.len()];
         for member in &self.members {
             weights[member.source as usize][member.number as usize] = member.weight;
@@ -130,7 +130,7 @@ impl Group {
         Ok(weights)
     }
 
-    /// What the rule makes of these weights; or why it cannot.
+    /// The output of the rule for these weights, or the reason why it fails.
     pub(super) fn made<'a>(&self, table: &'a TensorTable, rule: &ConversionRule) -> Result<(Element<'a>, Vec<Slot>)> {
         let is_list = rule.sources.first().is_some_and(Template::is_numbered);
         let count = is_list.then_some((self.members.len() / rule.sources.len().max(1)) as u32);
@@ -146,7 +146,7 @@ impl Group {
         let block = match first.element {
             Element::Plain(dtype) => elements_per_group(dtype) as u64,
             Element::Packed(encoding) => encoding.elements_per_block() as u64,
-            other => return refused(rule, first, format!("its elements are {other}, of which nothing is made")),
+            other => return refused(rule, first, format!("its elements are {other}, which no rule converts")),
         };
         if rule.adds()
             && let Some(cause) = not_addable(first.element)
@@ -160,11 +160,11 @@ impl Group {
         }
     }
 
-    /// An error for the first weight that a source of the rule needs and that is not there: all numbers from 0 on are.
+    /// The error for the first missing weight of a source: the numbers from 0 on must be complete.
     fn incomplete<T>(&self, table: &TensorTable, rule: &ConversionRule) -> Result<T> {
         let stars: Vec<&str> = self.stars.iter().map(|star| &**star).collect();
         let there: HashSet<(u32, u32)> = self.members.iter().map(|member| (member.source, member.number)).collect();
-        // Of so many places, one more than there are weights is free at the latest.
+        // With one more number than weights, at least one is missing.
         let numbers = 0..=self.members.len() as u32;
         let missing = (0..rule.sources.len() as u32)
             .flat_map(|source| numbers.clone().map(move |number| (source, number)))
@@ -173,22 +173,22 @@ impl Group {
         let (source, number) = missing.unwrap_or_default();
         let missing = rule.sources.get(source as usize).map(|template| template.fill(&stars, number));
         let missing = text::shown(&missing.unwrap_or_default());
-        refused(rule, &table.get(self.first()), format!("'{missing}', which belongs to it, is not there"))
+        refused(rule, &table.get(self.first()), format!("'{missing}', which belongs to it, is missing"))
     }
 }
 
-/// Why nothing is added to elements like these, if that is so.
+/// The reason why a number cannot be added to such elements, if there is one.
 pub(super) fn not_addable(element: Element<'_>) -> Option<String> {
     match element {
         Element::Plain(dtype) if is_addable(dtype) => None,
         Element::Packed(encoding) => {
-            Some(format!("nothing is added to packed blocks of {encoding}: save it as floats first"))
+            Some(format!("cannot add to packed blocks of {encoding}: save it as floats first"))
         }
-        other => Some(format!("numbers are added to float16, bfloat16, float32 and float64, and not to {other}")),
+        other => Some(format!("numbers can be added to float16, bfloat16, float32 and float64, not to {other}")),
     }
 }
 
-/// An error for a weight of another type or shape than one that it belongs to.
+/// The error for a weight whose dtype or shape differs from another one of its group.
 fn unlike<T>(rule: &ConversionRule, other: &TensorInfo<'_>, like: &TensorInfo<'_>) -> Result<T> {
     let cause = if other.element == like.element {
         format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, shown(like), like.shape)
@@ -202,7 +202,7 @@ fn shown(info: &TensorInfo<'_>) -> String {
     text::shown(info.name)
 }
 
-/// An error that names the rule, about this weight.
+/// An error about this weight that names the rule.
 pub(super) fn refused<T>(rule: &ConversionRule, info: &TensorInfo<'_>, cause: String) -> Result<T> {
     let cause = format!("{cause}: the rule {} cannot be applied", rule.text());
     Err(Diagnostic::new(rules::NAMES_CONVERSION, cause).tensor(info.name).offset(info.span.start()).unsupported())

@@ -1,8 +1,8 @@
-//! What llama.cpp's converter does to weights beside giving them names, undone by rules: the order of the rows of query and key matrices under rotary
-//! position embedding, and 1 that is added to the weights of norms.
+//! Rules that undo how llama.cpp's converter changes weights, besides the names. It reorders the rows of query and key matrices for rotary position
+//! embedding, and adds 1 to the weights of norms.
 //!
-//! A head's rows are pairs that are rotated together. llama.cpp wants the two of a pair side by side; Hugging Face has the first ones of all
-//! pairs, then the second ones. Rows stay whole, so that the same works for packed blocks.
+//! A head's rows are pairs that are rotated together. In llama.cpp the two rows of a pair are neighbours; Hugging Face has the first rows of all
+//! pairs, then the second ones. Rows stay whole, so the rules also work for packed blocks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::rules::{self, Rule};
 use crate::tensor::TensorInfo;
 
 impl ConversionRule {
-    /// The rows of `heads` heads, pair by pair, become all first rows of a head and then all second ones, under the same name.
+    /// Reorders the rows of `heads` heads from pairs to halves: all first rows of a head, then all second ones. The name stays.
     fn pairs_to_halves(name: &str, heads: u64) -> Result<Self> {
         let steps = vec![Step::Deinterleave(0, None, vec![1, 1]), Step::Interleave(0, Some(heads))];
         Self::of_one(name, steps)
@@ -29,12 +29,12 @@ impl ConversionRule {
 }
 
 impl Catalog {
-    /// The weights of a GGUF file as a Hugging Face checkpoint has them: under other names, by their names in the file; and of query and key matrices
-    /// whose rows are pairs in the file, by the name in the file the number of heads; and of weights that need it, by the name in the file what is added.
+    /// The weights of a GGUF file in the layout of Hugging Face. All arguments have the names of the file as keys: `names` gives the new names,
+    /// `heads` the number of heads of matrices with paired rows, and `amounts` the number to add.
     ///
     /// # Errors
-    /// Two weights that get one name. Rows that are not so many heads of pairs, and elements that nothing is added to, are an error when that weight is
-    /// taken.
+    /// Two weights with one name. Rows that do not form `heads` heads of pairs, and elements without addition, are an error when that weight is
+    /// loaded.
     pub fn renamed_from_gguf(
         self: &Arc<Self>,
         names: &HashMap<String, String>,
@@ -62,7 +62,7 @@ impl Catalog {
             return Ok(renamed);
         }
         let mut converted = Arc::new(renamed).converted(conversions)?;
-        // Each of these rules is for one weight, so that all keep their numbers.
+        // Each of these rules is for one weight, so all keep their numbers.
         if let Some(composition) = converted.composition.as_mut().and_then(Arc::get_mut) {
             for (number, fault) in refused {
                 composition.refuse(number, fault);
@@ -71,19 +71,20 @@ impl Catalog {
         Ok(converted)
     }
 
-    /// Why the rows of a matrix are not those of so many heads.
+    /// The fault if the rows of a matrix do not form `heads` heads of pairs.
     fn unlike_heads(&self, info: &TensorInfo<'_>, heads: u64) -> Option<Diagnostic> {
         let rows = info.shape.first().copied().unwrap_or_default();
         let cause = match heads.checked_mul(2) {
             Some(pairs) if pairs > 0 && rows > 0 && rows % pairs == 0 => return None,
-            Some(0) => "the metadata of the file does not give the number of heads, which is needed to order its rows"
-                .to_owned(),
+            Some(0) => {
+                "the metadata of the file lacks the number of heads, which the order of its rows needs".to_owned()
+            }
             _ => format!("the rows of shape {:?} are not {heads} heads of pairs of rows", info.shape),
         };
         Some(self.fault(rules::GGUF_HEADS, cause, info))
     }
 
-    /// What is wrong with a weight that cannot be as a Hugging Face checkpoint has it.
+    /// The fault of a weight that cannot be converted to the layout of Hugging Face.
     fn fault(&self, rule: &'static Rule, cause: String, info: &TensorInfo<'_>) -> Diagnostic {
         let fault = Diagnostic::new(rule, cause).tensor(info.name).offset(info.span.start());
         let fault = fault.help("Take the weight from the tree with the file's own names");

@@ -1,5 +1,5 @@
-//! Checkpoints as other libraries have them: weights that are made of those of the files, by rules. Nothing is read for that; what a weight is made of
-//! is worked out when it is taken (`load/composition.rs`).
+//! Checkpoints in the layout of other libraries: rules compose their weights from those of the files. Conversion reads nothing; the recipe of a
+//! weight is computed when it is loaded (`load/composition.rs`).
 
 mod converted;
 mod groups;

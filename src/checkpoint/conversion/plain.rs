@@ -1,21 +1,21 @@
-//! Rules as Python has them: texts and numbers.
+//! Rules in the form that Python passes: strings and numbers.
 
 use super::rule::{ConversionRule, Step};
 use crate::error::{Error, Result};
 use crate::names::Template;
 
-/// The templates of the sources and of the targets, and the steps: the name of each, its numbers, and proportions.
+/// The templates of the sources and targets, and the steps: the name, the numbers and the proportions of each.
 pub type PlainRule = (Vec<String>, Vec<String>, Vec<(String, Vec<i64>, Vec<u64>)>);
 
 impl ConversionRule {
-    /// The rule of these names and steps.
+    /// Parses the rule.
     ///
     /// # Errors
-    /// As of [`Self::new`]; a step that there is not.
+    /// See [`Self::new`]; also an unknown step.
     pub fn of_plain((sources, targets, steps): &PlainRule) -> Result<Self> {
         let templates = |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>>>();
         let step = |(name, numbers, parts): &(String, Vec<i64>, Vec<u64>)| {
-            let unknown = || Error::Argument(format!("there is no step {name} of {numbers:?}"));
+            let unknown = || Error::Argument(format!("there is no step {name} with the numbers {numbers:?}"));
             if let ("add", [amount]) = (name.as_str(), numbers.as_slice()) {
                 return Ok(Step::Add(i32::try_from(*amount).map_err(|_| unknown())?));
             }

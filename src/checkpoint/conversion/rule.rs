@@ -1,37 +1,38 @@
-//! How another library has weights: rules that say which names become which, and by which steps the tensors do.
+//! Conversion rules: the names of source and target weights, and the steps between the tensors.
 
 use crate::error::{Error, Result};
 use crate::names::Template;
 
-/// The most tensors that one is taken apart into.
+/// The maximum number of tensors that one is split into.
 const MAX_APART: u64 = 1 << 16;
 
-/// The most that is added to elements, or taken from them: float32 has all whole numbers up to it.
+/// The maximum magnitude of an added number: float32 represents all integers up to it.
 const MAX_AMOUNT: u32 = 1 << 24;
 
-/// What is done to tensors on the way from their files' layout to another one.
+/// A step of a conversion between two layouts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The tensors of a list become one, along a new axis.
+    /// Stacks the tensors of a list along a new axis.
     Stack(usize),
-    /// A tensor becomes a list: one for each position of an axis, which goes.
+    /// Splits a tensor into a list, one element per position of an axis, which is removed.
     Unstack(usize),
-    /// The tensors of all sources become one, one behind the other along an axis.
+    /// Concatenates the tensors of all sources along an axis.
     Concatenate(usize),
-    /// A tensor becomes one for each target, in these proportions along an axis; equal ones, if there are none.
+    /// Splits a tensor into one per target, in these proportions along an axis; in equal parts without proportions.
     Split(usize, Vec<u64>),
-    /// Two axes change places.
+    /// Swaps two axes.
     Transpose(usize, usize),
-    /// The tensors of all sources become one: along an axis, each is cut into so many equal groups, and the first of each is followed by the second of
-    /// each. `None`: a group is one position.
+    /// Interleaves the tensors of all sources along an axis. Each is cut into this number of equal groups; the first groups of all tensors come
+    /// first, then the second ones. `None`: a group is one position.
     Interleave(usize, Option<u64>),
-    /// A tensor becomes one for each target: along an axis it is cut into so many equal groups, in each of which the targets have these proportions.
+    /// Undoes an interleave, with one tensor per target: within each of this number of equal groups along an axis, the targets have these
+    /// proportions.
     Deinterleave(usize, Option<u64>, Vec<u64>),
-    /// A number is added to each element: in float32, or in float64 where they are that, and rounded from there to what the tensor is wanted as.
+    /// Adds a number to each element, in float32, or in float64 for elements of that type. The sum is rounded to the requested dtype.
     Add(i32),
 }
 
-/// Names, and what becomes of the tensors that have them.
+/// Names, and the steps for the tensors that match them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionRule {
     pub(super) sources: Vec<Template>,
@@ -39,20 +40,20 @@ pub struct ConversionRule {
     steps: Vec<Step>,
 }
 
-/// A tensor on its way, or a list of tensors of one shape.
+/// A tensor between steps, or a list of tensors of one shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) shape: Vec<u64>,
-    /// How many there are of a list.
+    /// The length of the list; `None` for a single tensor.
     pub(super) count: Option<u32>,
 }
 
 impl ConversionRule {
-    /// Weights that have names of the `sources` become weights with names of the `targets`, by `steps`. `#` stands for the numbers of a list, and the
-    /// stars of the targets for the same text as those of the sources.
+    /// Converts weights that match `sources` to weights that match `targets`, by `steps`. The sign `#` matches the numbers of a list; a star in a
+    /// target is the text of the star in the sources.
     ///
     /// # Errors
-    /// Templates with different numbers of `*`; steps that do not lead from these sources to these targets.
+    /// Templates with different numbers of `*`; steps whose outputs do not match the targets.
     pub fn new(sources: Vec<Template>, targets: Vec<Template>, steps: Vec<Step>) -> Result<Self> {
         let rule = Self { sources, targets, steps };
         rule.check().map_err(|cause| Error::Argument(format!("the rule {}: {cause}", rule.text())))?;
@@ -64,23 +65,23 @@ impl ConversionRule {
         let all = || self.sources.iter().chain(&self.targets);
         if let Some(other) = all().find(|template| template.stars() != stars) {
             let (first, other) = (self.sources[0].text(), other.text());
-            return Err(format!("'{other}' has another number of * than '{first}'"));
+            return Err(format!("'{other}' and '{first}' have different numbers of *"));
         }
         let lists = |templates: &[Template]| {
             let first = templates.first().is_some_and(Template::is_numbered);
             let same = templates.iter().all(|template| template.is_numbered() == first);
-            same.then_some(first).ok_or("either all sources have a #, or none has; and so of targets")
+            same.then_some(first).ok_or("either all sources have a #, or none has; the same holds for targets")
         };
         let (mut slots, mut is_list) = (self.sources.len(), lists(&self.sources)?);
         for (number, step) in self.steps.iter().enumerate() {
             let one = |name: &str| {
-                if slots == 1 { Ok(()) } else { Err(format!("{name} takes one tensor, and there are {slots}")) }
+                if slots == 1 { Ok(()) } else { Err(format!("{name} takes one tensor, not {slots}")) }
             };
             match step {
                 Step::Stack(_) if is_list && number == 0 => is_list = false,
-                Step::Stack(_) => return Err("Stack is the first step, of sources with a #".into()),
+                Step::Stack(_) => return Err("Stack must be the first step, and its sources need a #".into()),
                 Step::Unstack(_) if !is_list && number + 1 == self.steps.len() => is_list = true,
-                Step::Unstack(_) => return Err("Unstack is the last step, of one tensor or several".into()),
+                Step::Unstack(_) => return Err("Unstack must be the last step, of one tensor or several".into()),
                 Step::Concatenate(_) | Step::Interleave(..) => slots = 1,
                 Step::Split(_, parts) => {
                     one("Split")?;
@@ -91,44 +92,44 @@ impl ConversionRule {
                     slots = self.slots_of(parts)?;
                 }
                 Step::Add(amount) if amount.unsigned_abs() > MAX_AMOUNT => {
-                    return Err(format!("Add adds numbers up to {MAX_AMOUNT}, and not {amount}"));
+                    return Err(format!("Add adds numbers up to {MAX_AMOUNT}, not {amount}"));
                 }
                 Step::Add(_) if self.steps[..number].iter().any(|step| matches!(step, Step::Add(_))) => {
-                    return Err("Add comes once, with the sum".into());
+                    return Err("Add must occur once, with the sum".into());
                 }
                 Step::Transpose(..) | Step::Add(_) => {}
             }
         }
         if slots != self.targets.len() {
-            return Err(format!("its steps lead to {slots} tensors, and it has {} targets", self.targets.len()));
+            return Err(format!("its steps lead to {slots} tensors, but it has {} targets", self.targets.len()));
         }
         if is_list != lists(&self.targets)? {
-            let cause = if is_list { "a list, and the targets have no #" } else { "no list, and the targets have a #" };
+            let cause = if is_list { "a list, but the targets have no #" } else { "no list, and the targets have a #" };
             return Err(format!("its steps lead to {cause}"));
         }
         Ok(())
     }
 
-    /// How many tensors parts of these proportions are.
+    /// The number of tensors after a split in these proportions.
     fn slots_of(&self, parts: &[u64]) -> std::result::Result<usize, String> {
         match parts {
             [] => Ok(self.targets.len()),
-            parts if parts.contains(&0) => Err(format!("of the proportions {parts:?}, none may be 0")),
+            parts if parts.contains(&0) => Err(format!("the proportions {parts:?} must not contain 0")),
             parts => Ok(parts.len()),
         }
     }
 
-    /// What is done to the tensors.
+    /// The steps of the rule.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// How many targets it has.
+    /// The number of targets.
     pub(crate) fn targets(&self) -> usize {
         self.targets.len()
     }
 
-    /// How many tensors, or lists of tensors, there are after so many steps.
+    /// The number of tensors, or lists of tensors, after `steps` steps.
     pub(crate) fn slots(&self, steps: usize) -> usize {
         let after = |slots: usize, step: &Step| match step {
             Step::Concatenate(_) | Step::Interleave(..) => 1,
@@ -139,23 +140,23 @@ impl ConversionRule {
         self.steps[..steps].iter().fold(self.sources.len(), after)
     }
 
-    /// Whether it adds something to the elements.
+    /// Whether it adds a number to the elements.
     pub(super) fn adds(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Add(_)))
     }
 
-    /// Whether it gives one weight another name, and nothing else.
+    /// Whether it only renames one weight.
     pub(super) fn only_renames(&self) -> bool {
         self.steps.is_empty() && self.sources.len() == 1
     }
 
-    /// As messages name it.
+    /// The rule as messages show it.
     pub fn text(&self) -> String {
         let list = |templates: &[Template]| templates.iter().map(Template::text).collect::<Vec<_>>().join(", ");
         format!("'{} -> {}'", list(&self.sources), list(&self.targets))
     }
 
-    /// What the tensors of its sources become, by their shapes; or why they cannot. `block`: so many elements along the last axis are stored together.
+    /// Applies the steps to the shapes of the sources; an error if they do not fit. `block` elements along the last axis are stored together.
     pub(super) fn apply(&self, mut slots: Vec<Slot>, block: u64) -> std::result::Result<Vec<Slot>, String> {
         for step in &self.steps {
             slots = step.apply(slots, self.targets.len(), block)?;
@@ -170,7 +171,7 @@ impl Step {
             Self::Stack(axis) => {
                 for Slot { shape, count } in &mut slots {
                     if *axis > shape.len() || (block > 1 && *axis == shape.len()) {
-                        return Err(format!("a tensor of {shape:?} has no place for a new axis {axis}"));
+                        return Err(format!("a tensor of {shape:?} cannot get a new axis {axis}"));
                     }
                     shape.insert(*axis, u64::from(count.take().unwrap_or(1)));
                 }
@@ -181,7 +182,7 @@ impl Step {
                     check_whole(shape, *axis, 1, block)?;
                     let size = shape.remove(*axis);
                     if size > MAX_APART {
-                        return Err(format!("a tensor is taken apart into {MAX_APART} at most, and not into {size}"));
+                        return Err(format!("a tensor can be split into {MAX_APART} at most, not into {size}"));
                     }
                     *count = Some(size as u32);
                 }
@@ -200,7 +201,7 @@ impl Step {
                     check_axis(shape, *first)?;
                     check_axis(shape, *second)?;
                     if block > 1 && (*first).max(*second) + 1 == shape.len() && first != second {
-                        return Err("elements of blocks lie along the last axis, which stays the last".into());
+                        return Err("blocks lie along the last axis, which must stay the last".into());
                     }
                     shape.swap(*first, *second);
                 }
@@ -211,7 +212,7 @@ impl Step {
     }
 }
 
-/// The sizes of parts in these proportions, equal ones if there are none.
+/// The sizes of parts in these proportions; equal sizes without proportions.
 pub(crate) fn sizes_of_parts(size: u64, parts: &[u64], count: usize) -> Option<Vec<u64>> {
     let all: u64 = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(*part))?;
     let of = |numerator: u64, denominator: u64| {
@@ -229,22 +230,22 @@ fn check_axis(shape: &[u64], axis: usize) -> std::result::Result<(), String> {
     if axis < shape.len() { Ok(()) } else { Err(format!("a tensor of {shape:?} has no axis {axis}")) }
 }
 
-/// Blocks are not taken apart.
+/// Fails if a block would be split.
 fn check_whole(shape: &[u64], axis: usize, size: u64, block: u64) -> std::result::Result<(), String> {
     if axis + 1 < shape.len() || size.is_multiple_of(block) {
         return Ok(());
     }
-    Err(format!("{block} elements of the last axis of {shape:?} are stored together, and cannot be taken apart"))
+    Err(format!("{block} elements of the last axis of {shape:?} are stored together, and cannot be split"))
 }
 
-/// How tensors take turns where they are joined.
+/// How concatenated tensors alternate.
 #[derive(Clone, Copy)]
 enum Turns {
     /// Not at all: one follows the other.
     None,
     /// Position by position.
     Positions,
-    /// With so many groups of positions each.
+    /// This number of groups per tensor.
     Groups(u64),
 }
 
@@ -262,11 +263,11 @@ fn joined(slots: Vec<Slot>, axis: usize, block: u64, turns: Turns) -> std::resul
     let check_groups = |shape: &[u64]| match turns {
         Turns::None => Ok(()),
         Turns::Positions if shape[axis] == first[axis] => check_whole(shape, axis, 1, block),
-        Turns::Positions => Err(format!("{shape:?} and {first:?} are not as long along axis {axis}")),
+        Turns::Positions => Err(format!("{shape:?} and {first:?} differ in length along axis {axis}")),
         Turns::Groups(groups) if groups > 0 && shape[axis].is_multiple_of(groups) => {
             check_whole(shape, axis, shape[axis] / groups, block)
         }
-        Turns::Groups(groups) => Err(format!("axis {axis} of {shape:?} is not cut into {groups} equal groups")),
+        Turns::Groups(groups) => Err(format!("axis {axis} of {shape:?} cannot be split into {groups} equal groups")),
     };
     check_groups(&first)?;
     for Slot { shape, count } in slots {
@@ -275,7 +276,7 @@ fn joined(slots: Vec<Slot>, axis: usize, block: u64, turns: Turns) -> std::resul
             *dim = first[axis];
         }
         if like != first || count != whole.count {
-            return Err(format!("{shape:?} does not fit behind {first:?} along axis {axis}"));
+            return Err(format!("{shape:?} cannot be concatenated to {first:?} along axis {axis}"));
         }
         check_groups(&shape)?;
         whole.shape[axis] = whole.shape[axis].checked_add(shape[axis]).ok_or("the size overflows")?;
@@ -297,9 +298,13 @@ fn parted(
     let Some(sizes) = of_group.and_then(|size| sizes_of_parts(size, parts, targets)) else {
         let (in_groups, proportions) = (
             if groups == 1 { String::new() } else { format!(" in each of {groups} groups") },
-            if parts.is_empty() { format!("{targets} equal parts") } else { format!("parts as {parts:?} are") },
+            if parts.is_empty() {
+                format!("{targets} equal parts")
+            } else {
+                format!("parts in the proportions {parts:?}")
+            },
         );
-        return Err(format!("axis {axis} of {shape:?} is not cut into {proportions}{in_groups}"));
+        return Err(format!("axis {axis} of {shape:?} cannot be split into {proportions}{in_groups}"));
     };
     let part = |size: u64| {
         check_whole(&shape, axis, size, block)?;
@@ -332,7 +337,7 @@ mod tests {
         let takes_apart = rule(&packed, &apart, &[Step::Split(1, vec![]), Step::Unstack(0)]).expect("a rule");
         assert_eq!(takes_apart.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
         let refused = |slot: Slot| takes_apart.apply(vec![slot], 1).expect_err("refused");
-        assert!(refused(slot(&[8, 13, 4], None)).contains("not cut into 2 equal parts"));
+        assert!(refused(slot(&[8, 13, 4], None)).contains("cannot be split into 2 equal parts"));
         assert!(refused(slot(&[1 << 40, 2, 0], None)).contains("65536 at most"));
         assert!(refused(slot(&[8], None)).contains("no axis 1"));
     }
@@ -357,7 +362,7 @@ mod tests {
         assert!(wide.apply(vec![slot(&[4, 32], None)], 32).expect_err("refused").contains("stored together"));
         assert!(wide.apply(vec![slot(&[4, 64], None)], 32).is_ok());
         let turned = rule(&["a"], &["b"], &[Step::Transpose(0, 1)]).expect("a rule");
-        assert!(turned.apply(vec![slot(&[4, 64], None)], 32).expect_err("refused").contains("stays the last"));
+        assert!(turned.apply(vec![slot(&[4, 64], None)], 32).expect_err("refused").contains("must stay the last"));
     }
 
     #[test]
@@ -365,16 +370,18 @@ mod tests {
         let wrong = |sources: &[&str], targets: &[&str], steps: &[Step]| {
             rule(sources, targets, steps).expect_err("refused").to_string()
         };
-        assert!(wrong(&["a", "b"], &["c"], &[]).contains("'a, b -> c': its steps lead to 2 tensors, and it has 1"));
-        assert!(wrong(&["*.a"], &["a"], &[]).contains("another number of *"));
+        assert!(wrong(&["a", "b"], &["c"], &[]).contains("'a, b -> c': its steps lead to 2 tensors, but it has 1"));
+        assert!(wrong(&["*.a"], &["a"], &[]).contains("different numbers of *"));
         assert!(wrong(&["a.#"], &["a"], &[]).contains("the targets have no #"));
         assert!(wrong(&["a"], &["a.#"], &[]).contains("the targets have a #"));
-        assert!(wrong(&["a"], &["b"], &[Step::Stack(0)]).contains("Stack is the first step"));
-        assert!(wrong(&["a"], &["b.#"], &[Step::Unstack(0), Step::Transpose(0, 1)]).contains("Unstack is the last"));
-        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, and it has 2"));
-        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("none may be 0"));
+        assert!(wrong(&["a"], &["b"], &[Step::Stack(0)]).contains("Stack must be the first step"));
+        assert!(
+            wrong(&["a"], &["b.#"], &[Step::Unstack(0), Step::Transpose(0, 1)]).contains("Unstack must be the last")
+        );
+        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, but it has 2"));
+        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("must not contain 0"));
         assert!(wrong(&["a", "b"], &["c", "d"], &[Step::Split(0, vec![])]).contains("takes one tensor"));
-        assert!(wrong(&["a"], &["b"], &[Step::Add(1), Step::Add(1)]).contains("Add comes once"));
+        assert!(wrong(&["a"], &["b"], &[Step::Add(1), Step::Add(1)]).contains("Add must occur once"));
         assert!(wrong(&["a"], &["b"], &[Step::Add(i32::MIN)]).contains("numbers up to 16777216"));
         assert!(wrong(&["a.#", "b"], &["c"], &[]).contains("either all sources"));
         assert!(wrong(&[], &[], &[]).contains("no source"));

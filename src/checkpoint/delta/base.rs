@@ -1,5 +1,5 @@
-//! Whether a base is the version that a delta was made from, as far as that is known when both are opened: by the names, dtypes and shapes of all tensors,
-//! and by the bytes of a small base, or of some blocks of a large one.
+//! Checks on opening that a base is the version a delta was made from. It compares the names, dtypes and shapes of all tensors, and the bytes of a
+//! small base, or of some blocks of a large one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,12 +18,12 @@ use super::super::Catalog;
 use super::identity::{Identity, hash_of_block};
 use super::{Composed, Delta, Dialect, Sources};
 
-/// A base of at most so many bytes is compared as a whole when it is opened with its deltas; of a larger one, the samples that the first delta has.
+/// A base up to this size is compared whole when it is opened with its deltas; of a larger one, the samples in the first delta are compared.
 const MAX_COMPARED: u64 = 16 << 20;
-/// Tensors of a folder's pieces that are read at the same time: each waits for a server.
+/// Tensors of a folder's pieces that are read concurrently: each waits for a server.
 const PIECES_AT_A_TIME: usize = 32;
 
-/// An error if the tensors that a delta is applied to have other names, dtypes or shapes than those that it was made from.
+/// Fails if the names, dtypes or shapes of the tensors differ from those that a delta was made from.
 pub(super) fn check_tensors(
     delta: &Delta,
     tensors: &HashMap<&str, Composed<'_>>,
@@ -33,11 +33,11 @@ pub(super) fn check_tensors(
     if delta.header.base_tensors == digest.digits() {
         return Ok(());
     }
-    // Which of them it is, where that can be known.
+    // The differing tensor, if it can be determined.
     let header = &delta.header;
     for (name, (dtype, shape, _)) in &header.changed {
         match tensors.get(&**name) {
-            None => return Err(delta.fault(rules::DELTA_TENSOR, "it changed, but is not there").tensor(name).format()),
+            None => return Err(delta.fault(rules::DELTA_TENSOR, "it changed, but is missing").tensor(name).format()),
             Some(Composed { info, .. }) if !is_of(info.element, dtype) || info.shape != shape => {
                 return Err(delta.misfit(name, &info.element.to_string(), info.shape).format());
             }
@@ -45,7 +45,7 @@ pub(super) fn check_tensors(
         }
     }
     if let Some(name) = header.removed.iter().find(|name| !tensors.contains_key(&***name)) {
-        return Err(delta.fault(rules::DELTA_TENSOR, "it is removed, but is not there").tensor(name).format());
+        return Err(delta.fault(rules::DELTA_TENSOR, "it is removed, but is missing").tensor(name).format());
     }
     let known = delta.unchanged_names(interrupt)?;
     let is_known = |name: &str| {
@@ -56,7 +56,7 @@ pub(super) fn check_tensors(
     };
     let mut others: Vec<&str> = tensors.keys().copied().filter(|name| !is_known(name)).collect();
     others.sort_unstable();
-    let cause = "the base has tensors of other names, dtypes or shapes than the version that the delta was made from";
+    let cause = "the names, dtypes or shapes in the base differ from the version that the delta was made from";
     let fault = match others.first() {
         Some(name) => delta.fault(rules::DELTA_BASE, format!("{cause}; that has no tensor of this name")).tensor(*name),
         None => delta.fault(rules::DELTA_BASE, cause),
@@ -68,7 +68,7 @@ fn is_of(element: Element<'_>, dtype: &str) -> bool {
     matches!(element, Element::Plain(own) if own.safetensors_name() == dtype)
 }
 
-/// An error if the bytes of a base are not those that the first delta was made from: all of them, or those of its samples.
+/// Fails if the bytes of a base differ from those that the first delta was made from: all bytes, or its samples.
 pub(super) fn check_bytes(
     catalog: &Catalog,
     sources: &Sources,
@@ -92,7 +92,7 @@ pub(super) fn check_bytes(
         let (own, expected) = (identity.finish(), &first.header.base);
         if own != *expected {
             let cause = format!(
-                "the base is the version {own}, but the first delta was made from {expected}: another checkpoint, or a delta between both is missing"
+                "the base is the version {own}, but the first delta was made from {expected}: it is another checkpoint, or a delta between them is missing"
             );
             return Err(first.fault(rules::DELTA_BASE, cause).format());
         }
@@ -105,7 +105,7 @@ pub(super) fn check_bytes(
         let size = (BLOCK * width(dtype)) as u64;
         let start = number.saturating_mul(size);
         if start >= info.span.len() {
-            let cause = format!("the delta has a sample of block {number}, which the tensor has not");
+            let cause = format!("the delta has a sample of block {number}, but the tensor has no such block");
             return Err(first.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
         }
         let len = size.min(info.span.len() - start);
@@ -117,7 +117,7 @@ pub(super) fn check_bytes(
         if format!("{:016x}", hash_of_block(bytes)) != *hash {
             let start = number * BLOCK as u64;
             let cause = format!(
-                "the base has other values than the version that the first delta was made from, in the elements from {start} on: another checkpoint, or a delta between both is missing"
+                "the values of the base differ from the version that the first delta was made from, in the elements from {start} on: it is another checkpoint, or a delta between them is missing"
             );
             return Err(first.fault(rules::DELTA_BASE, cause).tensor(name).format());
         }
@@ -125,7 +125,7 @@ pub(super) fn check_bytes(
     Ok(())
 }
 
-/// The dtype of a tensor whose elements are a run of little-endian bytes in C order.
+/// The dtype of a tensor whose elements are contiguous little-endian bytes in C order.
 fn plain(catalog: &Catalog, info: &TensorInfo<'_>) -> Option<DType> {
     let Element::Plain(dtype) = info.element else { return None };
     let is_run = |view: View<'_>| {
@@ -140,7 +140,7 @@ fn plain(catalog: &Catalog, info: &TensorInfo<'_>) -> Option<DType> {
     (info.view.is_none_or(is_run) && !catalog.is_big_endian(info.file)).then_some(dtype)
 }
 
-/// Reads ranges of tensors, which are at spans of files: those of one file as a batch.
+/// Reads ranges of tensors at spans of files, in one batch per file.
 fn read(
     catalog: &Catalog,
     sources: &Sources,

@@ -1,4 +1,4 @@
-//! All that can be said of a delta without its base: whether its rows and records are those of tensors of its dtypes and shapes.
+//! Checks of a delta without its base: rows and records must fit tensors of its dtypes and shapes.
 
 use std::sync::Arc;
 
@@ -19,32 +19,32 @@ use super::open::header_of;
 use super::overlay::Overlay;
 use super::{Content, Delta};
 
-/// How many elements of a tensor a delta changes, and how many it has; with [`Dialect::Xor`](super::Dialect::Xor) and
-/// [`Dialect::Overwrite`](super::Dialect::Overwrite), bytes.
+/// The number of changed elements of a tensor, and of all its elements. With [`Dialect::Xor`](super::Dialect::Xor) and
+/// [`Dialect::Overwrite`](super::Dialect::Overwrite) both count bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedElements {
     /// Its name.
     pub name: String,
-    /// How many change.
+    /// The number of changes.
     pub changed: u64,
-    /// How many it has; none where the delta does not say.
+    /// The total number; `None` if the delta does not give it.
     pub elements: Option<u64>,
 }
 
 impl Delta {
-    /// The delta that a file is; none if it is something else.
+    /// Opens a file as a delta; `None` for another kind of file.
     ///
     /// # Errors
-    /// What is wrong with its header.
+    /// An invalid header.
     pub fn of_source(source: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<Self>> {
         let header = header_of(&*source, options)?;
         Self::of_file(source, header)
     }
 
-    /// All that is wrong with what it says of tensors: the first of each. Of one of another library, nothing is known without the base.
+    /// The faults of its tensors, at most one each. For other libraries' deltas, a check needs the base.
     ///
     /// # Errors
-    /// The file cannot be read; the work was interrupted.
+    /// The file cannot be read; the check was cancelled.
     pub fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let mut faults = Vec::new();
         match self.unchanged_names(interrupt) {
@@ -62,10 +62,10 @@ impl Delta {
         Ok(faults)
     }
 
-    /// How much of each tensor changes, those with all of their elements too.
+    /// The number of changes in each tensor, including tensors that the delta has whole.
     ///
     /// # Errors
-    /// Rows or frames that cannot be read, or are none.
+    /// Invalid or unreadable rows or frames.
     pub fn elements(&self, interrupt: Interrupt<'_>) -> Result<Vec<ChangedElements>> {
         let mut all = Vec::new();
         for name in self.header.changed.keys() {
@@ -93,10 +93,10 @@ impl Delta {
         Ok(all)
     }
 
-    /// A block of each of some of the tensors that it changes: their names and the numbers.
+    /// One block of each of some changed tensors: the names and block numbers.
     ///
     /// # Errors
-    /// Rows that cannot be read, or are none.
+    /// Invalid or unreadable rows.
     pub(crate) fn some_changed(&self, most: usize, interrupt: Interrupt<'_>) -> Result<Vec<(String, u64)>> {
         let names: Vec<&String> = self.header.changed.keys().chain(self.header.whole.keys()).collect();
         let mut some = Vec::new();
@@ -109,7 +109,7 @@ impl Delta {
         Ok(some)
     }
 
-    /// What it changes in a tensor, of which the header says how long it is.
+    /// Its changes to a tensor, whose length is in the header.
     fn alone(&self, name: &str) -> Result<Overlay> {
         let refused = |cause: String| Err(self.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
         if let Some(info) = self.whole_of(name) {
@@ -121,10 +121,10 @@ impl Delta {
             return Ok(Overlay { name, len: info.span.len(), width: width(dtype), layers, values });
         }
         let (Some((dtype, shape, _)), Content::Blocks { .. }) = (self.header.changed.get(name), &self.content) else {
-            return refused("the delta says nothing of it".to_owned());
+            return refused("the header of the delta does not list it".to_owned());
         };
         let Some(dtype) = DType::from_safetensors_name(dtype) else {
-            return refused(format!("its elements would be '{}', which is no dtype", text::shown(dtype)));
+            return refused(format!("its elements would be '{}', which is not a dtype", text::shown(dtype)));
         };
         let Some(len) = checked_bytes(shape, dtype) else {
             return refused(format!("no tensor of {dtype} has the shape {}", text::shape(shape)));
@@ -134,11 +134,11 @@ impl Delta {
 }
 
 impl Overlay {
-    /// An error if a record is none of its block.
+    /// Fails if a record does not fit its block.
     fn check(&self, interrupt: Interrupt<'_>) -> Result<()> {
         let (mut block, mut room) = (Vec::new(), Vec::new());
         for layer in &self.layers {
-            // Of the blocks that are there, and not of all: a header may say that there are very many.
+            // Only existing blocks: a header may declare very many.
             for number in self.blocks(layer, interrupt)?.iter().map(|block| block.number) {
                 interrupt()?;
                 let start = number * self.block_bytes();
@@ -152,7 +152,7 @@ impl Overlay {
                 for records in records {
                     let Some((change, record)) = records.get(number) else { continue };
                     if hash_of_block(record) != change.record {
-                        let cause = "its record has another hash than its row says";
+                        let cause = "the hash of its record differs from its row";
                         return Err(self.fault(rules::DELTA_CHANGES, layer, number, cause));
                     }
                     apply(record, change.lists, self.width, &mut block)

@@ -1,4 +1,4 @@
-//! Deltas of other libraries, as they are opened: which patches their files have, and whether one can build on another.
+//! Deltas of other libraries on opening: the patches of their files, and whether one builds on another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,33 +21,33 @@ pub(in super::super) fn is_delta(metadata: &[(String, String)], table: &TensorTa
     is_own(metadata, table) || Sparse::is_of_trl(metadata)
 }
 
-/// Why two deltas are no chain, whatever they say.
+/// The reason why two deltas cannot form a chain, whatever their versions.
 pub(super) fn mixed(before: &Delta, after: &Delta) -> Option<String> {
     let (one, other) = (before.dialect(), after.dialect());
     (!one.is_like(other)).then(|| {
         let path = text::path(before.source.path());
-        format!("it is a delta of the form {other}, and '{path}', before it, one of {one}: whether one builds on the other cannot be known; fold one of them")
+        format!("it is a delta of the form {other}, but '{path}', before it, has the form {one}: whether one builds on the other is unknown; fold one of them")
     })
 }
 
-/// The number that a version is; 0 for other names.
+/// The version as a number; 0 for other names.
 pub(super) fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
 
-/// Whether a delta builds on another one. Of one that does not say on which, the version is a higher number.
+/// Whether a delta builds on another one. Without a base version, a higher version number decides.
 pub(super) fn follows(before: &Delta, after: &Delta) -> bool {
     let (before, after) = (&before.header, &after.header);
     if after.base.is_empty() { number(&before.target) < number(&after.target) } else { before.target == after.base }
 }
 
-/// What an index says of the files beside it, or the metadata of a file or a manifest of one file.
+/// The source of a delta's description: an index of files in its folder, or the metadata or manifest of one file.
 pub(super) enum Said<'a> {
     Folder(&'a Form, &'a ShardIndex),
     Sparse(&'a Sparse),
 }
 
-/// Of a file that says this of others, which are there in their order and may be the same one.
+/// Creates a delta from this description and its files, in order; the source may be one of them.
 pub(super) fn of_files(
     source: Arc<dyn Source>,
     said: &Said<'_>,
@@ -84,7 +84,7 @@ pub(super) fn of_files(
     }
 }
 
-/// Of one safetensors file that is no delta of this library; `None` if it is no other either.
+/// Creates a delta from one safetensors file of another library; `None` if it is not a delta.
 pub(super) fn of_file(
     source: Arc<dyn Source>,
     metadata: &[(String, String)],
@@ -98,7 +98,7 @@ pub(super) fn of_file(
     of_files(source.clone(), &Said::Sparse(&said), vec![(source, header)]).map(Some)
 }
 
-/// The error for a chain of deltas that begins at another version than that of its base, where that says one.
+/// The error for a chain that does not begin at the version of its base.
 pub(super) fn wrong_version(first: &Delta, version: &str) -> Error {
     let cause = format!(
         "the base is the version {}, but the first delta changes {}",

@@ -1,16 +1,16 @@
-//! What tells two versions of a checkpoint apart: hashes of blocks, and of them all together.
+//! Identifies versions of a checkpoint by hashes of blocks, and by a hash of them all.
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
 use crate::dtype::DType;
 use crate::format::delta::write_tensor;
 
-/// The hash of the bytes of a block: XXH3 of 64 bits.
+/// The hash of a block's bytes: 64-bit XXH3.
 pub(crate) fn hash_of_block(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// The identity of a checkpoint, to which its tensors are added in the order of their names: XXH3 of 128 bits.
+/// The identity of a checkpoint, from its tensors in the order of their names: 128-bit XXH3.
 #[derive(Default)]
 pub(crate) struct Identity(XxHash3_128);
 

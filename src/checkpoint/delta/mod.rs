@@ -1,8 +1,8 @@
-//! A base and deltas of it as one checkpoint: tensors that nothing changed are those of the base, the others are composed as they are read.
-//! So are deltas of other libraries ([`Dialect`]), of which each tensor is composed as a whole.
+//! A base and its deltas as one checkpoint. Unchanged tensors are those of the base; the others are composed when they are read. Tensors with deltas
+//! of other libraries ([`Dialect`]) are composed whole.
 //!
-//! Opening reads headers, and compares what the deltas say of each other. The blocks of a tensor are compared with what they should be when they are
-//! read, so that a wrong base is found before a value of it is used.
+//! Opening reads headers, and checks that the deltas form a chain. Blocks are verified when they are read, so that a wrong base is detected before
+//! any of its values is used.
 
 mod base;
 mod check;
@@ -44,13 +44,13 @@ pub(crate) use patch::Patches;
 pub(crate) use source::FAR_AT_A_TIME;
 use source::{Base, ChangedTensor, ChangedTensors, Changes};
 
-/// Tensors begin at multiples of this in the source that they are together.
+/// The alignment of tensors in the combined source.
 const ALIGN: u64 = 64;
 
-/// Those of all files, by number; none for one that is not there.
+/// The sources of all files, by number; `None` for a missing one.
 type Sources = Vec<Option<Arc<dyn Source>>>;
 
-/// A delta: its file and what its header says.
+/// A delta: its file and header.
 #[derive(Debug)]
 pub struct Delta {
     /// The file; of several, the one that names them.
@@ -59,35 +59,35 @@ pub struct Delta {
     content: Content,
 }
 
-/// What a delta has of its tensors.
+/// The contents of a delta.
 #[derive(Debug)]
 enum Content {
-    /// Rows and records of those that are in the header, and whole ones.
+    /// Rows and records of changed tensors, and whole tensors.
     Blocks { table: TensorTable, names: NameIndex },
-    /// One of another library: patches by the names of the tensors.
+    /// Patches of another library, by tensor name.
     Patches { dialect: Dialect, patches: BTreeMap<String, Arc<Patch>> },
 }
 
-/// Whether a file with these metadata and tensors is a delta of this library, or was one before it was damaged.
+/// Whether a file with these metadata and tensors is a delta of this library, even a damaged one.
 pub(super) fn is_own(metadata: &[(String, String)], table: &TensorTable) -> bool {
     metadata.iter().any(|(key, _)| key == delta::KEY) || table.iter().any(|info| info.name.starts_with(delta::PREFIX))
 }
 
-/// What is said of a delta that is opened by itself.
+/// The error for a delta that is opened without its base.
 pub(super) fn alone(path: &Path) -> Error {
-    let cause = "this is a delta: it has what changed since another version of the checkpoint, not weights";
+    let cause = "this is a delta: it has the changes since another version of the checkpoint, not weights";
     Diagnostic::new(rules::DELTA_ALONE, cause).path(path).format()
 }
 
-/// What is said of what should be a delta.
+/// The error for a file that should be a delta.
 pub(super) fn not_one(path: &Path) -> Error {
     let cause =
-        format!("it is no delta: the metadata of one have the key {}, or the keys of another library", delta::KEY);
+        format!("it is not a delta: the metadata of one have the key {}, or the keys of another library", delta::KEY);
     Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format()
 }
 
 impl Delta {
-    /// Of a file with this header; `None` if that is one of something else.
+    /// Creates a delta from a file with this header; `None` for another kind of file.
     pub(super) fn of_file(source: Arc<dyn Source>, mut header: format::Header) -> Result<Option<Self>> {
         let metadata = header.metadata.take().unwrap_or_default();
         if is_own(&metadata, &header.tensors) {
@@ -96,7 +96,7 @@ impl Delta {
         dialect::of_file(source, &metadata, header)
     }
 
-    /// Of a file with these metadata and tensors.
+    /// Creates a delta from a file with these metadata and tensors.
     fn new(source: Arc<dyn Source>, metadata: &[(String, String)], table: TensorTable) -> Result<Self> {
         let said = Header::read(metadata, &table).map_err(|error| error.at_path(source.path()))?;
         NameIndex::probe(&table)?;
@@ -108,7 +108,7 @@ impl Delta {
         Ok(Self { source, header: said, content: Content::Blocks { table, names } })
     }
 
-    /// What it says of itself.
+    /// Its header.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -123,7 +123,7 @@ impl Delta {
         &self.source
     }
 
-    /// Whose form it has.
+    /// Its form.
     pub fn dialect(&self) -> Dialect {
         match &self.content {
             Content::Blocks { .. } => Dialect::MaxWeights,
@@ -131,7 +131,7 @@ impl Delta {
         }
     }
 
-    /// The tensors of which some elements changed; dtype and shape, where it says them.
+    /// The partly changed tensors, with dtype and shape if it gives them.
     pub fn changed(&self) -> impl Iterator<Item = (&str, Option<(&str, &[u64])>)> {
         let own = self.header.changed.iter().map(|(name, (dtype, shape, _))| (&**name, Some((&**dtype, &**shape))));
         let patches = match &self.content {
@@ -146,7 +146,7 @@ impl Delta {
         self.header.base != self.header.target
     }
 
-    /// What it changes in a tensor as a whole.
+    /// Its patch of a whole tensor.
     fn patch(&self, tensor: &str) -> Option<&Arc<Patch>> {
         match &self.content {
             Content::Blocks { .. } => None,
@@ -154,7 +154,7 @@ impl Delta {
         }
     }
 
-    /// The tensors that it has with all of their elements: new ones, and those of which most changed.
+    /// The tensors that it has whole: new ones, and those that mostly changed.
     pub fn whole(&self) -> impl Iterator<Item = TensorInfo<'_>> {
         let table = match &self.content {
             Content::Blocks { table, .. } => Some(table),
@@ -164,13 +164,13 @@ impl Delta {
         whole.filter_map(|info| delta::of_values(info.name).map(|name| TensorInfo { name, ..info }))
     }
 
-    /// Whether the tensor of this name is in the base, and stays as it is.
+    /// Whether the tensor of this name exists in the base, and stays unchanged.
     pub(crate) fn leaves(&self, tensor: &str, interrupt: Interrupt<'_>) -> Result<bool> {
         let names = self.unchanged_names(interrupt)?;
         Ok(names.binary_search(&delta::hash_of_name(tensor)).is_ok())
     }
 
-    /// The hashes of the names of all tensors that stay as they are; of a delta of another library, none are known.
+    /// The name hashes of all unchanged tensors; none for a delta of another library.
     pub(crate) fn unchanged_names(&self, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
         let Some(span) = self.span(delta::UNCHANGED, |info| info.element == Element::Plain(DType::UInt64)) else {
             return Ok(Vec::new());
@@ -178,13 +178,13 @@ impl Delta {
         let mut bytes = budget::zeroed(budget::saturating_usize(span.len()))?;
         self.source.read(&mut [Part { offset: span.start(), bytes: &mut bytes }], interrupt)?;
         if delta::digest_of(&bytes) != self.header.unchanged {
-            let cause = "the names of the tensors that it leaves as they are have another digest than its header says";
+            let cause = "the digest of the names of its unchanged tensors differs from its header";
             return Err(self.fault(rules::DELTA_HEADER, cause).offset(span.start()).format());
         }
         Ok(bytes.as_chunks().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect())
     }
 
-    /// A tensor that it has with all of its elements.
+    /// A tensor that it has whole.
     fn whole_of(&self, name: &str) -> Option<TensorInfo<'_>> {
         let Content::Blocks { table, names } = &self.content else { return None };
         let info = table.get(names.find(table, &delta::values_of(name))?);
@@ -195,7 +195,7 @@ impl Delta {
         Diagnostic::new(rule, cause).path(self.source.path())
     }
 
-    /// That a tensor it changes is another one than what is there.
+    /// The fault if the dtype or shape of an existing tensor differs from the delta's.
     fn misfit(&self, tensor: &str, element: &str, shape: &[u64]) -> Diagnostic {
         let (shape, changed) = (text::shape(shape), self.header.changed.get(tensor));
         let changed = changed.map(|(dtype, shape, _)| format!("{} in {}", text::shown(dtype), text::shape(shape)));
@@ -206,21 +206,21 @@ impl Delta {
         self.fault(rules::DELTA_TENSOR, cause).tensor(tensor)
     }
 
-    /// Where a tensor of it lies, which must be one of these elements.
+    /// The place of one of its tensors, which must have such elements.
     fn span(&self, name: &str, is_right: impl Fn(&TensorInfo<'_>) -> bool) -> Option<Span> {
         let Content::Blocks { table, names } = &self.content else { return None };
         let info = table.get(names.find(table, name)?);
         is_right(&info).then_some(info.span)
     }
 
-    /// What it changes in a tensor.
+    /// Its changes to a tensor.
     fn layer(&self, tensor: &str) -> Result<Layer> {
         let is_records = |info: &TensorInfo<'_>| info.element == Element::Plain(DType::UInt8);
         let changes = self.span(&delta::changes_of(tensor), is_records);
         let digest = self.header.changed.get(tensor).map(|(.., digest)| digest.clone());
         let (Some(changes), Some(rows), Some(digest)) = (changes, self.rows(tensor), digest) else {
             let cause = format!(
-                "it changed, but the delta has no '{}' of bytes, or no '{}' of {COLUMNS} columns of U64",
+                "it changed, but the delta lacks '{}' of bytes, or '{}' of {COLUMNS} columns of U64",
                 text::shown(&delta::changes_of(tensor)),
                 text::shown(&delta::blocks_of(tensor))
             );
@@ -230,7 +230,7 @@ impl Delta {
         Ok(Layer { delta, changes, rows, digest, is_values: false, blocks })
     }
 
-    /// Where the rows of a tensor lie.
+    /// The place of a tensor's rows.
     fn rows(&self, tensor: &str) -> Option<Span> {
         self.span(&delta::blocks_of(tensor), |info| {
             info.element == Element::Plain(DType::UInt64)
@@ -238,11 +238,11 @@ impl Delta {
         })
     }
 
-    /// What says of a tensor that is there with all of its elements what these are.
+    /// The rows that describe the elements of a whole tensor.
     fn values_layer(&self, tensor: &str) -> Result<Layer> {
         let (Some(rows), Some(digest)) = (self.rows(tensor), self.header.whole.get(tensor)) else {
             let cause = format!(
-                "the delta has all of its elements, but no '{}' of {COLUMNS} columns of U64",
+                "the delta has all of its elements, but lacks '{}' of {COLUMNS} columns of U64",
                 text::shown(&delta::blocks_of(tensor))
             );
             return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
@@ -253,7 +253,7 @@ impl Delta {
     }
 }
 
-/// An error if a delta does not build on the one before it.
+/// Fails if a delta does not build on the one before it.
 pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
     for pair in deltas.windows(2) {
         let [before, after] = pair else { continue };
@@ -272,7 +272,7 @@ pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
             format!("it builds on '{}', not on '{first}', before it", text::path(other.source.path()))
         } else {
             format!(
-                "it changes the version {builds_on}, but '{first}', before it, gives {}: one between is missing",
+                "it changes the version {builds_on}, but '{first}', before it, results in {}: one between them is missing",
                 before.header.target
             )
         };
@@ -281,21 +281,21 @@ pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
     Ok(())
 }
 
-/// Deltas of one folder in the order in which they build on each other.
+/// Sorts the deltas of one folder by the order in which they build on each other.
 ///
 /// # Errors
-/// They are no single chain.
+/// They do not form a single chain.
 pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
     if deltas.iter().any(|delta| delta.header.base.is_empty()) {
         deltas.sort_by_cached_key(|delta| dialect::number(&delta.header.target));
         check_chain(&deltas)?;
         return Ok(deltas);
     }
-    // What a folded delta replaces may be there still, where folding was interrupted.
+    // After an interrupted fold, the deltas that it replaces may still exist.
     let folds: Vec<Header> =
         deltas.iter().filter(|delta| !delta.header.folded.is_empty()).map(|delta| delta.header.clone()).collect();
     deltas.retain(|delta| folds.iter().all(|fold| fold == &delta.header || !fold.replaces(&delta.header)));
-    // What changes nothing leads to the version that it changes, and may stand anywhere.
+    // A delta without changes leads to the version that it changes, and may be anywhere.
     if deltas.iter().any(|delta| delta.header.base != delta.header.target) {
         deltas.retain(|delta| delta.header.base != delta.header.target);
     }
@@ -306,24 +306,25 @@ pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
                 let is_first = |delta: &Delta| deltas.iter().all(|other| other.header.target != delta.header.base);
                 let first = deltas.iter().position(is_first);
                 if let (None, [one, _, ..]) = (first, &*deltas) {
-                    let cause = "it and others of its folder lead back to the version that they begin with: none is the first; give them one by one";
+                    let cause =
+                        "it and others of its folder form a cycle of versions: none is the first; pass them one by one";
                     return Err(one.fault(rules::DELTA_CHAIN, cause).format());
                 }
                 first
             }
             Some(last) => deltas.iter().position(|delta| delta.header.base == last.header.target),
         };
-        // Of what is left, none builds on the last: that is said of the first of them.
+        // None of the rest builds on the last one: the error names the first of them.
         chain.push(deltas.swap_remove(next.unwrap_or_default()));
     }
     check_chain(&chain)?;
     Ok(chain)
 }
 
-/// What deltas, in their order, change in a tensor of this dtype and shape.
+/// The changes of deltas, in order, to a tensor of this dtype and shape.
 pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64]), len: u64) -> Result<Overlay> {
     let (mut layers, mut values) = (Vec::new(), None);
-    // What was before a delta that has all elements does not matter.
+    // Layers before a delta that has the whole tensor are irrelevant.
     let from = deltas.iter().rposition(|delta| delta.whole_of(name).is_some()).unwrap_or_default();
     for delta in deltas.get(from..).unwrap_or_default() {
         if let Some(info) = delta.whole_of(name) {
@@ -343,7 +344,7 @@ pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u6
     Ok(Overlay { name: name.to_owned(), len, width: delta::width(dtype), layers, values })
 }
 
-/// What deltas of other libraries, in their order, change in a tensor as a whole; none if they are not of others, or change nothing.
+/// The patches of other libraries, in order, to a whole tensor; `None` if there are none.
 pub(crate) fn patches(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64])) -> Result<Option<Patches>> {
     let mut layers = Vec::new();
     for patch in deltas.iter().filter_map(|delta| delta.patch(name)) {
@@ -353,10 +354,10 @@ pub(crate) fn patches(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u6
     Ok((!layers.is_empty()).then(|| Patches { layers }))
 }
 
-/// A tensor of the checkpoint that they are together.
+/// A tensor of the combined checkpoint.
 struct Composed<'a> {
     info: TensorInfo<'a>,
-    /// The file of it, by its number among all.
+    /// The number of its file among all files.
     file: usize,
     layers: Vec<Layer>,
     patches: Vec<Arc<Patch>>,
@@ -368,7 +369,7 @@ impl<'a> Composed<'a> {
     }
 }
 
-/// What a base and deltas, in their order, are together: the files that they add, the table of tensors, and the sources of all files.
+/// Combines a base and deltas, in order: the files that they add, the table of tensors, and the sources of all files.
 pub(super) fn compose(
     catalog: &Catalog,
     mut sources: Sources,
@@ -396,14 +397,14 @@ pub(super) fn compose(
         }
         for name in &delta.header.removed {
             let Some(Composed { info, .. }) = tensors.remove(&**name) else {
-                let cause = "it is removed, but is not there";
+                let cause = "it is removed, but is missing";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
             digest.remove(info.name, &delta::dtype_name(info.element), info.shape);
         }
         for (name, (dtype, shape, _)) in &delta.header.changed {
             let Some(Composed { info, layers, .. }) = tensors.get_mut(&**name) else {
-                let cause = "it changed, but is not there";
+                let cause = "it changed, but is missing";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
             let is_of_dtype = matches!(info.element, Element::Plain(own) if own.safetensors_name() == dtype);
@@ -423,7 +424,7 @@ pub(super) fn compose(
         let Content::Patches { patches, .. } = &delta.content else { continue };
         for (name, patch) in patches {
             let Some(tensor) = tensors.get_mut(&**name) else {
-                let cause = "it changed, but is not there";
+                let cause = "it changed, but is missing";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
             let Element::Plain(dtype) = tensor.info.element else {
@@ -449,7 +450,7 @@ pub(super) fn compose(
     Ok((added.chain([facts(last, More::Deltas(wholes.into()))]).collect(), table, sources))
 }
 
-/// The table of these tensors, and those of them that deltas change: of files, of which so many are those of the base, and one more.
+/// The table of these tensors, and those that deltas change. The base has `before` files; changed tensors are in one more.
 fn changed(
     mut all: Vec<Composed<'_>>,
     catalog: &Catalog,
@@ -467,9 +468,9 @@ fn changed(
             continue;
         };
         if info.view.is_some() || file < before && catalog.is_big_endian(file as u32) {
-            let cause = "a delta changes it, but in the base it is no plain run of little-endian bytes";
+            let cause = "a delta changes it, but its bytes in the base are not contiguous and little-endian";
             let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(info.name).path(source.path());
-            return Err(fault.help("save the base as a safetensors file, and give that").format());
+            return Err(fault.help("save the base as a safetensors file, and pass that").format());
         }
         let (len, start) = (info.span.len(), end.next_multiple_of(ALIGN));
         let base = match catalog.files().get(file).map(|file| &file.more) {

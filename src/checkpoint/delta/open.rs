@@ -1,4 +1,4 @@
-//! Opening deltas: a file, a folder of one as other libraries write them, a folder of several.
+//! Opens deltas: a file, the folder of one delta of another library, or a folder of several.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{Delta, in_order, not_one};
 /// The index of a published delta.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The deltas that a list of paths ends with, and what is before them. A folder that is not the first is one of deltas.
+/// Splits a list of paths into the base and the deltas at the end. A later folder contains deltas.
 pub(in super::super) fn base_and_deltas<'a>(
     files: &Files<'_>,
     paths: &'a [PathBuf],
@@ -33,7 +33,7 @@ pub(in super::super) fn base_and_deltas<'a>(
         && !base.is_empty()
     {
         (options.format.interrupt)()?;
-        // No delta is called as a shard is, and no header is read twice.
+        // Deltas do not have names of shards, and this saves a second read of the header.
         if !path.is_dir() && ShardName::of(&name_of(path)).is_some() {
             break;
         }
@@ -51,7 +51,7 @@ pub(in super::super) fn base_and_deltas<'a>(
     Ok((before, deltas))
 }
 
-/// The delta at a path, or those in a folder, in the order in which they build on each other; none of something else.
+/// The delta at a path, or those in a folder, in chain order; none for anything else.
 fn deltas_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
     if let Some(delta) = delta_of_folder(files, path, options)? {
         return Ok(vec![delta]);
@@ -67,7 +67,7 @@ fn is_folder(path: &Path) -> bool {
     if store::is_url(path) { !is_file_url(path) && name_of(path) != MANIFEST } else { path.is_dir() }
 }
 
-/// The deltas in a folder, in the order in which they build on each other; none of a folder of something else.
+/// The deltas in a folder, in chain order; none for a folder of something else.
 fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
     let paths = match files.store(folder) {
         Some(store) => candidates_of_store(store, folder, options)?,
@@ -88,7 +88,7 @@ fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<
         };
         match delta {
             Some(delta) => deltas.push(delta),
-            // What is in folders of other things is not looked at.
+            // Folders of other contents are ignored.
             None if is_index => {}
             None => other = Some(path),
         }
@@ -103,7 +103,7 @@ fn is_safetensors(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|suffix| suffix == "safetensors")
 }
 
-/// What deltas of a folder would be opened by: its safetensors files, and the index or manifest of each folder in it.
+/// Paths in a folder that may be deltas: its safetensors files, and the index or manifest of each subfolder.
 fn candidates(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |source| Error::io(folder, "list", source);
     let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
@@ -118,13 +118,13 @@ fn candidates(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.into_iter().filter_map(candidate).collect())
 }
 
-/// The same of the folder of a server.
+/// As [`candidates`], for a folder of a server.
 fn candidates_of_store(store: &dyn Store, folder: &Path, options: &OpenOptions) -> Result<Vec<PathBuf>> {
     store::require_no_query(folder)?;
     let Some(mut listing) = store.list_below(folder, &options.format.interrupt)? else {
         let path = text::path(folder);
         return Err(Error::Argument(format!(
-            "{path}: this server does not list what is in a folder, and has neither {INDEX} nor {MANIFEST} there: give the URL of each delta"
+            "{path}: this server does not list folders, and has neither {INDEX} nor {MANIFEST} there: pass the URL of each delta"
         )));
     };
     listing.names.sort_unstable();
@@ -140,10 +140,10 @@ fn candidates_of_store(store: &dyn Store, folder: &Path, options: &OpenOptions) 
 }
 
 impl Delta {
-    /// Opens the delta at a path or URL, of a file or of a folder that other libraries write. Headers are read, and nothing else.
+    /// Opens the delta at a path or URL, a file or a folder in the form of another library. Only headers are read.
     ///
     /// # Errors
-    /// A file that is none; what its header breaks.
+    /// A file that is not a delta; an invalid header.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
         let files = &Files::new(options);
         budget::interruptible(options.format.interrupt, || {
@@ -156,10 +156,10 @@ impl Delta {
         })
     }
 
-    /// Opens the deltas at paths or URLs, each that of one or a folder of several, which are taken in the order in which they build on each other.
+    /// Opens the deltas at paths or URLs: files, folders of one, or folders of several, which are taken in chain order.
     ///
     /// # Errors
-    /// There is none at a path; what a header breaks; those of a folder are no chain.
+    /// A path without a delta; an invalid header; deltas of a folder that do not form a chain.
     pub fn open_all(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Self>> {
         let files = &Files::new(options);
         budget::interruptible(options.format.interrupt, || {
@@ -176,7 +176,7 @@ impl Delta {
         })
     }
 
-    /// The paths of files that may be deltas: those given, and those in folders.
+    /// The files that may be deltas: the paths themselves, and those in folders.
     ///
     /// # Errors
     /// A folder cannot be listed.
@@ -188,31 +188,31 @@ impl Delta {
         Ok(files)
     }
 
-    /// The deltas that a list of paths ends with, as they are opened with the base that is before them; none if there are none.
+    /// The deltas at the end of a list of paths, when they are opened together with the base before them; none if there are none.
     ///
     /// # Errors
-    /// What a header breaks; those of a folder are no chain; the base says that it is another version.
+    /// An invalid header; deltas of a folder that do not form a chain; a base of another version.
     pub fn behind_base(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Self>> {
         let files = &Files::new(options);
         budget::interruptible(options.format.interrupt, || Ok(base_and_deltas(files, paths, options)?.1))
     }
 }
 
-/// The delta at a path; none if something else is there.
+/// The delta at a path; `None` for anything else.
 fn delta_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
     let source = files.open(path)?;
     let header = header_of(&*source, options)?;
     Delta::of_file(source, header)
 }
 
-/// The header of a safetensors file. What is wrong with another file is said when that is opened.
+/// The header of a safetensors file. Errors of another file are reported when it is opened.
 pub(super) fn header_of(source: &dyn Source, options: &OpenOptions) -> Result<Header> {
     let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
     let read = read_header(source, None, options, &mut findings);
     read.map(|(_, header, _)| header).map_err(|error| error.at_path(source.path()))
 }
 
-/// A file of a folder, or the path itself where that has this name; none if there is no such file, or the path is that of another one.
+/// A file of a folder, or the path itself if it has that name; `None` if the file does not exist or the path has another name.
 fn open_in(files: &Files<'_>, path: &Path, name: &str) -> Result<Option<Arc<dyn Source>>> {
     let opened = if name_of(path) == name {
         files.open(path)
@@ -233,7 +233,7 @@ fn read_index(file: &dyn Source, options: &OpenOptions) -> Result<index::ShardIn
     drive(parser, file, &options.format.interrupt).map_err(|error| error.at_path(file.path()))
 }
 
-/// The delta that a folder is, as other libraries write them; none if something else is there.
+/// The delta in a folder in the form of another library; `None` for anything else.
 fn delta_of_folder(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
     if let Some(file) = open_in(files, path, INDEX)? {
         return published(files, file, options);
@@ -241,7 +241,7 @@ fn delta_of_folder(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Res
     open_in(files, path, MANIFEST)?.map(|file| of_manifest(files, file, options)).transpose()
 }
 
-/// The delta that an index is one of; none of one of weights.
+/// The delta that an index belongs to; `None` for an index of weights.
 fn published(files: &Files<'_>, file: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<Delta>> {
     let index = read_index(&*file, options)?;
     let Some(form) = &index.delta else { return Ok(None) };
@@ -249,7 +249,7 @@ fn published(files: &Files<'_>, file: Arc<dyn Source>, options: &OpenOptions) ->
     dialect::of_files(file, &Said::Folder(form, &index), shards).map(Some)
 }
 
-/// The files of these names beside another one, and their headers.
+/// The files of these names in the folder of another one, and their headers.
 fn with_headers(
     files: &Files<'_>,
     beside: &dyn Source,
@@ -281,7 +281,7 @@ fn of_manifest(files: &Files<'_>, manifest: Arc<dyn Source>, options: &OpenOptio
     dialect::of_files(manifest, &Said::Sparse(&said), patch_files)
 }
 
-/// An error if the base says of itself that it is another version than the one that a published delta changes.
+/// Fails if the base declares another version than the one that a published delta changes.
 fn check_version(files: &Files<'_>, base: &[PathBuf], first: &Delta, options: &OpenOptions) -> Result<()> {
     let ([path], Dialect::Xor | Dialect::Overwrite) = (base, first.dialect()) else { return Ok(()) };
     let is_index = name_of(path).ends_with(INDEX_SUFFIX);

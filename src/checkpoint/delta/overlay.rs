@@ -1,4 +1,4 @@
-//! Tensors of a base with the changes of deltas: blocks that changed are composed, and compared with their hashes before and after.
+//! Applies deltas to tensors of a base: changed blocks are composed, and compared with their hashes before and after.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,20 +19,20 @@ use crate::tensor::Span;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// What deltas change in a tensor, one after the other.
+/// The changes of successive deltas to a tensor.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(super) name: String,
     /// Bytes of the tensor.
     pub(super) len: u64,
-    /// Bytes that are replaced as one.
+    /// The size of what is replaced together, in bytes.
     pub(super) width: usize,
     pub(super) layers: Vec<Layer>,
-    /// Where a delta has all elements of the tensor, which the first layer is about; otherwise they are those of the base.
+    /// The source of all elements, if a delta has the tensor whole; the first layer describes them. Otherwise they are those of the base.
     pub(super) values: Option<(Arc<dyn Source>, Span)>,
 }
 
-/// What one delta changes in a tensor.
+/// The changes of one delta to a tensor.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) delta: Arc<dyn Source>,
@@ -40,16 +40,16 @@ pub(super) struct Layer {
     pub(super) rows: Span,
     /// The digest of the rows.
     pub(super) digest: String,
-    /// Whether the delta has all elements of the tensor, so that there is a row for each block, and no record.
+    /// Whether the delta has the tensor whole, with a row for each block and no records.
     pub(super) is_values: bool,
     pub(super) blocks: OnceBox<Vec<Block>>,
 }
 
-/// What a delta has for some blocks of a tensor.
+/// The records of a delta for some blocks of a tensor.
 pub(crate) struct Records<'a> {
     layer: &'a Layer,
     blocks: &'a [Block],
-    /// Where the first of them begins, their bytes, and where the last ends.
+    /// The start of the first record, their bytes, and the end of the last one.
     start: u64,
     bytes: &'a [u8],
     end: u64,
@@ -60,7 +60,7 @@ impl<'a> Records<'a> {
         (self.end - self.start) as usize
     }
 
-    /// What is to be read of them, and of which file: each to its place in `room`, where they follow each other.
+    /// The reads of these records, with the file of each: contiguous places in `room`.
     pub(super) fn parts<'p>(all: &[Self], room: &'p mut [u8]) -> Vec<(&'a Arc<dyn Source>, Part<'p>)> {
         let rooms = memory::parts(room, all.iter().map(Self::len));
         let parts = all.iter().zip(rooms).filter(|(_, bytes)| !bytes.is_empty());
@@ -68,7 +68,7 @@ impl<'a> Records<'a> {
         parts.map(|(records, bytes)| (&records.layer.delta, Part { offset: place(records), bytes })).collect()
     }
 
-    /// Has them look for their bytes where these were read to.
+    /// Points the records to the bytes read.
     pub(super) fn filled(all: &mut [Self], room: &'a [u8]) {
         let mut rest = room;
         for records in all {
@@ -93,19 +93,19 @@ impl<'a> Records<'a> {
 }
 
 impl Overlay {
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub(crate) fn block_bytes(&self) -> u64 {
         (BLOCK * self.width) as u64
     }
 
-    /// Fills `bytes` with the elements that a delta has of the whole tensor, from one byte on; false if there is no such delta.
+    /// Fills `bytes` from `start` of the tensor on, if a delta has it whole; false otherwise.
     pub(crate) fn read_values(&self, start: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<bool> {
         let Some((file, span)) = &self.values else { return Ok(false) };
         file.read(&mut [Part { offset: span.start() + start, bytes }], interrupt)?;
         Ok(true)
     }
 
-    /// Bytes that are replaced as one.
+    /// The size of what is replaced together, in bytes.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
@@ -115,17 +115,17 @@ impl Overlay {
         self.layers.is_empty()
     }
 
-    /// Whether a delta has all elements of the tensor.
+    /// Whether a delta has the tensor whole.
     pub(crate) fn has_values(&self) -> bool {
         self.values.is_some()
     }
 
-    /// An error if a file of the deltas is no longer the one that was opened.
+    /// Fails if a file of the deltas was replaced or changed after it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.layers.iter().try_for_each(|layer| layer.delta.check_unchanged())
     }
 
-    /// The hashes of all blocks that the deltas change, as they are in the end.
+    /// The final hashes of all blocks that the deltas change.
     pub(crate) fn outcome(&self, interrupt: Interrupt<'_>) -> Result<BTreeMap<u64, u64>> {
         let mut outcome = BTreeMap::new();
         for layer in &self.layers {
@@ -134,7 +134,7 @@ impl Overlay {
         Ok(outcome)
     }
 
-    /// How many blocks the tensor has.
+    /// The number of blocks of the tensor.
     pub(crate) fn blocks_in_all(&self) -> u64 {
         self.len.div_ceil(self.block_bytes())
     }
@@ -154,7 +154,7 @@ impl Overlay {
         Ok(layer.blocks.get_or_try_init(read)?)
     }
 
-    /// The blocks that rows of a delta are about.
+    /// The blocks that these rows of a delta describe.
     pub(super) fn blocks_of(&self, layer: &Layer, rows: &[u8]) -> Result<Vec<Block>> {
         let about = |error| match error {
             Error::Format(fault) => fault.tensor(&self.name).path(layer.delta.path()).format(),
@@ -166,7 +166,7 @@ impl Overlay {
         };
         let blocks = read_blocks(rows, self.blocks_in_all(), layer.changes.len()).map_err(about)?;
         if digest_of(rows) != layer.digest {
-            return damaged("the rows of its blocks have another digest than the header of the delta says");
+            return damaged("the digest of its block rows differs from the header of the delta");
         }
         let is_block = |(number, block): (usize, &Block)| *block == Block::of_values(number as u64, block.target);
         let are_all = || blocks.len() as u64 == self.blocks_in_all() && blocks.iter().enumerate().all(is_block);
@@ -176,7 +176,7 @@ impl Overlay {
         Ok(blocks)
     }
 
-    /// What the deltas have for a range of blocks, read into `room`.
+    /// The records of the deltas for a range of blocks, read into `room`.
     pub(crate) fn records<'a>(
         &'a self,
         numbers: &Range<u64>,
@@ -185,7 +185,7 @@ impl Overlay {
     ) -> Result<Vec<Records<'a>>> {
         let mut all = self.records_of(numbers, interrupt)?;
         let len = all.iter().map(Records::len).sum();
-        // Memory that is let go of is cleared again when it is taken, which takes as long as reading does.
+        // Released memory would be zeroed again on reuse, which takes as long as reading.
         if room.len() < len {
             *room = budget::zeroed(len)?;
         }
@@ -196,7 +196,7 @@ impl Overlay {
         Ok(all)
     }
 
-    /// What the deltas have for a range of blocks, which is to be read yet.
+    /// The records of the deltas for a range of blocks, not yet read.
     pub(super) fn records_of(&self, numbers: &Range<u64>, interrupt: Interrupt<'_>) -> Result<Vec<Records<'_>>> {
         let mut all = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
@@ -213,23 +213,23 @@ impl Overlay {
         Ok(all)
     }
 
-    /// Makes a block of the base what the last delta says.
+    /// Composes a block of the base with all deltas.
     pub(crate) fn compose(&self, number: u64, records: &[Records<'_>], block: &mut [u8]) -> Result<()> {
         let mut changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?)));
         match changes.next() {
             Some((layer, (change, _))) if change.base != hash_of_block(block) => {
                 if layer.is_values {
-                    let cause = "its values are other ones than those that were written";
+                    let cause = "its values differ from those that were written";
                     return Err(self.fault(rules::DELTA_CHANGES, layer, number, cause));
                 }
-                let cause = "the base has other values than those that the delta was made from";
+                let cause = "the values of the base differ from those that the delta was made from";
                 Err(self.fault(rules::DELTA_BASE, layer, number, cause))
             }
             _ => self.go_on(number, records, 0, block, &mut |_, _| Ok(())),
         }
     }
 
-    /// How many of the deltas that change a block are in it already: none in one of the base, all in one that is done.
+    /// The number of deltas already applied to a block: none in the base, all in the result.
     pub(crate) fn applied(&self, number: u64, records: &[Records<'_>], block: &[u8]) -> Result<usize> {
         let mut changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?.0)));
         let Some((layer, first)) = changes.next() else { return Ok(0) };
@@ -240,13 +240,12 @@ impl Overlay {
         let after = std::iter::once(first).chain(changes.map(|(_, change)| change));
         let last = after.enumerate().filter(|(_, change)| change.target == hash).last();
         last.map(|(position, _)| position + 1).ok_or_else(|| {
-            let cause = "it has other values than those that the delta was made from, and than those that it makes";
+            let cause = "its values differ from those that the delta was made from, and from its result";
             self.fault(rules::DELTA_BASE, layer, number, cause)
         })
     }
 
-    /// Makes a block what the last delta says, in which so many of those that change it are already; `before` gets each record before it is applied, and
-    /// the block.
+    /// Applies the remaining deltas to a block, from number `from` on. `before` receives each record and the block before the change.
     pub(crate) fn go_on(
         &self,
         number: u64,
@@ -260,7 +259,8 @@ impl Overlay {
         for (layer, (change, record)) in changes.skip(from) {
             if let Some((target, of)) = last.filter(|(target, _)| *target != change.base) {
                 let path = text::path(of.delta.path());
-                let cause = format!("'{path}' leaves other values ({target:016x}) than those that it was made from");
+                let cause =
+                    format!("the values after '{path}' ({target:016x}) differ from those that it was made from");
                 return Err(self.fault(rules::DELTA_BASE, layer, number, &cause));
             }
             let fault = |cause: &dyn Display| self.fault(rules::DELTA_CHANGES, layer, number, &cause.to_string());
@@ -270,7 +270,7 @@ impl Overlay {
         }
         match last {
             Some((target, layer)) if hash_of_block(block) != target => {
-                let cause = "its changes do not give what they should";
+                let cause = "its changes do not give the expected result";
                 Err(self.fault(rules::DELTA_CHANGES, layer, number, cause))
             }
             _ => Ok(()),

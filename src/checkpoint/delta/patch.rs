@@ -1,5 +1,5 @@
-//! What deltas of other libraries change in a tensor as a whole: it is composed with all of its bytes, and compared with the checksum of the new
-//! version, where there is one.
+//! Patches of other libraries' deltas to a whole tensor. The tensor is composed from all its bytes, and compared with the checksum of the new
+//! version, if there is one.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::workers::Interrupt;
 
 use super::super::packed::Unpacker;
 
-/// What is read of the base, changed and hashed at a time, while the processor's cache has it.
+/// The part of the base that is read, changed and hashed while it is in the processor's cache.
 const PART: usize = 128 << 10;
 
 /// The tensor of the base, which is read before it is changed.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'a> {
-    /// Fills some bytes of the tensor, from this one on.
+    /// Fills some bytes of the tensor, from an offset on.
     pub(super) read: &'a dyn Fn(usize, &mut [u8]) -> Result<()>,
-    /// Whether to read it in parts; or all of it at once, as over a network.
+    /// Whether to read it in parts, or whole, as over a network.
     pub(super) in_parts: bool,
 }
 
-/// A tensor that is composed, a part at a time.
+/// A tensor that is composed part by part.
 struct Composing<'a> {
     len: usize,
-    /// Its bytes; none where these are only hashed.
+    /// Its bytes; `None` if they are only hashed.
     bytes: Option<&'a mut [u8]>,
-    /// What the bytes are before, if they are to be read.
+    /// The source of the old bytes, if they must be read.
     base: Option<Base<'a>>,
     hasher: Option<Hasher>,
     room: Vec<u8>,
@@ -61,7 +61,7 @@ impl<'a> Composing<'a> {
     }
 }
 
-/// What one delta changes in a tensor.
+/// The change of one delta to a tensor.
 #[derive(Debug)]
 pub(crate) struct Patch {
     /// The name of the tensor.
@@ -75,19 +75,19 @@ impl Patch {
         Diagnostic::new(rule, cause).tensor(&self.name).offset(self.change.start()).path(self.file.path()).format()
     }
 
-    /// An error if it cannot be about a tensor of this dtype and shape.
+    /// Fails if it does not fit a tensor of this dtype and shape.
     pub(super) fn check_fits(&self, dtype: DType, shape: &[u64]) -> Result<()> {
         self.change.check_fits(dtype, shape).map_err(|cause| self.fault(rules::DELTA_TENSOR, cause))
     }
 
-    /// Makes a tensor what it says. What is wrong with it is found before a byte is changed, but for an exclusive or.
+    /// Applies the patch to a tensor. Faults are found before any byte changes, except with XOR.
     fn apply(&self, tensor: &mut Composing<'_>, unpacker: &mut Unpacker, interrupt: Interrupt<'_>) -> Result<()> {
         let (mut at, len) = (0, tensor.len);
         let fault = |cause: String| self.fault(rules::DELTA_CHANGES, cause);
         if let Change::Frame { dialect: Dialect::Xor, .. } = &self.change {
             self.unpack(unpacker, interrupt, &mut |part| {
                 if part.len() > len - at {
-                    return Err(fault(format!("what changed unpacks to more than the {len} bytes of the tensor")));
+                    return Err(fault(format!("the changes unpack to more than the {len} bytes of the tensor")));
                 }
                 tensor.part(at, part.len(), |bytes| {
                     bytes.iter_mut().zip(part).for_each(|(byte, change)| *byte ^= change);
@@ -96,7 +96,7 @@ impl Patch {
                 Ok(())
             })?;
             if at < len {
-                return Err(fault(format!("what changed unpacks to {at} bytes, but the tensor has {len}")));
+                return Err(fault(format!("the changes unpack to {at} bytes, but the tensor has {len}")));
             }
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl Patch {
         Ok(())
     }
 
-    /// What is replaced in a tensor of so many bytes.
+    /// The replaced elements in a tensor of `len` bytes.
     fn replaced(&self, len: usize, unpacker: &mut Unpacker, interrupt: Interrupt<'_>) -> Result<Replaced> {
         let fault = |cause: String| self.fault(rules::DELTA_CHANGES, cause);
         let Change::Elements { indices, places, values, dtype, sum, .. } = &self.change else {
@@ -133,7 +133,7 @@ impl Patch {
         Replaced::of_elements(*places, (bytes, end), (*dtype, *sum), len).map_err(fault)
     }
 
-    /// Hands all that its frame unpacks to, to `take`.
+    /// Passes the unpacked frame to `take`, in parts.
     fn unpack(
         &self,
         unpacker: &mut Unpacker,
@@ -145,7 +145,7 @@ impl Patch {
         unpacker.frame(&*self.file, &(frame.start()..frame.start() + frame.len()), interrupt, &fault, take)
     }
 
-    /// How much it changes of the tensor, and how much that has, where it says so: elements, or bytes, of frames.
+    /// The number of changes, and the total number if the delta gives it: elements, or bytes of frames.
     pub(super) fn extent(&self, unpacker: &mut Unpacker, interrupt: Interrupt<'_>) -> Result<(u64, Option<u64>)> {
         let dialect = match &self.change {
             Change::Frame { dialect, .. } => *dialect,
@@ -167,7 +167,7 @@ impl Patch {
         let fault = |cause: String| Err(self.fault(rules::DELTA_CHANGES, cause));
         match count {
             _ if dialect == Dialect::Xor => Ok((different, Some(len))),
-            None => fault("what changed unpacks to nothing".to_owned()),
+            None => fault("the changes unpack to nothing".to_owned()),
             Some(count) if len == 4 + 5 * count => Ok((count, None)),
             Some(count) => {
                 let expected = 4 + 5 * count;
@@ -177,14 +177,14 @@ impl Patch {
     }
 }
 
-/// What deltas change in a tensor, one after the other.
+/// The patches of successive deltas to a tensor.
 #[derive(Debug)]
 pub(crate) struct Patches {
     pub(super) layers: Vec<Arc<Patch>>,
 }
 
 impl Patches {
-    /// How many of them are in these bytes of the tensor already; `None` if the bytes are those of no new version, or there are no checksums.
+    /// The number of patches already applied to these bytes; `None` if they match no new version, or there are no checksums.
     pub(crate) fn applied(&self, bytes: &[u8]) -> Option<usize> {
         let mut known: Vec<Checksum> = Vec::new();
         let is_of = |patch: &Arc<Patch>| {
@@ -199,7 +199,7 @@ impl Patches {
         self.layers.iter().rposition(is_of).map(|position| position + 1)
     }
 
-    /// Makes a tensor, in which so many of the deltas are, what the last one says, and compares it with the checksum of that one, or of each.
+    /// Applies the patches from number `from` on, and compares the result with the checksum of the last one, or of each.
     fn apply(
         &self,
         from: usize,
@@ -217,18 +217,17 @@ impl Patches {
             let is_other = |said: &&Checksum| tensor.hasher.as_ref().is_some_and(|hasher| hasher.finish() != **said);
             let Some(said) = said.filter(is_other) else { continue };
             let (rule, cause) = if is_each_compared && position > 0 {
-                (rules::DELTA_CHANGES, "its changes do not give what they should")
+                (rules::DELTA_CHANGES, "its changes do not give the expected result")
             } else {
-                let cause =
-                    "it has other values than those that the delta was made from and makes, or the delta was changed";
+                let cause = "its values match neither the base nor the result of the delta, or the delta was changed";
                 (rules::DELTA_BASE, cause)
             };
-            return Err(patch.fault(rule, format!("{cause}: with it, the tensor has not the checksum {said}")));
+            return Err(patch.fault(rule, format!("{cause}: the patched tensor does not have the checksum {said}")));
         }
         Ok(())
     }
 
-    /// Fills `bytes` with the tensor of the base, and makes it what the last delta says. A tensor that has some of the deltas already gets the others.
+    /// Reads the tensor of the base into `bytes` and applies the patches. A tensor with some patches already gets only the others.
     pub(super) fn compose(
         &self,
         bytes: &mut [u8],
@@ -242,12 +241,12 @@ impl Patches {
         };
         (base.read)(0, bytes)?;
         let applied = self.applied(bytes);
-        // If none is in it, it is found which of them does not give its checksum.
+        // If none is applied, this finds the first patch with a wrong checksum.
         self.apply(applied.unwrap_or(0), applied.is_none(), Composing::new(bytes, None)?, unpacker, interrupt)?;
         if applied.is_some() { Ok(()) } else { Err(Error::Format(failed)) }
     }
 
-    /// An error if a tensor of these bytes cannot be composed; `room` is for what becomes of it, where that is needed to know.
+    /// Fails if a tensor of these bytes cannot be composed; `room` is memory for the result if it is needed.
     pub(crate) fn check(
         &self,
         bytes: &[u8],
@@ -260,7 +259,7 @@ impl Patches {
             let base = Some(Base { read: &read, in_parts: true });
             let hashed = Composing { len: bytes.len(), bytes: None, base, hasher: None, room: Vec::new() };
             match self.apply(0, false, hashed, unpacker, interrupt) {
-                // It may have the delta already.
+                // The delta may already be applied.
                 Err(Error::Format(_)) => {}
                 other => return other,
             }
@@ -268,7 +267,7 @@ impl Patches {
         self.compose_from(bytes, room, unpacker, interrupt)
     }
 
-    /// Makes `room` what the last delta says of a tensor of these bytes.
+    /// Composes the tensor from these bytes in `room`.
     pub(crate) fn compose_from(
         &self,
         bytes: &[u8],

@@ -1,7 +1,7 @@
-//! Tensors of a base that deltas change, as one source: each is composed as it is read, and nothing of it is kept.
+//! The changed tensors of a base as one source: each is composed when it is read, and not kept.
 //!
-//! On a disk, a block is read and changed while the processor's cache has it. What is far away is asked for all together: the bytes of the base, and what
-//! each delta has for them.
+//! On a disk, a block is read and changed while it is in the processor's cache. From a server, the bytes of the base and of all deltas are requested
+//! together.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use super::super::packed::Unpacker;
 use super::overlay::{Layer, Overlay, Records};
 use super::patch::{self, Patches};
 
-/// Blocks of which the records are in memory at a time: those of many deltas fit into the processor's cache.
+/// Blocks whose records are in memory at a time; for many deltas, these still fit into the processor's cache.
 const AT_A_TIME: u64 = 8;
-/// So many bytes of tensors, and of what deltas have for them, are asked for together and in memory, where they are far away.
+/// Bytes of remote tensors and of their deltas that are requested together and held in memory.
 pub(crate) const FAR_AT_A_TIME: u64 = 16 << 20;
-/// Of so many files at the same time.
+/// Files that are read concurrently.
 const FILES_AT_A_TIME: usize = 16;
 
-/// What deltas change in a tensor.
+/// The changes of deltas to a tensor.
 #[derive(Debug)]
 pub(super) enum Changes {
-    /// Blocks of it, which are composed one by one.
+    /// Blocks, which are composed one by one.
     Blocks(Overlay),
-    /// All of it: other libraries say nothing of parts.
+    /// The whole tensor, for other libraries.
     Whole(Patches),
 }
 
-/// The bytes of a tensor before anything changes them.
+/// The bytes of a tensor before any change.
 #[derive(Debug)]
 pub(super) enum Base {
-    /// Those of a file.
+    /// A range of a file.
     Run(Arc<dyn Source>, Span),
-    /// Those of the pieces of a folder, which begin there as the catalog counts them.
+    /// The pieces of a folder, which begin at this offset of the catalog.
     Pieces(Arc<FolderPieces>, u64),
 }
 
 impl Base {
-    /// Fills `bytes` with those from `at` on.
+    /// Fills `bytes` from offset `at` on.
     fn read(&self, at: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::Run(file, span) => file.read(&mut [Part { offset: span.start() + at, bytes }], interrupt),
@@ -65,14 +65,14 @@ fn is_near(file: &dyn Source) -> bool {
     matches!(file.filesystem(), Some(Filesystem::Disk | Filesystem::Memory))
 }
 
-/// A tensor of the base, and what becomes of it.
+/// A tensor of the base, and its changes.
 #[derive(Debug)]
 pub(super) struct ChangedTensor {
     pub(super) base: Base,
     /// Its bytes.
     pub(super) len: u64,
     pub(super) changes: Changes,
-    /// Where it begins in the source.
+    /// The offset in the source.
     pub(super) start: u64,
 }
 
@@ -98,10 +98,10 @@ impl ChangedTensor {
         self.base.is_near() && self.layers().all(|(_, layer)| is_near(&*layer.delta))
     }
 
-    /// Fills `out` with bytes of a tensor that is composed as a whole: with all of them, mostly.
+    /// Fills `out` with bytes of a tensor that is composed whole, usually with all of them.
     fn read_whole(&self, patches: &Patches, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let read = |start: usize, bytes: &mut [u8]| self.base.read(start as u64, bytes, interrupt);
-        // A piece of a folder that is compressed is unpacked for each read.
+        // A compressed piece of a folder is unpacked on each read.
         let in_parts = matches!(&self.base, Base::Run(file, _) if is_near(&**file));
         let base = patch::Base { read: &read, in_parts };
         if out.len() as u64 == self.len {
@@ -113,7 +113,7 @@ impl ChangedTensor {
         Ok(())
     }
 
-    /// Fills `out` with bytes of a tensor of which blocks are composed, some at a time.
+    /// Fills `out` with bytes of a tensor that is composed in blocks, some at a time.
     fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let (size, end) = (overlay.block_bytes(), offset + out.len() as u64);
         let (first, after) = (offset / size, end.div_ceil(size));
@@ -133,7 +133,7 @@ impl ChangedTensor {
                 if is_changed && wanted == bytes {
                     overlay.compose(number, &records, place)?;
                 } else if is_changed {
-                    // Of a block that is wanted in part, all bytes are compared.
+                    // A partly requested block is compared whole.
                     whole.resize((bytes.end - bytes.start) as usize, 0);
                     self.base.read(bytes.start, &mut whole, interrupt)?;
                     overlay.compose(number, &records, &mut whole)?;
@@ -147,13 +147,13 @@ impl ChangedTensor {
     }
 }
 
-/// Bytes of a tensor that is far away, on their way.
+/// Bytes of a remote tensor that are being read.
 struct Far<'a> {
     tensor: &'a ChangedTensor,
     overlay: &'a Overlay,
     /// Whole blocks, from this one on…
     first: u64,
-    /// … in memory of their own, where less of them is wanted: from this byte on.
+    /// … in a separate buffer if less is requested: from this byte on.
     blocks: Option<(Vec<u8>, usize)>,
     out: &'a mut [u8],
     records: Vec<Records<'a>>,
@@ -180,7 +180,7 @@ impl<'a> Far<'a> {
         Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, room })
     }
 
-    /// The bytes that are asked for.
+    /// The bytes requested.
     fn bytes(&self) -> u64 {
         self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.room.len() as u64
     }
@@ -188,7 +188,7 @@ impl<'a> Far<'a> {
     /// Composes the blocks that were read.
     fn compose(self) -> Result<()> {
         let Self { overlay, first, mut blocks, out, records, room, .. } = self;
-        let mut records: Vec<Records<'_>> = records; // of what is borrowed for as long as the bytes of this one
+        let mut records: Vec<Records<'_>> = records; // shortens the borrow to that of these bytes
         Records::filled(&mut records, &room);
         let all = blocks.as_mut().map_or(&mut *out, |(blocks, _)| blocks);
         for (number, block) in (first..).zip(all.chunks_mut(overlay.block_bytes() as usize)) {
@@ -201,13 +201,13 @@ impl<'a> Far<'a> {
     }
 }
 
-/// What is read together: of a file, or of a tensor in pieces.
+/// A combined read, of a file or of a tensor in pieces.
 enum Fetch<'a, 'p> {
     File(&'a Arc<dyn Source>, Vec<Part<'p>>),
     Base(&'a Base, u64, &'p mut [u8]),
 }
 
-/// Reads what is far away, all of it at the same time, and composes it.
+/// Reads remote bytes concurrently, and composes them.
 fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
     let mut fetches: Vec<Fetch<'_, '_>> = Vec::new();
     let mut bases = Vec::new();
@@ -241,14 +241,14 @@ fn add<'a, 'p>(fetches: &mut Vec<Fetch<'a, 'p>>, file: &'a Arc<dyn Source>, part
     }
 }
 
-/// The tensors that deltas change, one behind the other.
+/// The tensors that deltas change, sequentially.
 #[derive(Debug)]
 pub(super) struct ChangedTensors {
-    /// What stands for it in messages: the last delta.
+    /// The source that messages name: the last delta.
     last: Arc<dyn Source>,
     tensors: Vec<ChangedTensor>,
     end: u64,
-    /// Every file that something is read of.
+    /// All files that are read.
     files: Vec<Arc<dyn Source>>,
 }
 
@@ -257,7 +257,7 @@ impl ChangedTensors {
         let mut files: Vec<Arc<dyn Source>> = Vec::new();
         for tensor in &tensors {
             for file in tensor.files() {
-                // Neighbours have the same ones.
+                // Neighbours usually share files.
                 if !files.iter().rev().any(|known| Arc::ptr_eq(known, file)) {
                     files.push(file.clone());
                 }
@@ -270,7 +270,7 @@ impl ChangedTensors {
         &self.tensors
     }
 
-    /// Calls `work` with each tensor that has bytes of a range, and the range of its own.
+    /// Calls `work` with each tensor that overlaps a range, and with the range within the tensor.
     fn each<'a>(
         &'a self,
         range: Range<u64>,
@@ -289,7 +289,7 @@ impl ChangedTensors {
         Ok(())
     }
 
-    /// The bytes of the base that a range is made of, where they are a run of a file.
+    /// The bytes of the base that a range needs, if they are contiguous in a file.
     fn each_of_base(&self, offset: u64, len: u64, mut work: impl FnMut(&dyn Source, u64, u64)) {
         let range = offset.min(self.end)..offset.saturating_add(len).min(self.end);
         let _ = self.each(range, |tensor, own| {
@@ -300,7 +300,7 @@ impl ChangedTensors {
         });
     }
 
-    /// Reads the rows of layers that are not known, those of a file together.
+    /// Reads the rows of layers that are not loaded yet, in one batch per file.
     fn read_rows<'a>(layers: impl Iterator<Item = (&'a Overlay, &'a Layer)>, interrupt: Interrupt<'_>) -> Result<()> {
         let mut by_file: Vec<Vec<(&Overlay, &Layer)>> = Vec::new();
         for (overlay, layer) in layers.filter(|(_, layer)| layer.blocks.get().is_none()) {
@@ -348,7 +348,7 @@ impl Source for ChangedTensors {
             }
             let (mut rest, mut at) = (&mut **bytes, *offset);
             self.each(range, |tensor, own| {
-                // What lies between tensors belongs to none.
+                // Gaps between tensors are filled here.
                 let gap = (tensor.start + own.start - at) as usize;
                 let (out, later) =
                     std::mem::take(&mut rest).split_at_mut(gap).1.split_at_mut((own.end - own.start) as usize);
@@ -359,7 +359,7 @@ impl Source for ChangedTensors {
                         return tensor.read_blocks(overlay, own.start, out, interrupt);
                     }
                     Changes::Blocks(overlay) => {
-                        // Where each delta changes all of it, what they have for so much is as much as may be in memory.
+                        // If each delta changes all of it, the records for this many bytes reach the memory limit.
                         let most = FAR_AT_A_TIME / (1 + overlay.layers.len() as u64);
                         let size = (most / overlay.block_bytes()).max(1) * overlay.block_bytes();
                         let (mut begin, mut rest) = (own.start, out);
@@ -400,7 +400,7 @@ impl Source for ChangedTensors {
         self.files.iter().try_for_each(|file| file.check_unchanged())
     }
 
-    /// The rows of each tensor are read.
+    /// Reads the rows of each tensor.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let mut faults = Vec::new();
         for (overlay, layer) in self.tensors.iter().flat_map(ChangedTensor::layers) {
@@ -430,13 +430,13 @@ impl Source for ChangedTensors {
         self.each_of_base(offset, len, |file, offset, len| file.forget(offset, len));
     }
 
-    /// That of a server, where one has a part of it.
+    /// The filesystem of a server, if one has a part of it.
     fn filesystem(&self) -> Option<Filesystem> {
         let served = |file: &Arc<dyn Source>| matches!(file.filesystem(), Some(Filesystem::Server(_)));
         self.files.iter().find(|file| served(file)).or(self.files.first()).unwrap_or(&self.last).filesystem()
     }
 
     fn mapping(&self) -> Result<&Arc<memory::Storage>, &str> {
-        Err("tensors that deltas change are put together when they are read")
+        Err("tensors that deltas change are composed when they are read")
     }
 }

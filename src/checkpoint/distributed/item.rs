@@ -1,4 +1,4 @@
-//! An item of a file, which torch.save wrote: where in it the elements of a piece are.
+//! Locates the elements of a piece in an item that torch.save wrote.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,28 +16,27 @@ use crate::tensor::TorchDType;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Where the elements of a piece are in its file.
+/// The place of a piece's elements in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Located {
     /// The first byte of the storage.
     pub(crate) storage: u64,
-    /// Bytes of it from there to the first element.
+    /// Bytes of the storage before the first element.
     pub(crate) start: u64,
-    /// Strides in elements, where the elements are not in C order.
+    /// Strides in elements; `None` for C order.
     pub(crate) strides: Option<Vec<i64>>,
-    /// How many bytes the item unpacks to, in which these are counted, if it is compressed.
+    /// The unpacked bytes of a compressed item, in which these offsets count.
     pub(crate) unpacked: Option<u64>,
 }
 
-/// What an item beyond the end of its file is called.
+/// The fault for an item beyond the end of its file.
 pub(super) fn outside(item: &Item, file_len: u64, rule: &'static Rule) -> Diagnostic {
     let Item { offset, length, .. } = item;
-    let cause =
-        format!("an item of {length} bytes from {offset} on reaches beyond the end of the file, which has {file_len}");
+    let cause = format!("an item of {length} bytes from {offset} on ends behind the file, which has {file_len} bytes");
     Diagnostic::new(rule, cause).offset(*offset)
 }
 
-/// Where the elements of a piece of this dtype and shape are.
+/// Locates the elements of a piece of this dtype and shape.
 pub(super) fn locate(
     file: &dyn Source,
     item: &Item,
@@ -49,14 +48,14 @@ pub(super) fn locate(
         return Err(outside(item, file.len(), rules::DISTRIBUTED_OUTSIDE).path(file.path()).format());
     }
     if let Some(transform) = &item.transform {
-        let cause = format!("an item was put through '{}' when it was saved", text::shown(transform));
+        let cause = format!("an item was saved through the transform '{}'", text::shown(transform));
         let fault = Diagnostic::new(rules::DISTRIBUTED_TRANSFORM, cause).offset(item.offset);
         return Err(fault.path(file.path()).unsupported());
     }
     located(file, item, dtype, shape, interrupt).map_err(|error| shifted(error, item.offset, file.path()))
 }
 
-/// The same in what a compressed item unpacks to. Errors count from its start.
+/// As [`locate`], in the unpacked bytes of a compressed item. Errors count from its start.
 pub(super) fn locate_unpacked(
     unpacked: &dyn Source,
     dtype: TorchDType,
@@ -69,7 +68,7 @@ pub(super) fn locate_unpacked(
     Ok(Located { unpacked: Some(unpacked.len()), ..located })
 }
 
-/// The same, with errors that count from the start of the item.
+/// As [`locate`]; errors count from the start of the item.
 fn located(
     file: &dyn Source,
     item: &Item,
@@ -96,7 +95,7 @@ fn located(
         return Err(other("the item is not a tensor, but .metadata says so".to_owned()));
     };
     let TensorKind::Strided(strided) = &pickled.tensor(*tensor).kind else {
-        return Err(other("the item is a tensor that is no array".to_owned()));
+        return Err(other("the item is a tensor that is not an array".to_owned()));
     };
     if strided.dtype != dtype || *strided.shape != *shape {
         return Err(other(format!(
@@ -112,19 +111,19 @@ fn located(
         let what =
             if torch.big_endian { "has its most significant bytes first" } else { "is compressed in its archive" };
         return Err(
-            Diagnostic::new(rules::DISTRIBUTED_ITEM, format!("the item {what}, which is not read here")).unsupported()
+            Diagnostic::new(rules::DISTRIBUTED_ITEM, format!("the item {what}, which is unsupported")).unsupported()
         );
     }
     let signed: Vec<i64> = shape.iter().map(|dim| *dim as i64).collect();
     let strides: Vec<i64> = strided.strides.iter().map(|stride| *stride as i64).collect();
-    // The stride of an axis of one element may be any number, and says nothing.
+    // The stride of an axis of one element is arbitrary.
     let is_dense =
         row_major(&signed).iter().zip(&strides).zip(shape).all(|((dense, stride), dim)| *dim == 1 || dense == stride);
     let (storage, start) = (item.offset + place.span.start(), strided.offset * dtype.bytes());
     Ok(Located { storage, start, strides: (!is_dense).then_some(strides), unpacked: None })
 }
 
-/// An error about bytes of an item, which begins at `by` in its file.
+/// Shifts the offset of an error about an item, which begins at `by` in its file.
 fn shifted(error: Error, by: u64, path: &Path) -> Error {
     let shift = |mut fault: Box<Diagnostic>| {
         fault.offset = fault.offset.map(|offset| offset.saturating_add(by));

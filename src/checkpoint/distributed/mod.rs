@@ -1,7 +1,7 @@
-//! Checkpoints of `torch.distributed.checkpoint`: a folder of which `.metadata`, or each of its safetensors files, says where the pieces of tensors are.
+//! Checkpoints of `torch.distributed.checkpoint`: a folder whose `.metadata`, or each of whose safetensors files, locates the pieces of tensors.
 //!
-//! A tensor is a recipe of its pieces ([`FolderPieces`]), and is read as any other recipe is. Nothing is read of the folder as one file: where its table
-//! says that tensors begin is for their order alone.
+//! A tensor is a recipe of its pieces ([`FolderPieces`]), and is read like any other recipe. No bytes are read from the folder itself: the offsets in
+//! its table only order the tensors.
 
 mod item;
 mod pieces;
@@ -27,25 +27,25 @@ use crate::workers::Interrupt;
 pub use pieces::FolderPieces;
 pub(crate) use pieces::{PiecePlace, PlacedPiece};
 
-/// Tensors begin at multiples of this in the source that they are together.
+/// The alignment of tensors in the combined source.
 const ALIGN: u64 = 64;
 
-/// What is said of a folder, with the paths of the files that it is about.
+/// The declared contents of a folder, with the paths of its files.
 pub(super) struct Named {
     path: PathBuf,
     kind: Kind,
     said: Distributed,
     pub(super) paths: Vec<PathBuf>,
-    /// What says it: whether that is unchanged is asked with each tensor.
+    /// The source of the declaration; each load checks that it is unchanged.
     first: Arc<dyn Source>,
     metadata: Vec<(String, String)>,
-    /// What is wrong with single tensors.
+    /// Faults of single tensors.
     noted: Diagnostics,
 }
 
-/// A folder as one source, what is in it, and what is wrong with it.
+/// A folder as one source, its contents and its faults.
 pub(super) struct Composed {
-    /// The source of the tensors, and behind it the files; none for one that is not there.
+    /// The source of the tensors, followed by the files; `None` for a missing file.
     pub(super) sources: Vec<Option<Arc<dyn Source>>>,
     pub(super) files: Vec<FileFacts>,
     pub(super) table: TensorTable,
@@ -74,7 +74,7 @@ pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &Options) -> Res
     Ok(Named { path, kind, said, paths, first, metadata, noted })
 }
 
-/// What files say of each other of which each rank wrote its own, with the pieces of tensors that it holds.
+/// Reads the headers of files of ranks, each with pieces of tensors.
 pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)]) -> Result<Named> {
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let pairs = |header: &'_ Header| -> Vec<(String, String)> { header.metadata.clone().unwrap_or_default() };
@@ -98,7 +98,7 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)])
     Ok(Named { path, kind, said, paths, first: first.clone(), metadata, noted })
 }
 
-/// What the files, which are in the order of [`Named::paths`], are together.
+/// Combines the files, which are in the order of [`Named::paths`].
 pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options: &Options) -> Result<Composed> {
     let Named { path, kind, said, paths, first, metadata, mut noted } = named;
     let mut sources: Vec<Option<Arc<dyn Source>>> = budget::list(files.len())?;
@@ -128,7 +128,7 @@ pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options
     Ok(Composed { sources, files: facts, table, values, noted })
 }
 
-/// What stands for a folder among the files: what says where the pieces are. No tensor is read of it.
+/// The source that represents a folder: its metadata file. No tensor is read from it.
 #[derive(Debug)]
 struct Folder {
     first: Arc<dyn Source>,
@@ -142,14 +142,14 @@ impl Source for Folder {
 
     fn read(&self, _: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
         let path = text::path(self.path());
-        Err(Error::Argument(format!("{path}: tensors of a distributed checkpoint are read of its other files")))
+        Err(Error::Argument(format!("{path}: tensors of a distributed checkpoint are read from its other files")))
     }
 
     fn check_unchanged(&self) -> Result<()> {
         self.first.check_unchanged()
     }
 
-    /// The item of each piece is looked up.
+    /// Locates the item of each piece.
     fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         self.pieces.faults(interrupt)
     }
@@ -159,7 +159,7 @@ impl Source for Folder {
     }
 }
 
-/// The table of tensors, and the number of each with the byte where it begins as the table counts them.
+/// The table of tensors, and the number and catalog offset of each.
 type Table = (TensorTable, Vec<(usize, u64)>);
 
 /// The table of the tensors that are kept.
@@ -169,7 +169,7 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
     let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
     for (number, tensor) in tensors() {
         let start = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
-        // Each begins at a place of its own, by which its pieces are found.
+        // Each has a unique offset, by which its pieces are found.
         let after = start.checked_add(said.bytes(tensor).max(1));
         end = after.filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
         starts.push((number, start));
@@ -185,7 +185,7 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
                 row_major(&shape.iter().map(|dim| *dim as i64).collect::<Vec<_>>()).iter().map(|n| *n as u64).collect()
             }
         };
-        // The bytes of an element that only PyTorch has are an axis of their own, as in its other files.
+        // The bytes of an element whose type only PyTorch has are a separate axis, as in other PyTorch files.
         let view = View { strides: &strides, storage: span, inflated: None, start: 0 };
         let view = matches!(element, Element::Torch(_)).then_some(view);
         table.push(&TensorInfo { name: &tensor.name, element, shape, file: 0, span, view })?;
@@ -193,7 +193,7 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
     Ok((table, starts))
 }
 
-/// Compares items with the files that they are in, and which tensors can be read, or say when they are read why not.
+/// Compares items with their files, and decides which tensors can be read; the others fail when they are read.
 fn check_items(
     said: &Distributed,
     path: &Path,
@@ -251,7 +251,7 @@ fn check_items(
             noted.note(rules::DISTRIBUTED_SHARED_ITEM, |rule| {
                 let other =
                     name_of(first).map_or_else(|| "a value".to_owned(), |name| format!("'{}'", text::shown(name)));
-                let cause = format!("an item of it has bytes that one of {other} has, too");
+                let cause = format!("one of its items overlaps an item of {other}");
                 let tensor = name_of(second).map(str::to_owned);
                 let path = &paths[after.file as usize];
                 Diagnostic { tensor, ..Diagnostic::new(rule, cause).path(path).offset(after.offset) }

@@ -1,5 +1,4 @@
-//! Where the pieces of the tensors of a folder are: in which files, and where in their items. That is looked up when a piece is first asked for, so that
-//! a listing reads `.metadata` alone.
+//! Locates the pieces of a folder's tensors in files and items. A piece is located when it is first needed, so a listing only reads `.metadata`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,18 +19,18 @@ use crate::source::{Filesystem, Loaded, Part, Source};
 use crate::tensor::{RegionBytes, extent};
 use crate::workers::{Interrupt, in_order};
 
-/// What torch.save writes beside the elements of a tensor: an item that unpacks to more than that is no piece.
+/// The maximum that torch.save writes in addition to a tensor's elements; an item that unpacks to more is not a piece.
 const MAX_BESIDE: u64 = 1 << 20;
-/// An item that a server has is read as a whole if it has no more bytes: to look up first where its elements are takes a request of its own.
+/// Items on a server up to this size are read whole: locating the elements first takes another request.
 const WHOLE: u64 = 8 << 20;
-/// A compressed item is unpacked as a whole, and once, if it unpacks to no more; of a longer one, both ends are looked at first.
+/// A compressed item that unpacks to at most this size is unpacked whole, once; of a longer one, both ends are read first.
 const UNPACKED_WHOLE: u64 = 8 << 20;
-/// So many items are looked into at a time where a server has them.
+/// Items on a server that are located concurrently.
 const LOOKED_INTO: usize = 64;
-/// The same of items that are compressed.
+/// Compressed items that are located concurrently.
 const UNPACKED_AT_A_TIME: usize = 8;
 
-/// The tensors of a folder and their pieces. The files are those of an open checkpoint: once it is closed, no more pieces are looked up.
+/// The tensors of a folder and their pieces. The files are those of an open checkpoint; once it is closed, no more pieces are located.
 #[derive(Debug)]
 pub struct FolderPieces {
     declared: Arc<Distributed>,
@@ -39,34 +38,34 @@ pub struct FolderPieces {
     first_file: u32,
     paths: Vec<PathBuf>,
     files: Vec<Option<Weak<dyn Source>>>,
-    /// The tensors that are in the catalog: the number of each, where its bytes begin as the catalog counts them, and its first piece.
+    /// The tensors in the catalog: the number of each, its offset in the catalog, and its first piece.
     tensors: Vec<(usize, u64, usize)>,
     located: Vec<OnceBox<Located>>,
-    /// What looking up asks, whoever it is for.
+    /// The cancellation check of lookups, for all callers.
     interrupt: fn() -> Result<()>,
 }
 
 /// A piece of a tensor.
 #[derive(Debug)]
 pub(crate) struct PlacedPiece<'a> {
-    /// Where it begins on each axis.
+    /// The start on each axis.
     pub(crate) start: &'a [u64],
-    /// Its size on each.
+    /// The size on each axis.
     pub(crate) size: &'a [u64],
     /// The number of its file in the catalog.
     pub(crate) file: u32,
     /// The bytes of its item in the file.
     pub(crate) item: &'a Item,
-    /// Where its elements are.
+    /// The place of its elements.
     pub(crate) place: PiecePlace<'a>,
 }
 
-/// Where the elements of a piece are.
+/// The place of a piece's elements.
 #[derive(Debug)]
 pub(crate) enum PiecePlace<'a> {
-    /// There.
+    /// Located.
     Located(&'a Located),
-    /// Somewhere in its item, which is read as a whole ([`FolderPieces::content`]): the number of the piece, and the bytes of its elements.
+    /// In its item, which is read whole ([`FolderPieces::content`]): the number of the piece, and the bytes of its elements.
     InItem(u32, u64),
 }
 
@@ -85,7 +84,7 @@ impl Declared<'_> {
         self.size.iter().product::<u64>().saturating_mul(self.tensor.dtype.bytes())
     }
 
-    /// The most that its item unpacks to.
+    /// The maximum unpacked size of its item.
     fn most(&self) -> u64 {
         self.bytes().saturating_add(MAX_BESIDE)
     }
@@ -116,12 +115,12 @@ impl FolderPieces {
         Ok(Self { declared, first_file, paths, files, tensors, located, interrupt })
     }
 
-    /// What `.metadata` says.
+    /// The contents of `.metadata`.
     pub(crate) fn declared(&self) -> &Distributed {
         &self.declared
     }
 
-    /// The position in `tensors` of the one whose bytes begin there, as the catalog counts them.
+    /// The position in `tensors` of the tensor at this catalog offset.
     fn position(&self, start: u64) -> Result<usize> {
         let position = self.tensors.binary_search_by_key(&start, |(_, start, _)| *start);
         position.map_err(|_| Error::Index("the folder has no such tensor".to_owned()))
@@ -137,10 +136,10 @@ impl FolderPieces {
         })
     }
 
-    /// The pieces of the tensor whose bytes begin there, as the catalog counts them.
+    /// The pieces of the tensor at this catalog offset.
     ///
     /// # Errors
-    /// An item that is no piece, or that cannot be read; a closed checkpoint.
+    /// An item that is not a piece, or is unreadable; a closed checkpoint.
     pub(crate) fn of(&self, start: u64) -> Result<Vec<PlacedPiece<'_>>> {
         let placed = self.declared_pieces(self.position(start)?).map(|(number, piece)| {
             let place = match piece.located.get() {
@@ -154,8 +153,8 @@ impl FolderPieces {
         placed.collect()
     }
 
-    /// Looks up where the elements of these tensors are, which begin there, where that is not known and `all` is, or their items are not read as a whole:
-    /// of many items at a time, where a server has them.
+    /// Locates the pieces of the tensors at these catalog offsets; items that are read whole only with `all`. Items on a server are located
+    /// concurrently.
     pub(crate) fn locate(&self, starts: impl Iterator<Item = u64>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let mut pieces = Vec::new();
         for start in starts {
@@ -166,19 +165,19 @@ impl FolderPieces {
                 }
             }
         }
-        // What is compressed is unpacked for that, with memory for each.
+        // Compressed items are unpacked for this, with memory for each, so fewer are processed at a time.
         let (packed, others): (Vec<_>, Vec<_>) = pieces.into_iter().partition(Declared::is_packed);
         in_order(LOOKED_INTO, others, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))?;
         in_order(UNPACKED_AT_A_TIME, packed, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))
     }
 
-    /// Whether an item is read as a whole, and where its elements are is looked up then.
+    /// Whether an item is read whole, so that its elements are located during that read.
     fn is_read_whole(&self, piece: &Declared<'_>) -> Result<bool> {
         if self.declared.is_raw {
             return Ok(false);
         }
         let file = match self.file(piece.item.file as usize) {
-            // Who reads it will say so; the other pieces are there.
+            // Reading it reports the error; the other pieces exist.
             Err(Error::MissingFile { .. }) => return Ok(true),
             file => file?,
         };
@@ -192,7 +191,7 @@ impl FolderPieces {
         Ok(is_served && piece.item.transform.is_none() && piece.item.length <= WHOLE)
     }
 
-    /// Calls `each` with the elements of a piece in C order: of the piece of this number, whose item is read of `file`, the file of the item.
+    /// Calls `each` with the elements of a piece in C order: the piece of this number, whose item is in `file`.
     pub(crate) fn content(
         &self,
         number: u32,
@@ -244,14 +243,14 @@ impl FolderPieces {
         each(tensor.bytes().unwrap_or_default())
     }
 
-    /// Fills `out` with bytes of the tensor whose bytes begin at `start`, as the catalog counts them, from its byte `at` on: for what changes them before they
-    /// are anyone's. What has to be read as a whole, is read for each call.
+    /// Fills `out` with bytes of the tensor at catalog offset `start`, from its byte `at` on, for deltas. Items that must be read whole are read on
+    /// each call.
     pub(crate) fn read(&self, start: u64, at: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let position = self.position(start)?;
         let tensor = &self.declared.tensors[self.tensors[position].0];
         let (shape, item) = (self.declared.shape(tensor), tensor.dtype.bytes());
         let range = at..at + out.len() as u64;
-        // Of each file, where bytes go in `out`, where they are in the file, and how many.
+        // Per file: the place in `out`, the offset in the file, and the length.
         let mut runs: BTreeMap<u32, Vec<(usize, u64, usize)>> = BTreeMap::new();
         for (number, piece) in self.declared_pieces(position) {
             let moves = RegionBytes::of_box(shape, piece.start, piece.size, item).within(&range);
@@ -282,7 +281,7 @@ impl FolderPieces {
             for (place, from, len) in rows {
                 let from = budget::saturating_usize(from);
                 let (Some(to), Some(from)) = (out.get_mut(place..place + len), content.get(from..from + len)) else {
-                    return Err(Error::Index("a piece reaches outside its tensor".to_owned()));
+                    return Err(Error::Index("a piece is outside its tensor".to_owned()));
                 };
                 to.copy_from_slice(from);
             }
@@ -303,13 +302,13 @@ impl FolderPieces {
         Ok(())
     }
 
-    /// Whether all files that are there are on this machine.
+    /// Whether all existing files are on this machine.
     pub(crate) fn is_near(&self) -> bool {
         let is_near = |file: Arc<dyn Source>| matches!(file.filesystem(), Some(Filesystem::Disk | Filesystem::Memory));
         self.files.iter().flatten().filter_map(Weak::upgrade).all(is_near)
     }
 
-    /// Where the elements of a piece are. It is looked up once.
+    /// Locates the elements of a piece, once.
     fn located<'a>(&self, piece: &Declared<'a>) -> Result<&'a Located> {
         let (item, dtype, size) = (piece.item, piece.tensor.dtype, piece.size);
         let look_up = || {
@@ -326,7 +325,7 @@ impl FolderPieces {
         piece.located.get_or_try_init(|| look_up().map_err(|error| about(error, piece.tensor)))
     }
 
-    /// The names of the tensors that have bytes of a range of a file of the catalog, in the order of the file.
+    /// The tensors with bytes in a range of a catalog file, in file order.
     pub(crate) fn names_at(&self, file: u32, range: std::ops::Range<u64>) -> Vec<&str> {
         let mut names: Vec<(u64, &str)> = Vec::new();
         for position in 0..self.tensors.len() {
@@ -350,7 +349,7 @@ impl FolderPieces {
         }
     }
 
-    /// What is wrong with the items of pieces.
+    /// The faults of the items of pieces.
     pub(crate) fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
         let mut faults = Vec::new();
         for position in 0..self.tensors.len() {
@@ -370,7 +369,7 @@ impl FolderPieces {
     }
 }
 
-/// An error about a tensor, with its name.
+/// Adds the name of the tensor to an error.
 fn about(error: Error, tensor: &Tensor) -> Error {
     match error {
         Error::Format(fault) => Error::Format(Box::new(fault.tensor(&tensor.name))),

@@ -1,4 +1,4 @@
-//! Items that zstd compressed as a whole: all that a short one unpacks to, or both ends of what a long one does, which say where its elements are.
+//! Items that zstd compressed whole: a short one is unpacked whole, and a long one to both ends, which locate its elements.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::rules;
 use crate::source::{Part, Source};
 use crate::workers::Interrupt;
 
-/// What is kept of each end: more than torch.save writes before the elements of a tensor, and behind them.
+/// The size of each end that is kept: more than torch.save writes before and behind the elements of a tensor.
 const KEPT: usize = 1 << 20;
 
-/// Whether this is what torch calls its extension for zstd.
+/// Whether this is torch's name of its zstd extension.
 pub(super) fn is_zstd(transform: &str) -> bool {
     let (name, version) = transform.split_once('/').unwrap_or((transform, ""));
     name == "stream.zstd" && version.split('.').next() == Some("1")
 }
 
-/// The error for an item that was compressed.
+/// The error for a compressed item.
 fn fault(file: &dyn Source, item: &Item, cause: &str) -> Error {
-    let cause = format!("the item was compressed, and {cause}");
+    let cause = format!("cannot unpack the compressed item: {cause}");
     Diagnostic::new(rules::DISTRIBUTED_ITEM, cause).offset(item.offset).path(file.path()).format()
 }
 
-/// Unpacks an item, and hands it to `take` in parts.
+/// Unpacks an item, and passes it to `take` in parts.
 fn unpack(
     file: &dyn Source,
     item: &Item,
@@ -46,7 +46,7 @@ fn unpack(
         &mut |part| {
             unpacked += part.len() as u64;
             if unpacked > most {
-                return Err(fault(file, item, &format!("it unpacks to more than the {most} bytes that it may have")));
+                return Err(fault(file, item, &format!("it unpacks to more than the limit of {most} bytes")));
             }
             take(part)
         },
@@ -54,7 +54,7 @@ fn unpack(
     Ok(unpacked)
 }
 
-/// All that an item unpacks to, if that is no more than this.
+/// The whole unpacked item, if it is at most this long.
 pub(super) fn unpacked(file: &dyn Source, item: &Item, most: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     unpack(file, item, most, interrupt, |part| {
@@ -65,7 +65,7 @@ pub(super) fn unpacked(file: &dyn Source, item: &Item, most: u64, interrupt: Int
     Ok(bytes)
 }
 
-/// Both ends of what an item unpacks to.
+/// Both ends of an unpacked item.
 #[derive(Debug)]
 pub(super) struct Ends<'a> {
     origin: Arc<Origin>,
@@ -75,12 +75,12 @@ pub(super) struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// All of what an item of a file unpacks to.
+    /// A whole unpacked item of a file.
     pub(super) fn whole(file: &dyn Source, bytes: &'a [u8]) -> Self {
         Self { origin: file.origin().clone(), len: bytes.len() as u64, head: Cow::Borrowed(bytes), tail: Vec::new() }
     }
 
-    /// Of an item of a file, which unpacks to so many bytes at most.
+    /// Unpacks an item of a file, of at most `most` bytes.
     pub(super) fn of(file: &Arc<dyn Source>, item: &Item, most: u64, interrupt: Interrupt<'_>) -> Result<Self> {
         let (mut head, mut tail): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let len = unpack(&**file, item, most, interrupt, |part| {
@@ -116,7 +116,7 @@ impl Source for Ends<'_> {
             if second.is_empty() {
                 continue;
             }
-            // What is between the ends is not kept, and says nothing of where elements are.
+            // The middle is not kept, and does not locate elements.
             let from = offset.max(head).checked_sub(behind).and_then(|from| self.tail.get(from as usize..));
             let from = from.and_then(|from| from.get(..second.len()));
             second.copy_from_slice(from.ok_or_else(|| self.origin.truncated())?);

@@ -1,5 +1,5 @@
-//! The values of a folder that are not tensors (counters, texts, settings), each of which `torch.save` wrote: those of a file together, and never
-//! made by what their pickles name.
+//! The values of a folder that are not tensors (counters, texts, settings), each written by `torch.save`. Those of a file are read together, and no
+//! call in their pickles is executed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::memory;
 use crate::source::{InMemory, Loaded, Part, Source};
 use crate::workers::in_order;
 
-/// The most values that are read when a folder is opened, the longest of them, and all of them together, in their files and unpacked.
+/// Limits for values that are read when a folder is opened: their number, the longest one, and the total, both stored and unpacked.
 const MAX_VALUES: usize = 20_000;
 const MAX_VALUE_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 64 << 20;
-/// Files that are read at the same time.
+/// Files that are read concurrently.
 const FILES_AT_A_TIME: usize = 16;
 
-/// The values, and how many of them are not read: those that are too many or too long, and what torch.save did not write.
+/// The values, and the number of those not read: too many, too long, or not written by torch.save.
 pub(super) fn read(
     said: &Distributed,
     paths: &[PathBuf],
@@ -86,7 +86,7 @@ pub(super) fn read(
             values.push((*number, ValueFile { path: path.clone(), torch: Arc::new(torch) }));
         }
     }
-    // As the state dict has them.
+    // In the order of the state dict.
     values.sort_unstable_by_key(|(number, _)| *number);
     let unread = said.values.len() - values.len();
     Ok((values.into_iter().map(|(_, value)| value).collect(), unread))

@@ -1,6 +1,6 @@
-//! [`CuFile`]: GPUDirect Storage, by which a disk's controller writes to the memory of a device, and the host has no copy.
+//! [`CuFile`]: GPUDirect Storage, by which a disk's controller writes directly to device memory, without a copy in host memory.
 //!
-//! The library is looked for when somebody asks for this way. What it lacks, or refuses, is an error that says so.
+//! The library is loaded on first use. Missing functions and refused calls are reported as errors.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 const LIBRARIES: [&CStr; 2] = [c"libcufile.so.0", c"libcufile.so"];
 
-/// `CUfileError_t`: what the library says, and the driver of CUDA.
+/// `CUfileError_t`: the code of the library, and that of the CUDA driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Code {
@@ -42,7 +42,7 @@ const FILE_DESCRIPTOR: c_int = 1;
 
 type Handle = *mut c_void;
 
-/// The library, started.
+/// The loaded and started library.
 #[derive(Debug)]
 struct Library {
     register: unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Code,
@@ -55,7 +55,7 @@ static LIBRARY: OnceBox<Library> = OnceBox::new();
 fn failed(call: &str, code: Code) -> Error {
     let Code { library, driver } = code;
     Error::Device(format!(
-        "GPUDirect Storage: {call} failed with {library} (CUDA: {driver}); gdscheck -p says what this machine lacks; backend='auto' works without it"
+        "GPUDirect Storage: {call} failed with {library} (CUDA: {driver}); gdscheck -p lists what this machine lacks; backend='auto' works without it"
     ))
 }
 
@@ -66,14 +66,14 @@ fn start() -> Result<Library> {
     };
     let library = LIBRARIES.iter().map(|name| load(name)).find(|library| !library.is_null());
     let Some(library) = library else { return missing("libcufile.so.0, which was not found") };
-    // SAFETY: the handle is a loaded library's, and the names end with a zero.
+    // SAFETY: the handle is of a loaded library, and the name ends with a zero.
     let symbol = |name: &CStr| unsafe { libc::dlsym(library, name.as_ptr()) };
     let symbols = [c"cuFileDriverOpen", c"cuFileHandleRegister", c"cuFileHandleDeregister", c"cuFileRead"].map(symbol);
     if symbols.iter().any(|symbol| symbol.is_null()) {
         return missing("a newer libcufile");
     }
     let [open, register, deregister, read] = symbols;
-    // SAFETY: these are the library's functions of these names, with the types that its header gives them.
+    // SAFETY: the library exports functions of these names, and the types are those of its header.
     let (open, library) = unsafe {
         (
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> Code>(open),
@@ -89,7 +89,7 @@ fn start() -> Result<Library> {
             },
         )
     };
-    // SAFETY: starts the library; the driver of CUDA is there, as there is a device.
+    // SAFETY: the function takes no arguments; the CUDA driver is loaded, as a device exists.
     match unsafe { open() } {
         Code { library: 0, .. } => Ok(library),
         code => Err(failed("cuFileDriverOpen", code)),
@@ -104,13 +104,13 @@ pub(crate) struct CuFile {
     _file: File,
 }
 
-// SAFETY: the library's handles may be used from any thread.
+// SAFETY: cuFile handles may be used from any thread.
 unsafe impl Send for CuFile {}
-// SAFETY: as above.
+// SAFETY: cuFile is thread-safe, and shared references only read the handle.
 unsafe impl Sync for CuFile {}
 
 impl CuFile {
-    /// A file that was opened for direct reads.
+    /// Registers a file that was opened for direct reads.
     pub(crate) fn new(file: File) -> Result<Self> {
         let library = LIBRARY.get_or_try_init(|| start().map(Box::new))?;
         let mut handle = ptr::null_mut();
@@ -119,24 +119,24 @@ impl CuFile {
             file: Either { descriptor: file.as_raw_fd() },
             operations: ptr::null(),
         };
-        // SAFETY: the descriptor is open, and stays so as long as the handle; the call writes one handle.
+        // SAFETY: the descriptor is open, and outlives the handle; the call writes one handle.
         match unsafe { (library.register)(&raw mut handle, &raw mut descriptor) } {
             Code { library: 0, .. } => Ok(Self { library, handle, _file: file }),
             code => Err(failed("cuFileHandleRegister", code)),
         }
     }
 
-    /// Reads `len` bytes of the file from `offset` on to new memory of a device, from byte `at` on. They are there when this returns.
+    /// Reads `len` bytes of the file from `offset` on into new device memory, from byte `at` on. On return the bytes are complete.
     ///
     /// # Panics
-    /// If the memory does not have so many.
+    /// If the range is outside the memory.
     pub(super) fn read(&self, offset: u64, memory: &DeviceMemory, at: usize, len: usize) -> Result<()> {
         let _entered = memory.on.enter()?;
         let mut done = 0;
         while done < len {
             let to = ptr::with_exposed_provenance_mut(memory.part(at + done, len - done) as usize);
             let from = (offset + done as u64) as libc::off_t;
-            // SAFETY: so many bytes lie at this address of the device, and nobody else uses them.
+            // SAFETY: `part` checked that the range is inside the device memory, which the caller owns exclusively.
             let read = unsafe { (self.library.read)(self.handle, to, len - done, from, 0) };
             match usize::try_from(read) {
                 Ok(0) => return Err(Error::Device(format!("GPUDirect Storage: the file ends before byte {from}"))),
@@ -157,7 +157,7 @@ impl CuFile {
 
 impl Drop for CuFile {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`, and used no more.
+        // SAFETY: the handle was registered by `new`, and is not used after this.
         unsafe { (self.library.deregister)(self.handle) };
     }
 }

@@ -1,7 +1,7 @@
-//! The driver's entry points that are called, each as a function whose error says what was called, where, and about how many bytes.
+//! The driver's entry points, each wrapped in a function whose error names the call, the device, and the number of bytes.
 //!
-//! `cudarc` loads libcuda at its first call and panics where it is missing or lacks a symbol. So [`start`] looks for both first, and everything
-//! else here needs the [`Started`] that it gives, by way of what was made with it.
+//! `cudarc` loads libcuda at its first call, and panics if the library or a symbol is missing. So [`start`] checks for both first, and returns a
+//! [`Started`], which all other functions need directly or indirectly.
 
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
@@ -13,10 +13,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::text;
 
-/// The names that `cudarc` tries and that systems have: the first that can be loaded is the driver.
+/// The library names that `cudarc` tries, in the same order: the first that loads is the driver.
 const LIBRARIES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
 
-/// Every entry point that is called here.
+/// All entry points in use.
 const SYMBOLS: [&CStr; 29] = [
     c"cuInit",
     c"cuGetErrorName",
@@ -49,14 +49,14 @@ const SYMBOLS: [&CStr; 29] = [
     c"cuLaunchKernel",
 ];
 
-/// A device's address.
+/// An address in device memory.
 pub(super) type Address = sys::CUdeviceptr;
 
-/// The driver is there and started.
+/// Proof that the driver is loaded and started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started(());
 
-/// Starts the driver and counts its devices; or says why not, and what to do.
+/// Starts the driver and counts its devices. The error says why that failed, and what to do.
 pub(super) fn start() -> std::result::Result<(Started, u32), String> {
     let library = LIBRARIES.iter().map(|name| load(name)).find(|library| !library.is_null());
     let Some(library) = library else {
@@ -64,11 +64,11 @@ pub(super) fn start() -> std::result::Result<(Started, u32), String> {
             "no NVIDIA driver (libcuda.so.1) was found. Install it, or give the container its GPUs; without it, tensors are in host memory only, the device 'cpu' (or 'cpu:0')",
         ));
     };
-    // SAFETY: the handle is a loaded library's, and the name ends with a zero.
+    // SAFETY: the handle is of a loaded library, and the name ends with a zero.
     if let Some(missing) = SYMBOLS.iter().find(|name| unsafe { libc::dlsym(library, name.as_ptr()).is_null() }) {
         return Err(format!("the NVIDIA driver (libcuda) has no {}; update it", missing.to_string_lossy()));
     }
-    // SAFETY: the driver is there, and may be started more than once.
+    // SAFETY: the driver is loaded, and may be started more than once.
     let code = unsafe { sys::cuInit(0) };
     if code == CUresult::CUDA_ERROR_NO_DEVICE {
         return Ok((Started(()), 0));
@@ -76,14 +76,14 @@ pub(super) fn start() -> std::result::Result<(Started, u32), String> {
     let started = |code, call| check(code, call, None, None).map_err(|error| format!("{error}; does nvidia-smi work?"));
     started(code, "cuInit")?;
     let mut count = 0;
-    // SAFETY: writes one number.
+    // SAFETY: writes one number to a valid address.
     let code = unsafe { sys::cuDeviceGetCount(&raw mut count) };
     started(code, "cuDeviceGetCount")?;
     Ok((Started(()), u32::try_from(count).unwrap_or(0)))
 }
 
 pub(super) fn load(name: &CStr) -> *mut libc::c_void {
-    // SAFETY: the name ends with a zero. Loading the driver is what whoever asks for a device wants; it is never unloaded.
+    // SAFETY: the name ends with a zero. The caller needs a device, so loading the driver, with its initializers, is intended; it is never unloaded.
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }
 }
 
@@ -96,7 +96,7 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
     let on = on.map(|index| format!(" on {}", Device::Cuda(index))).unwrap_or_default();
     let help = match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => "; free tensors there, or place fewer",
-        CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded; take it out of LD_LIBRARY_PATH",
+        CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded; remove it from LD_LIBRARY_PATH",
         CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
             "; kernels need the driver of CUDA 12.0 (525) or newer; update it"
         }
@@ -104,7 +104,7 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
             "; kernels need a GPU of compute capability 7.5 or newer: convert on the CPU, before .to()"
         }
         CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
-            "; libnvidia-ptxjitcompiler.so.1, a part of the driver, is missing: install it, or give it to the container"
+            "; libnvidia-ptxjitcompiler.so.1, a part of the driver, is missing: install it, or make it available to the container"
         }
         CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED => {
             "; unset CUDA_DISABLE_PTX_JIT, or convert on the CPU, before .to()"
@@ -114,14 +114,14 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
     Err(Error::Device(format!("{call}{of}{on} failed: {}{help}", said(code))))
 }
 
-/// An error's name and what the driver says of it.
+/// The name and description of an error code.
 fn said(code: CUresult) -> String {
     let text = |ask: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
         let mut start = ptr::null();
-        // SAFETY: the driver is loaded, or there were no code; it writes the address of a text that stays, or null.
+        // SAFETY: an error code implies that the driver is loaded. The call writes the address of a static text, or null.
         let code = unsafe { ask(code, &raw mut start) };
         let known = code == CUresult::CUDA_SUCCESS && !start.is_null();
-        // SAFETY: as above.
+        // SAFETY: the call succeeded, so the address is that of a static text that ends with a zero.
         known.then(|| unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned())
     };
     let name = text(sys::cuGetErrorName).unwrap_or_else(|| format!("error {}", code as u32));
@@ -131,7 +131,7 @@ fn said(code: CUresult) -> String {
     }
 }
 
-/// A context of a device: the primary one, which torch and every program of the CUDA runtime use, too.
+/// The primary context of a device, which torch and the CUDA runtime also use.
 #[derive(Debug)]
 pub(super) struct Context {
     handle: sys::CUcontext,
@@ -140,43 +140,43 @@ pub(super) struct Context {
 
 // SAFETY: handles of the driver may be used from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: the driver is thread-safe, and shared references only read the handle.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The primary context of a device that exists. Kept until the process ends, as torch keeps it.
+    /// Retains the primary context of an existing device until the process ends, as torch does.
     pub(super) fn retain(_started: Started, index: u32) -> Result<Self> {
         let (mut device, mut handle) = (0, ptr::null_mut());
-        // SAFETY: writes one number.
+        // SAFETY: writes one number to a valid address.
         let code = unsafe { sys::cuDeviceGet(&raw mut device, index as i32) };
         check(code, "cuDeviceGet", Some(index), None)?;
-        // SAFETY: writes one handle.
+        // SAFETY: writes one handle to a valid address.
         let code = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
         check(code, "cuDevicePrimaryCtxRetain", Some(index), None)?;
         Ok(Self { handle, index })
     }
 
-    /// Makes this the context of the calling thread for as long as the result lives; afterwards that is again what it was.
+    /// Makes this the context of the calling thread until the result is dropped, which restores the previous one.
     pub(super) fn enter(&self) -> Result<Entered> {
-        // SAFETY: the context is retained.
+        // SAFETY: the context is retained, so the handle is valid.
         let code = unsafe { sys::cuCtxPushCurrent_v2(self.handle) };
         check(code, "cuCtxPushCurrent_v2", Some(self.index), None)?;
         Ok(Entered { index: self.index, thread: PhantomData })
     }
 }
 
-/// The calling thread has entered a context: what the functions below work in.
+/// The context that the calling thread has entered, in which the functions below work.
 #[derive(Debug)]
 pub(super) struct Entered {
     index: u32,
-    /// A context is entered by a thread; so this cannot go to another.
+    /// Contexts are per thread, so this must not be sent to another.
     thread: PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let mut left = ptr::null_mut();
-        // SAFETY: writes one handle; what was entered is left once.
+        // SAFETY: writes one handle to a valid address; each push is popped once.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut left) };
     }
 }
@@ -186,10 +186,10 @@ impl Entered {
         check(code, call, Some(self.index), bytes)
     }
 
-    /// New memory of the device; not of no bytes, which the driver refuses.
+    /// New device memory of at least one byte: the driver refuses an empty allocation.
     pub(super) fn alloc(&self, len: usize) -> Result<Address> {
         let mut address = 0;
-        // SAFETY: writes one address.
+        // SAFETY: writes one address to a valid place.
         let code = unsafe { sys::cuMemAlloc_v2(&raw mut address, len) };
         self.check(code, "cuMemAlloc_v2", Some(len)).map(|()| address)
     }
@@ -197,15 +197,15 @@ impl Entered {
     /// # Safety
     /// `address` must be of `alloc` on this device, and not be used afterwards.
     pub(super) unsafe fn free(&self, address: Address) -> Result<()> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `address` is of `alloc`, and unused.
         let code = unsafe { sys::cuMemFree_v2(address) };
         self.check(code, "cuMemFree_v2", None)
     }
 
-    /// New pinned host memory, which every device reads and writes by itself.
+    /// New pinned host memory, which every device can read and write directly.
     pub(super) fn alloc_host(&self, len: usize) -> Result<ptr::NonNull<u8>> {
         let mut start = ptr::null_mut();
-        // SAFETY: writes one address.
+        // SAFETY: writes one address to a valid place.
         let code = unsafe { sys::cuMemHostAlloc(&raw mut start, len, sys::CU_MEMHOSTALLOC_PORTABLE) };
         self.check(code, "cuMemHostAlloc", Some(len))?;
         ptr::NonNull::new(start.cast())
@@ -213,33 +213,33 @@ impl Entered {
     }
 
     /// # Safety
-    /// `start` must be of `alloc_host`, and not be used afterwards, by the device neither.
+    /// `start` must be of `alloc_host`, and neither the host nor a device may use it afterwards.
     pub(super) unsafe fn free_host(&self, start: ptr::NonNull<u8>) -> Result<()> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `start` is of `alloc_host`, and unused.
         let code = unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) };
         self.check(code, "cuMemFreeHost", None)
     }
 
-    /// Pins host memory, which every device may then read by itself; and write, unless it is `read_only`.
+    /// Pins existing host memory, so that every device can read and write it directly.
     ///
     /// # Safety
-    /// It must stay mapped until it was unregistered.
+    /// The memory must stay mapped until it is unregistered.
     pub(super) unsafe fn register(&self, start: ptr::NonNull<u8>, len: usize) -> Result<()> {
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // SAFETY: by the contract.
+        // SAFETY: the caller keeps the memory mapped until it is unregistered.
         let code = unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), len, flags) };
         self.check(code, "cuMemHostRegister_v2", Some(len))
     }
 
     /// # Safety
-    /// `start` must have been registered, and no device may use it any more.
+    /// `start` must be registered, and no device may use it any more.
     pub(super) unsafe fn unregister(&self, start: ptr::NonNull<u8>) -> Result<()> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the memory is registered, and unused by devices.
         let code = unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) };
         self.check(code, "cuMemHostUnregister", None)
     }
 
-    /// A new stream. One that is `apart` does not wait for the default stream, nor that for it.
+    /// Creates a stream. With `apart`, it is not synchronized with the default stream.
     pub(super) fn stream(&self, apart: bool) -> Result<Stream> {
         let flags = if apart {
             sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING
@@ -247,31 +247,31 @@ impl Entered {
             sys::CUstream_flags_enum::CU_STREAM_DEFAULT
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: writes one handle to a valid address.
         let code = unsafe { sys::cuStreamCreate(&raw mut handle, flags as u32) };
         self.check(code, "cuStreamCreate", None).map(|()| Stream(handle))
     }
 
-    /// A new event, which whoever waits for sleeps for.
+    /// Creates an event whose waiters sleep instead of polling.
     pub(super) fn event(&self) -> Result<Event> {
         let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32
             | sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC as u32;
         let mut handle = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: writes one handle to a valid address.
         let code = unsafe { sys::cuEventCreate(&raw mut handle, flags) };
         self.check(code, "cuEventCreate", None).map(|()| Event(handle))
     }
 
-    /// The event comes when what was asked of the stream so far is done.
+    /// Records the event: it completes when all work queued on the stream so far is done.
     pub(super) fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
-        // SAFETY: both live.
+        // SAFETY: both handles are valid while their owners are borrowed.
         let code = unsafe { sys::cuEventRecord(event.0, stream.0) };
         self.check(code, "cuEventRecord", None)
     }
 
-    /// True once the event has come.
+    /// Whether the event is complete.
     pub(super) fn has_come(&self, event: &Event) -> Result<bool> {
-        // SAFETY: the event lives.
+        // SAFETY: the handle is valid while the event is borrowed.
         let code = unsafe { sys::cuEventQuery(event.0) };
         if code == CUresult::CUDA_ERROR_NOT_READY {
             return Ok(false);
@@ -279,66 +279,66 @@ impl Entered {
         self.check(code, "cuEventQuery", None).map(|()| true)
     }
 
-    /// Sleeps until the event comes.
+    /// Sleeps until the event is complete.
     pub(super) fn wait(&self, event: &Event) -> Result<()> {
-        // SAFETY: the event lives.
+        // SAFETY: the handle is valid while the event is borrowed.
         let code = unsafe { sys::cuEventSynchronize(event.0) };
         self.check(code, "cuEventSynchronize", None)
     }
 
-    /// What is asked of the stream from now on is done after the event.
+    /// Makes later work on the stream wait for the event.
     ///
     /// # Safety
-    /// The stream must live.
+    /// The handle must be of an existing stream.
     pub(super) unsafe fn wait_on(&self, stream: sys::CUstream, event: &Event) -> Result<()> {
-        // SAFETY: by the contract, and the event lives.
+        // SAFETY: the caller guarantees that the stream exists, and the event is borrowed.
         let code = unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) };
         self.check(code, "cuStreamWaitEvent", None)
     }
 
-    /// Sleeps until all that was asked of the stream is done.
+    /// Sleeps until all work queued on the stream is done.
     pub(super) fn drain(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: the stream lives.
+        // SAFETY: the handle is valid while the stream is borrowed.
         let code = unsafe { sys::cuStreamSynchronize(stream.0) };
         self.check(code, "cuStreamSynchronize", None)
     }
 
-    /// Asks the stream to copy pinned host memory to the device.
+    /// Queues a copy from pinned host memory to the device.
     ///
     /// # Safety
-    /// `len` bytes must be there at both addresses, stay, and be used by nobody else, until the copy is done.
+    /// Both addresses must have `len` bytes, which stay valid and unused by others until the copy is done.
     pub(super) unsafe fn copy_in(&self, stream: &Stream, to: Address, from: *const u8, len: usize) -> Result<()> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses until the copy is done.
         let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream.0) };
         self.check(code, "cuMemcpyHtoDAsync_v2", Some(len))
     }
 
-    /// Asks the stream to copy memory of the device to pinned host memory.
+    /// Queues a copy from device memory to pinned host memory.
     ///
     /// # Safety
     /// As for `copy_in`.
     pub(super) unsafe fn copy_out(&self, stream: &Stream, to: *mut u8, from: Address, len: usize) -> Result<()> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses until the copy is done.
         let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, len, stream.0) };
         self.check(code, "cuMemcpyDtoHAsync_v2", Some(len))
     }
 
-    /// A kernel of a module that is compiled here for the device. Kept until the process ends.
+    /// Compiles a module for the device and returns its kernel, which stays loaded until the process ends.
     pub(super) fn function(&self, ptx: &CStr, name: &CStr) -> Result<Function> {
         let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: writes one handle; the text ends with a zero.
+        // SAFETY: writes one handle to a valid address; the text ends with a zero.
         let code = unsafe { sys::cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()) };
         self.check(code, "cuModuleLoadData", None)?;
-        // SAFETY: writes one handle; the module was just loaded, and the name ends with a zero.
+        // SAFETY: writes one handle to a valid address; the module is loaded, and the name ends with a zero.
         let code = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
         self.check(code, "cuModuleGetFunction", None).map(|()| Function(function))
     }
 
-    /// Asks the stream to run a kernel in so many blocks of so many threads.
+    /// Queues a kernel with the given number of blocks, and of threads per block.
     ///
     /// # Safety
-    /// `parameters` must be what the kernel takes, in its order, each as a pointer to its value; and the memory that they name be there, and be
-    /// used by nobody else, until the kernel is done.
+    /// `parameters` must match the kernel's parameters in order, each as a pointer to its value. The memory that they refer to must stay valid and
+    /// unused by others until the kernel is done.
     pub(super) unsafe fn launch(
         &self,
         stream: &Stream,
@@ -347,7 +347,7 @@ impl Entered {
         parameters: &mut [*mut libc::c_void],
     ) -> Result<()> {
         let (shared, none) = (0, ptr::null_mut());
-        // SAFETY: by the contract; the driver copies the parameters before it returns.
+        // SAFETY: the caller guarantees matching parameters and valid memory; the driver copies the parameters before it returns.
         let code = unsafe {
             let start = parameters.as_mut_ptr();
             sys::cuLaunchKernel(function.0, blocks, 1, 1, threads, 1, 1, shared, stream.0, start, none)
@@ -362,14 +362,14 @@ pub(super) struct Function(sys::CUfunction);
 
 // SAFETY: handles of the driver may be used from any thread.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: the driver is thread-safe, and shared references only read the handle.
 unsafe impl Sync for Function {}
 
 impl Entered {
-    /// Asks the stream to copy memory of its device to that of another.
+    /// Queues a copy to the memory of another device on a stream of this one.
     ///
     /// # Safety
-    /// As for `copy_in`; each address must be of the context beside it.
+    /// As for `copy_in`; each address must belong to the context paired with it.
     pub(super) unsafe fn copy_across(
         &self,
         stream: &Stream,
@@ -377,28 +377,28 @@ impl Entered {
         (from, here): (Address, &Context),
         len: usize,
     ) -> Result<()> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses, in these contexts, until the copy is done.
         let code = unsafe { sys::cuMemcpyPeerAsync(to, there.handle, from, here.handle, len, stream.0) };
         self.check(code, "cuMemcpyPeerAsync", Some(len))
     }
 }
 
-/// A queue of a device. Kept until the process ends.
+/// A queue of a device, kept until the process ends.
 #[derive(Debug)]
 pub(super) struct Stream(pub(super) sys::CUstream);
 
 // SAFETY: handles of the driver may be used from any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: the driver is thread-safe, and shared references only read the handle.
 unsafe impl Sync for Stream {}
 
-/// A point in a stream. Its owner destroys it, in the context.
+/// A point in a stream. Its owner must destroy it, inside the context.
 #[derive(Debug)]
 pub(super) struct Event(sys::CUevent);
 
 // SAFETY: handles of the driver may be used from any thread.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: the driver is thread-safe, and shared references only read the handle.
 unsafe impl Sync for Event {}
 
 impl Entered {
@@ -406,7 +406,7 @@ impl Entered {
     pub(super) fn destroy(&self, event: &mut Event) {
         let handle = std::mem::replace(&mut event.0, ptr::null_mut());
         if !handle.is_null() {
-            // SAFETY: made by `event`, and forgotten above.
+            // SAFETY: the handle was made by `event`, and the owner's copy was cleared above.
             let code = unsafe { sys::cuEventDestroy_v2(handle) };
             let _ = self.check(code, "cuEventDestroy_v2", None);
         }

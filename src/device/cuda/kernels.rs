@@ -1,7 +1,7 @@
-//! Kernels: which there are, and how a device is asked to run one.
+//! The kernels, and their launch.
 //!
-//! `kernels.ptx` has all of them, and a device compiles the text of one when it is first asked for it, which takes some milliseconds; all at once
-//! would take seconds. The driver keeps what it compiled on the disk. `build.rs` compresses the file.
+//! `kernels.ptx` contains all kernels. A device compiles one on first use, which takes some milliseconds; all at once would take seconds. The driver
+//! caches compiled kernels on disk. `build.rs` compresses the file.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -17,23 +17,23 @@ use crate::error::{Error, Result};
 use crate::quant::Encoding;
 use crate::sync::Mutex;
 
-/// What tools/build_kernels.py makes of the sources, deflated.
+/// The output of tools/build_kernels.py, deflated.
 const PTX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx.deflate"));
-/// What is in front of the name of each kernel there.
+/// The text before the name of each kernel.
 const ENTRY: &str = ".visible .entry ";
-/// Threads of a block.
+/// Threads per block.
 const THREADS: u32 = 256;
-/// Bytes that a thread reads or writes, about: enough that its start does not count, and few enough that all multiprocessors have work.
+/// About the bytes that a thread reads or writes: enough to hide its start, and few enough to occupy all multiprocessors.
 const PER_THREAD: usize = 32;
 
-/// The texts of all kernels by their names, and the lines that belong to each.
+/// The PTX of all kernels by name, as ranges of lines.
 struct Texts {
     head: &'static str,
     by_name: HashMap<&'static str, &'static str>,
 }
 
 fn texts() -> &'static Texts {
-    // Of two threads that inflate it at a time, one's is kept, and the other's is freed.
+    // If two threads inflate it at once, one result is kept, and the other is freed.
     static TEXT: OnceBox<String> = OnceBox::new();
     static TEXTS: OnceBox<Texts> = OnceBox::new();
     TEXTS.get_or_init(|| {
@@ -48,7 +48,7 @@ fn texts() -> &'static Texts {
     })
 }
 
-/// The text of a module with one kernel, and of the tables in front of all those that it reads.
+/// The text of a module with one kernel, preceded by the tables that it reads.
 fn module_of(name: &str) -> String {
     let Texts { head, by_name } = texts();
     let text = by_name.get(name).copied().unwrap_or_default();
@@ -60,26 +60,26 @@ fn module_of(name: &str) -> String {
     format!("{head}{ENTRY}{text}")
 }
 
-/// One more parameter of a kernel: the words of its value.
+/// An additional parameter of a kernel: the words of its value.
 type Parameter = Vec<u64>;
 
-/// A kernel, with what it is to do: it makes elements, or blocks of elements, of as many others.
+/// A kernel and its parameters. It converts elements, or blocks of elements, one to one.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
     name: &'static str,
-    /// The bits of an element or block that it reads, and of what it makes of one.
+    /// The bits of an input element or block, and of its output.
     bits: (usize, usize),
     more: Vec<Parameter>,
 }
 
 impl Kernel {
-    /// The kernel of this name; `None` if there is none.
+    /// The kernel of this name; `None` if it does not exist.
     fn named(name: &str, bits: (usize, usize), more: Vec<Parameter>) -> Option<Self> {
         let (name, _) = texts().by_name.get_key_value(name)?;
         Some(Self { name, bits, more })
     }
 
-    /// That which converts elements of `from` to `to` as [`crate::cast`] does; `None` if there is none. It counts elements.
+    /// The kernel that converts elements of `from` to `to` like [`crate::cast`], if it exists. It counts elements.
     pub(crate) fn cast(from: DType, to: DType, saturate: bool) -> Option<Self> {
         if from == to || !is_supported(from, to) {
             return None;
@@ -89,15 +89,15 @@ impl Kernel {
             .or_else(|| Self::named("cast_any", bits, vec![vec![description(from)], vec![description(to)], saturate]))
     }
 
-    /// That which multiplies elements of `from` by the scales of their blocks, as [`crate::cast::scale_block_rows`] does; `None` if there is none. It
-    /// counts elements, and reads the scales besides.
+    /// The kernel that multiplies elements of `from` by the scales of their blocks like [`crate::cast::scale_block_rows`], if it exists. It counts
+    /// elements, and also reads the scales.
     pub(crate) fn scale(from: DType, to: DType, blocks: &Blocks, saturate: bool) -> Option<Self> {
         use DType::{BFloat16, Float8E4M3Fn, Float8E8M0Fnu, Float32};
         let Blocks { scales_dtype, rows, cols, block } = *blocks;
         if require_scalable(from, scales_dtype, to).is_err() {
             return None;
         }
-        // Where the blocks of one matrix end with it, those of the next go on.
+        // If matrices end at a block boundary, their blocks are numbered continuously, and the kernel needs no row count.
         let rows = if rows.is_multiple_of(block.0) { 0 } else { rows };
         let size = [rows, cols, block.0, block.1].map(|size| size as u64);
         let more = vec![vec![description(scales_dtype)], size.to_vec(), vec![saturate.into()]];
@@ -110,27 +110,27 @@ impl Kernel {
         })
     }
 
-    /// That which decodes packed blocks to elements of `to` as [`crate::quant`] does; `None` if there is none. It counts blocks.
+    /// The kernel that decodes packed blocks to elements of `to` like [`crate::quant`], if it exists. It counts blocks.
     pub(crate) fn dequantize(encoding: Encoding, to: DType) -> Option<Self> {
         let bits = (encoding.bytes_per_block() * 8, encoding.elements_per_block() * to.bits());
         Self::named(&format!("dequantize_{}_{}", encoding.name().to_lowercase(), label(to)), bits, Vec::new())
     }
 
-    /// The same with so many bytes at an address that it reads besides.
+    /// The kernel with `len` bytes at an address as an additional input.
     pub(super) fn reading(&self, start: Address, len: usize) -> Self {
         let mut more = self.more.clone();
         more.insert(0, vec![start, len as u64]);
         Self { more, ..self.clone() }
     }
 
-    /// The bytes that it reads and writes, for so many elements or blocks; `None` if those are too many to count.
+    /// The bytes of input and output for `count` elements or blocks; `None` if they overflow.
     pub(crate) fn bytes(&self, count: usize) -> Option<(usize, usize)> {
         let bytes = |bits: usize| count.checked_mul(bits).map(|bits| bits.div_ceil(8));
         Some((bytes(self.bits.0)?, bytes(self.bits.1)?))
     }
 }
 
-/// A dtype in the name of a kernel.
+/// The name of a dtype in the names of kernels.
 fn label(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
@@ -155,21 +155,20 @@ fn label(dtype: DType) -> &'static str {
         DType::Int32 => "i32",
         DType::UInt64 => "u64",
         DType::Int64 => "i64",
-        _ => dtype.name(), // of a dtype that no kernel is named after yet
+        _ => dtype.name(), // no kernel has this dtype in its name yet
     }
 }
 
-/// The kernels that were compiled for a device.
+/// The kernels compiled for a device.
 #[derive(Debug, Default)]
 pub(super) struct Kernels(Mutex<HashMap<&'static str, Function>>);
 
 impl Kernels {
-    /// Asks the stream to run a kernel on `count` elements or blocks.
+    /// Queues a kernel for `count` elements or blocks.
     ///
     /// # Safety
-    /// The bytes that [`Kernel::bytes`] says, and those that it reads besides, must be at both addresses, and stay there, used by nobody else, until
-    /// it is done. Neither need be
-    /// aligned; where both are, to 16 bytes, it is faster.
+    /// Both addresses must have the bytes of [`Kernel::bytes`], and additional inputs must be valid. All must stay valid and unused by others until
+    /// the kernel is done. Alignment is not required, but 16 bytes at both addresses are faster.
     pub(super) unsafe fn launch(
         &self,
         entered: &Entered,
@@ -183,17 +182,17 @@ impl Kernels {
         }
         let function = self.function(entered, kernel.name)?;
         let (read, written) = kernel.bytes(count).unwrap_or((usize::MAX, usize::MAX));
-        // What is more than there may be blocks for, their threads do afterwards.
+        // Above the maximum number of blocks, each thread does several parts.
         let blocks = read.max(written).div_ceil(PER_THREAD * THREADS as usize).min(i32::MAX as usize) as u32;
         let mut words: Vec<Parameter> = vec![vec![from], vec![to], vec![count as u64]];
         words.extend(kernel.more.iter().cloned());
         let mut parameters: Vec<_> = words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
-        // SAFETY: every kernel takes both addresses and the count, and what `Kernel` was made with; the rest by the contract.
+        // SAFETY: every kernel takes both addresses, the count, and the parameters in `Kernel`. The caller guarantees the memory.
         unsafe { entered.launch(stream, &function, (blocks, THREADS), &mut parameters) }
             .map_err(|error| of_kernel(error, kernel.name))
     }
 
-    /// Compiles a kernel, so that its first launch does not wait for that.
+    /// Compiles a kernel ahead of its first launch.
     pub(super) fn compile(&self, entered: &Entered, kernel: &Kernel) -> Result<()> {
         self.function(entered, kernel.name).map(drop)
     }

@@ -12,20 +12,20 @@ use crate::device::{Device, waiting};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// Memory of a device: new, or of another library. Who writes it has it for himself meanwhile.
+/// Memory of a device: newly allocated, or borrowed from another library. A writer must have exclusive access.
 #[derive(Debug)]
 pub struct DeviceMemory {
     pub(super) on: &'static Cuda,
     address: Address,
     len: usize,
-    /// Comes when all that was written is there; `None` if there are no bytes.
+    /// Completes when all writes are done; `None` for empty memory.
     ready: Option<Event>,
-    /// Whether anything was written that may be there yet.
+    /// Whether any write was started.
     has_content: AtomicBool,
     lender: Option<Lender>,
 }
 
-/// Another library, which has the memory.
+/// The library that owns borrowed memory.
 #[derive(Debug)]
 struct Lender {
     writable: bool,
@@ -37,7 +37,7 @@ fn device(index: u32) -> Result<&'static Cuda> {
 }
 
 impl DeviceMemory {
-    /// New memory of a device, with any content.
+    /// Allocates uninitialized device memory.
     pub fn new(index: u32, len: usize) -> Result<Self> {
         let on = device(index)?;
         if len == 0 {
@@ -56,10 +56,10 @@ impl DeviceMemory {
         }
     }
 
-    /// Memory that another library has, kept by `owner`: there when all is done that was asked of [`Self::borrowing_stream`] so far.
+    /// Borrows memory of another library, which `owner` keeps alive. It is ready once the work queued so far on [`Self::borrowing_stream`] is done.
     ///
     /// # Safety
-    /// `len` bytes must stay at `address` of the device for as long as `owner` lives, and may be written if `writable`.
+    /// `len` bytes must stay valid at `address` of the device while `owner` lives, and be writable if `writable`.
     pub unsafe fn borrowed(
         index: u32,
         address: u64,
@@ -78,17 +78,17 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// The handle of the stream on which whoever lends memory has to make it ready, as DLPack's consumers name one.
+    /// The handle of the stream on which a lender must make its memory ready, in the form of DLPack.
     pub fn borrowing_stream(index: u32) -> Result<usize> {
         Ok(device(index)?.download.0.addr())
     }
 
-    /// False for memory of others that they lend read-only.
+    /// False for memory that was borrowed read-only.
     pub fn is_writable(&self) -> bool {
         self.lender.as_ref().is_none_or(|lender| lender.writable)
     }
 
-    /// True while nobody has written to it: between the places of tensors it may then hold anything.
+    /// True before the first write: gaps between tensors may then hold anything.
     pub fn is_new(&self) -> bool {
         !self.has_content.load(Ordering::Relaxed)
     }
@@ -108,17 +108,17 @@ impl DeviceMemory {
         self.len == 0
     }
 
-    /// The device's address of the first byte; 0 if there are none.
+    /// The device address of the first byte; 0 for empty memory.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Writes `len` bytes from `at` on, which the caller has for himself: `make` gets how many come before, and room for some in host memory, which
-    /// goes to the device while the next are made. On return the last copies may be going on, but for memory of others: [`Self::read`] and
-    /// [`Self::ready_on`] wait for them.
+    /// Writes `len` bytes from `at` on, to which the caller has exclusive access. The closure `make` gets an offset and fills host memory with the
+    /// next bytes. They are copied to the device while the next ones are made. On return the last copies may be in flight, except for borrowed
+    /// memory. [`Self::read`] and [`Self::ready_on`] wait for them.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is outside the memory.
     pub fn fill(
         &self,
         at: usize,
@@ -137,22 +137,23 @@ impl DeviceMemory {
             let len = PIECE.min(len - start);
             let mut block = STAGING.take(on)?;
             make(start, &mut block.bytes()?[..len])?;
-            // SAFETY: the bytes lie in this memory, which its owner frees when `ready` has come.
+            // SAFETY: `part` checked the range, and the memory is freed only after `ready` completes.
             unsafe { block.send((on, &entered, upload), [(0, len, to + start as u64)]) }?;
             STAGING.give(block);
             self.note_written(&entered, upload).inspect_err(|_| {
-                let _ = entered.drain(upload); // nothing may write there when the memory is freed
+                let _ = entered.drain(upload); // no write may be in flight when the memory is freed
             })?;
             interrupt()?;
         }
         self.settle(&entered)
     }
 
-    /// New memory with what a kernel makes of `count` elements or blocks from byte `start` on, and of what it reads besides (a memory, and the bytes there),
-    /// behind what was asked of the default stream. On return it may be going on: [`Self::read`] and [`Self::ready_on`] of each of these wait for it.
+    /// Runs a kernel on `count` elements or blocks from byte `start` on, into new memory. `besides` is an additional input: a memory, and its range.
+    /// It follows the work queued on the default stream. On return it may be running; [`Self::read`] and [`Self::ready_on`] of each memory wait for
+    /// it.
     ///
     /// # Panics
-    /// If there are not so many, or `besides` is of another device.
+    /// If the input is outside the memory, or `besides` is on another device.
     pub(crate) fn convert(
         &self,
         kernel: &Kernel,
@@ -177,20 +178,20 @@ impl DeviceMemory {
         for memory in [Some(self), read_too].into_iter().flatten() {
             memory.follow(&entered, stream)?;
         }
-        // SAFETY: the bytes are there, and each memory is freed when its event has come, which is put behind the kernel.
+        // SAFETY: `part` checked the inputs. Each memory is freed only after its event completes, which is recorded behind the kernel.
         unsafe { on.kernels.launch(&entered, stream, &kernel, (from, made.address), count) }?;
         let used = [Some(&made), Some(self), read_too].into_iter().flatten();
         used.into_iter().try_for_each(|memory| memory.note_written(&entered, stream)).inspect_err(|_| {
-            let _ = entered.drain(stream); // if this fails, too, the kernel does not run any more
+            let _ = entered.drain(stream); // if this also fails, the kernel no longer runs
         })?;
         Ok(made)
     }
 
-    /// Has the devices copy bytes from `start` on to new memory of another device, behind what was asked of the default stream here. On return the copy
-    /// may be going on: [`Self::read`] and [`Self::ready_on`] of either memory wait for it.
+    /// Copies bytes from `start` on to new memory of another device, after the work queued on this device's default stream. On return the copy may be
+    /// in flight; [`Self::read`] and [`Self::ready_on`] of either memory wait for it.
     ///
     /// # Panics
-    /// If there are not so many as the other memory has.
+    /// If this memory has fewer bytes than the other one.
     pub fn send_to(&self, start: usize, other: &Self) -> Result<()> {
         let (from, here, there) = (self.part(start, other.len), self.on, other.on);
         if other.len == 0 {
@@ -199,7 +200,7 @@ impl DeviceMemory {
         let entered = here.enter()?;
         self.follow(&entered, &here.compute)?;
         let (to, from) = ((other.address, &there.context), (from, &here.context));
-        // SAFETY: the bytes are there, and both memories are freed when their events have come, which are put behind the copy.
+        // SAFETY: `part` checked the range. Both memories are freed only after their events complete, which are recorded behind the copy.
         unsafe { entered.copy_across(&here.compute, to, from, other.len) }?;
         let noted = self.note_written(&entered, &here.compute).and_then(|()| {
             let entered = there.enter()?;
@@ -207,35 +208,35 @@ impl DeviceMemory {
             other.note_written(&entered, &there.compute)
         });
         noted.inspect_err(|_| {
-            let _ = entered.drain(&here.compute); // if this fails, too, the device copies nothing any more
+            let _ = entered.drain(&here.compute); // if this also fails, no copy is in flight
         })
     }
 
-    /// The device's address of some of the bytes.
+    /// The device address of a range of bytes.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is outside the memory.
     pub(super) fn part(&self, start: usize, len: usize) -> Address {
         assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
         self.address + start as u64
     }
 
-    /// What is asked of the stream from now on comes after what was written.
+    /// Makes later work on the stream wait for all writes.
     pub(super) fn follow(&self, entered: &Entered, stream: &Stream) -> Result<()> {
         match &self.ready {
-            // SAFETY: the stream lives as long as the process.
+            // SAFETY: the stream exists until the process ends.
             Some(ready) if !self.is_new() => unsafe { entered.wait_on(stream.0, ready) },
             _ => Ok(()),
         }
     }
 
-    /// All that was asked of the stream so far writes the bytes, or reads them, which is waited for, too, before they are freed.
+    /// Records the stream's work so far as a use of the bytes, which a free waits for, too.
     pub(super) fn note_written(&self, entered: &Entered, stream: &Stream) -> Result<()> {
         self.has_content.store(true, Ordering::Relaxed);
         self.ready.as_ref().map_or(Ok(()), |ready| entered.record(ready, stream))
     }
 
-    /// Sleeps until what was written is there, where the memory is another library's, which knows nothing of our event.
+    /// Sleeps until all writes to borrowed memory are done: its owner does not know our event.
     pub(super) fn settle(&self, entered: &Entered) -> Result<()> {
         match (&self.ready, &self.lender) {
             (Some(ready), Some(_)) => entered.wait(ready),
@@ -243,15 +244,15 @@ impl DeviceMemory {
         }
     }
 
-    /// Reads the bytes from `start` on, after all that was written, by `fill` and on the default stream.
+    /// Reads the bytes from `start` on, after all writes by `fill` and on the default stream.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is outside the memory.
     pub fn read(&self, start: usize, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         assert!(start <= self.len && out.len() <= self.len - start, "bytes {start} + {} of {}", out.len(), self.len);
         let (Some(ready), on) = (&self.ready, self.on) else { return Ok(()) };
         let entered = on.enter()?;
-        // SAFETY: the stream lives as long as the process.
+        // SAFETY: the stream exists until the process ends.
         unsafe { entered.wait_on(on.download.0, ready) }?;
         let arrived = |(mut block, out): (HostBlock, &mut [u8])| {
             out.copy_from_slice(&block.bytes()?[..out.len()]);
@@ -262,20 +263,20 @@ impl DeviceMemory {
         for (number, out) in out.chunks_mut(PIECE).enumerate() {
             let mut block = STAGING.take(on)?;
             let from = self.address + (start + number * PIECE) as u64;
-            // SAFETY: the bytes are in this memory, which `self` keeps until they are here: `before` is waited for when it is dropped.
+            // SAFETY: `part` checked the range, and `self` keeps the memory until the copy is done: dropping `before` waits for it.
             unsafe { block.fetch((on, &entered, &on.download), from, out.len()) }?;
             before.replace((block, out)).map_or(Ok(()), arrived)?;
         }
         before.map_or(Ok(()), arrived)
     }
 
-    /// What is asked of the stream from now on finds the bytes that were written; the caller does not wait.
+    /// Makes later work on the stream see all writes; the caller does not wait.
     ///
     /// # Safety
-    /// `stream` must be the handle of a stream of this process that lives; 1 and 2 stand for the default streams, as CUDA has them.
+    /// `stream` must be the handle of an existing stream of this process; 1 and 2 are CUDA's default streams.
     pub unsafe fn ready_on(&self, stream: usize) -> Result<()> {
         let Some(ready) = &self.ready else { return Ok(()) };
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the stream exists.
         unsafe { self.on.enter()?.wait_on(std::ptr::without_provenance_mut(stream), ready) }
     }
 }
@@ -283,7 +284,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         let Some(mut ready) = self.ready.take() else { return };
-        // In a forked child there is nothing to free: the memory is the parent's. Without its context nothing can be.
+        // A forked child frees nothing: the memory belongs to the parent. Without a context, nothing can be freed.
         let on = self.on;
         if !on.is_ours() {
             return;
@@ -293,7 +294,7 @@ impl Drop for DeviceMemory {
             let Ok(entered) = on.enter() else { return };
             if is_ours {
                 let _ = entered.wait(&ready);
-                // SAFETY: made by `alloc`, freed only here. Our copies are done, and the driver waits for what others asked of it.
+                // SAFETY: the address is of `alloc`, and freed only here. Our copies are done, and the driver waits for the work of others.
                 let _ = unsafe { entered.free(address) };
             }
             entered.destroy(&mut ready);

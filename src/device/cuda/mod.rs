@@ -1,4 +1,4 @@
-//! One device of the process, made when it is first used and kept until the process ends.
+//! The devices of the process: each is initialized on first use, and kept until the process ends.
 
 mod cufile;
 mod driver;
@@ -26,39 +26,38 @@ pub use memory::DeviceMemory;
 pub(crate) use staging::PIECE;
 pub(crate) use upload::Upload;
 
-/// The driver, once it was started.
+/// The started driver.
 struct Driver {
     started: Started,
     process: u32,
-    /// Those that are in use. Nobody waits for one in a forked child, which is refused before.
+    /// The devices in use. A forked child is refused before it could wait for one.
     devices: Box<[OnceCell<Cuda>]>,
 }
 
-/// A device with its streams.
+/// A device and its streams.
 #[derive(Debug)]
 pub(super) struct Cuda {
     context: Context,
     process: u32,
-    /// For copies to the device. They go to new memory, so they wait for nothing that others do. Two, so that one copy begins while another
-    /// ends.
+    /// For copies to new device memory, which need no synchronization with other work. With two, one copy begins while another ends.
     uploads: [Lane; 2],
-    /// For copies from the device: after what was asked of the default stream, which may write there.
+    /// For copies from the device, after the work on the default stream, which may write there.
     download: Stream,
-    /// For kernels on tensors that are there: after what was asked of the default stream, too.
+    /// For kernels on existing tensors, also after the work on the default stream.
     compute: Stream,
     kernels: Kernels,
 }
 
-/// A stream for copies to the device, and room there for what a kernel behind them converts.
+/// A stream for copies to the device, with scratch memory there for a kernel's input.
 #[derive(Debug)]
 struct Lane {
     stream: Stream,
-    /// [`PIECE`] bytes, once they were needed: locked by whoever asks the stream to write them and then to read them.
+    /// [`PIECE`] bytes, allocated on first use. A thread locks them while it queues work that uses them.
     scratch: Mutex<Option<Address>>,
 }
 
 impl Lane {
-    /// Asks the stream for work that may use the room, and for nothing else between.
+    /// Queues work that may use the scratch memory, without other work in between.
     fn with_scratch<T>(&self, entered: &Entered, ask: impl FnOnce(&Stream, Address) -> Result<T>) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let room = match *scratch {
@@ -68,11 +67,11 @@ impl Lane {
         ask(&self.stream, room)
     }
 
-    /// Frees the room, when nothing uses it any more.
+    /// Frees the scratch memory after its last use.
     fn release(&self, entered: &Entered) {
         if let Some(room) = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = entered.drain(&self.stream);
-            // SAFETY: made by `alloc`, forgotten above, and used on this stream alone, which has nothing more to do.
+            // SAFETY: the address is of `alloc`, was cleared above, and only this stream uses it, which was drained.
             let _ = unsafe { entered.free(room) };
         }
     }
@@ -80,7 +79,7 @@ impl Lane {
 
 static DRIVER: OnceBox<Driver> = OnceBox::new();
 
-/// Raced for: starting the driver twice does no harm, and waiting for a thread that is not in a forked child would.
+/// Not locked: starting the driver twice is harmless, but a forked child would wait forever for a thread of its parent.
 fn driver() -> std::result::Result<&'static Driver, String> {
     DRIVER.get_or_try_init(|| {
         let (started, count) = start()?;
@@ -88,12 +87,12 @@ fn driver() -> std::result::Result<&'static Driver, String> {
     })
 }
 
-/// How many NVIDIA devices this process can use; 0 without a driver. Starts the driver.
+/// The number of NVIDIA devices that this process can use; 0 without a driver. Starts the driver.
 pub fn cuda_devices() -> u32 {
     driver().map_or(0, |driver| driver.devices.len() as u32)
 }
 
-/// The device of this number; or why there is none, and what to do.
+/// The device of this number. The error says why it does not exist, and what to do.
 pub(super) fn reach(index: u32) -> std::result::Result<&'static Cuda, String> {
     let driver = driver()?;
     if driver.process != process() {
@@ -110,8 +109,7 @@ pub(super) fn reach(index: u32) -> std::result::Result<&'static Cuda, String> {
     device.get_or_try_init(|| Cuda::new(driver.started, index)).map_err(|error| error.to_string())
 }
 
-/// Frees the pinned host memory that is kept for the next copy, and memory of devices for what they convert; returns how many bytes of host
-/// memory that were.
+/// Frees the pinned host memory kept for the next copy, and the scratch memory of devices. Returns the freed bytes of host memory.
 pub(crate) fn release_staging() -> usize {
     let Some(driver) = DRIVER.get().filter(|driver| driver.process == process()) else { return 0 };
     for cuda in driver.devices.iter().filter_map(OnceCell::get) {
@@ -122,7 +120,7 @@ pub(crate) fn release_staging() -> usize {
     STAGING.release()
 }
 
-/// What the driver started does not survive a fork.
+/// A started driver does not survive a fork.
 const FORKED: &str = "this process was forked after its parent had started CUDA, which does not work in a forked child; start it with 'spawn' (multiprocessing.get_context), or use the device only in the children";
 
 impl Cuda {
@@ -141,12 +139,12 @@ impl Cuda {
         self.context.index
     }
 
-    /// False in a child of the process that the device belongs to.
+    /// False in a forked child of the process that started the device.
     fn is_ours(&self) -> bool {
         self.process == process()
     }
 
-    /// Makes the device that of the calling thread for as long as the result lives.
+    /// Makes this the device of the calling thread until the result is dropped.
     fn enter(&self) -> Result<Entered> {
         if self.is_ours() { self.context.enter() } else { Err(Error::Device(FORKED.to_owned())) }
     }

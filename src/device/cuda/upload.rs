@@ -1,4 +1,4 @@
-//! [`Upload`]: memory of devices that several threads write, each by way of a staging buffer, on several streams of each device.
+//! [`Upload`]: several threads write device memory through staging buffers, on several streams per device.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -15,24 +15,24 @@ use crate::device::Span;
 use crate::error::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Memory of devices while it is written. Pinned host memory is bounded; what copies still use of either is waited for before it is freed.
+/// An upload to device memory. Pinned host memory is bounded, and freed only after the copies that use it.
 #[derive(Debug)]
 pub(crate) struct Upload {
     memories: Vec<Arc<DeviceMemory>>,
-    /// Their devices, each once.
+    /// Their devices, without duplicates.
     devices: Vec<&'static Cuda>,
     ring: Mutex<Ring>,
     given_back: Condvar,
-    /// Staging buffers that there may be.
+    /// The maximum number of staging buffers.
     most: usize,
-    /// How many were sent: streams take turns.
+    /// The number sent so far: streams take turns.
     sent: AtomicUsize,
 }
 
-/// What a kernel reads is aligned to so many bytes.
+/// The alignment of a kernel's input.
 const KERNEL_ALIGN: usize = 256;
 
-/// Staging buffers that nobody fills, the one that was sent first in front; and how many there are in all.
+/// Idle staging buffers, the first sent in front, and the total number.
 #[derive(Debug)]
 struct Ring {
     kept: VecDeque<HostBlock>,
@@ -40,7 +40,8 @@ struct Ring {
 }
 
 impl Upload {
-    /// To write these memories, which the caller has for himself, with at most so many bytes of pinned host memory, or one piece.
+    /// Creates an upload to these memories, to which the caller has exclusive access. It uses at most `pinned` bytes of pinned host memory, or one
+    /// block.
     pub(crate) fn new(memories: Vec<Arc<DeviceMemory>>, pinned: usize) -> Result<Self> {
         let mut devices: Vec<&'static Cuda> = Vec::new();
         for memory in &memories {
@@ -58,15 +59,15 @@ impl Upload {
         Ok(Self { memories, devices, ring, given_back: Condvar::new(), most, sent: AtomicUsize::new(0) })
     }
 
-    /// Has a staging buffer of [`PIECE`] bytes filled, and asks the devices to copy parts of it, which `fill` names, to their places. It goes
-    /// on while the next one is filled, so that the bytes are not there yet when this returns.
+    /// Fills a staging buffer of [`PIECE`] bytes, and queues the copies of the parts that `fill` returns. The copies are in flight when this returns,
+    /// while the next buffer is filled.
     ///
     /// # Panics
-    /// If a part is not in the staging buffer, or its place not in the memory.
+    /// If a part is outside the staging buffer, or its place outside the memory.
     pub(crate) fn write(&self, fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
         let mut block = self.take()?;
         let written = block.bytes().and_then(fill).and_then(|spans| {
-            // SAFETY: as `send` asks for.
+            // SAFETY: `send` passes only targets that stay valid and unused by others until the stream is done.
             self.send(&spans, |asked_of, parts| unsafe { block.send(asked_of, parts) })
         });
         self.lock().kept.push_back(block);
@@ -74,20 +75,20 @@ impl Upload {
         written
     }
 
-    /// Whether nothing but this writes a memory, so that it may be written without an order.
+    /// Whether only this upload writes a memory, so that the order of writes does not matter.
     pub(crate) fn is_own(&self, memory: usize) -> bool {
         self.memories[memory].is_new()
     }
 
-    /// Has bytes of a file written to their place by GPUDirect Storage; `span` says from which byte on, as `from`, and how many.
+    /// Writes bytes of a file by GPUDirect Storage to the place in `span`, which also has their number; `offset` is their start in the file.
     pub(crate) fn write_through(&self, file: &CuFile, span: &Span, offset: u64) -> Result<()> {
         file.read(offset, &self.memories[span.memory], span.at, span.len)
     }
 
-    /// Asks each device for its part of the spans.
+    /// Queues the spans on their devices.
     ///
-    /// `copy` is called with a stream of a device, and with the parts of pinned memory that go there, each to bytes that stay until the stream is
-    /// done and that nobody else uses.
+    /// `copy` gets a stream of a device, and the parts of pinned memory for it. Their targets stay valid and unused by others until the stream is
+    /// done.
     fn send(
         &self,
         spans: &[Span],
@@ -99,13 +100,13 @@ impl Upload {
             let (on, entered) = (device(&spans[0]), device(&spans[0]).enter()?);
             let lane = &on.uploads[turn % on.uploads.len()];
             let to = |span: &Span, len: usize| self.memories[span.memory].part(span.at, len);
-            // The bytes lie in memory that `self` has, and frees, or gives away with an event, when the streams are done.
+            // `self` owns the target memory, and frees it, or hands it out with an event, after the streams are done.
             if spans.iter().all(|span| span.kernel.is_none()) {
                 let parts = spans.iter().map(|span| (span.from, span.len, to(span, span.len)));
                 copy((on, &entered, &lane.stream), parts.collect())?;
                 continue;
             }
-            // The scratch is the closure's until it returns, and whatever uses it next does so on this stream.
+            // Only this closure uses the scratch memory until it returns; later uses are queued on the same stream.
             lane.with_scratch(&entered, |stream, scratch| {
                 let (mut parts, mut launches, mut room) = (Vec::with_capacity(spans.len()), Vec::new(), 0);
                 for span in spans {
@@ -121,7 +122,8 @@ impl Upload {
                 assert!(room <= PIECE, "{room} bytes to convert at a time");
                 copy((on, &entered, stream), parts)?;
                 launches.into_iter().try_for_each(|(kernel, count, places)| {
-                    // SAFETY: as above; what the kernel reads was copied before it, on this stream.
+                    // SAFETY: the target is in memory of `self`, and the input in the scratch memory of this stream. The input's copy precedes the
+                    // kernel on the stream.
                     unsafe { on.kernels.launch(&entered, stream, kernel, places, count) }
                 })
             })?;
@@ -129,7 +131,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Whether all devices can run a kernel: it is compiled for each of them.
+    /// Whether all devices can run a kernel; compiles it for each.
     pub(crate) fn can_run(&self, kernel: &Kernel) -> bool {
         let compiled = |on: &&'static Cuda| on.enter().and_then(|entered| on.kernels.compile(&entered, kernel));
         self.devices.iter().all(|on| compiled(on).is_ok())
@@ -139,13 +141,13 @@ impl Upload {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A piece of pinned memory is no longer there.
+    /// Notes that a staging buffer was lost.
     fn lose(&self) {
         self.lock().made -= 1;
         self.given_back.notify_one();
     }
 
-    /// A staging buffer: one that the devices are done with, a new one, or else the one that they will be done with first.
+    /// Takes a staging buffer: a free one, a new one, or else the one that will be free first.
     fn take(&self) -> Result<HostBlock> {
         let new = || HostBlock::new(self.devices[0]);
         let none = |ring: &mut Ring| ring.kept.is_empty() && ring.made >= self.most;
@@ -164,15 +166,15 @@ impl Upload {
         new().inspect_err(|_| self.lose())
     }
 
-    /// The memories. The last copies may be going on: whoever uses them waits for an event, as after [`DeviceMemory::fill`]. Those to memory of
-    /// others are waited for here.
+    /// Returns the memories. The last copies may be in flight; readers wait for an event, as after [`DeviceMemory::fill`]. Copies to borrowed memory
+    /// are waited for here.
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<DeviceMemory>>> {
         for on in &self.devices {
             let entered = on.enter()?;
             let [Lane { stream: first, .. }, others @ ..] = &on.uploads;
             for Lane { stream, .. } in others {
                 let mut done = entered.event()?;
-                // SAFETY: the stream lives as long as the process.
+                // SAFETY: the stream exists until the process ends.
                 let joined = entered.record(&done, stream).and_then(|()| unsafe { entered.wait_on(first.0, &done) });
                 entered.destroy(&mut done);
                 joined?;
@@ -195,7 +197,7 @@ impl Drop for Upload {
                 // Without a context, as in a forked child, there is nothing to wait for, and nothing is freed.
                 let Ok(entered) = on.enter() else { continue };
                 for Lane { stream, .. } in &on.uploads {
-                    let _ = entered.drain(stream); // if this fails, the device copies nothing any more
+                    let _ = entered.drain(stream); // if this fails, no copy is in flight
                 }
             }
         }

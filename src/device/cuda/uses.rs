@@ -1,4 +1,4 @@
-//! [`Uses`]: what devices still do with pinned host memory.
+//! [`Uses`]: the pending uses of pinned host memory by devices.
 
 use std::ptr::{self, NonNull};
 
@@ -6,19 +6,19 @@ use super::Cuda;
 use super::driver::{Address, Entered, Event, Stream};
 use crate::error::Result;
 
-/// For each stream that copied from or to some host memory, what comes when its last copy is done.
+/// For each stream that copies from or to the memory, the event of its last copy.
 #[derive(Debug, Default)]
 pub(super) struct Uses(Vec<Use>);
 
 #[derive(Debug)]
 struct Use {
     on: &'static Cuda,
-    /// The address of the stream's handle; [`NONE`] once the event came.
+    /// The address of the stream's handle; [`NONE`] once the event is complete.
     stream: usize,
     done: Event,
 }
 
-/// No stream: the event can stand for the next one.
+/// No stream: the event can be reused.
 const NONE: usize = 0;
 
 impl Uses {
@@ -31,7 +31,7 @@ impl Uses {
         Ok(())
     }
 
-    /// Waits until they are; false if one failed that is none of `devices`.
+    /// Waits until the devices are done; false if one other than `devices` failed.
     pub(super) fn wait_for(&self, devices: &[&'static Cuda]) -> Result<bool> {
         for Use { on, done, .. } in &self.0 {
             match on.enter().and_then(|entered| entered.wait(done)) {
@@ -43,17 +43,17 @@ impl Uses {
         Ok(true)
     }
 
-    /// Whether they are done. An error comes when they are waited for.
+    /// Whether the devices are done. Errors are reported by the wait.
     pub(super) fn are_over(&self) -> bool {
         let has_come = |Use { on, done, .. }: &Use| on.enter().and_then(|entered| entered.has_come(done));
         self.0.iter().all(|one| has_come(one).unwrap_or(true))
     }
 
-    /// Asks a stream of a device to copy parts of pinned memory to it: where each begins there, its bytes, and where it goes.
+    /// Queues copies of parts of pinned memory: of each part the offset, the bytes, and the target address.
     ///
     /// # Safety
-    /// The memory must have these parts, and stay as it is until the uses are over; at each place there must be so many bytes, which stay, and which
-    /// nobody else uses, until the copy is done.
+    /// The memory must have these parts, unchanged until the uses are over. Each target must have that many bytes, which stay valid and unused by
+    /// others until the copy is done.
     pub(super) unsafe fn send(
         &mut self,
         (on, entered, stream): (&'static Cuda, &Entered, &Stream),
@@ -61,15 +61,15 @@ impl Uses {
         parts: impl IntoIterator<Item = (usize, usize, Address)>,
     ) -> Result<()> {
         let asked = parts.into_iter().try_for_each(|(from, len, to)| {
-            // SAFETY: by the contract.
+            // SAFETY: the caller guarantees the part and the target until the copy is done.
             unsafe { entered.copy_in(stream, to, start.as_ptr().add(from), len) }
         });
-        // Also after an error: the first copies may have been asked for.
+        // Also after an error: the first copies may be queued.
         let noted = self.note(on, entered, stream);
         asked.and(noted)
     }
 
-    /// Notes what the stream was asked for. If that cannot be, it is waited for here.
+    /// Records the work of the stream; if that fails, waits for it here.
     pub(super) fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &Stream) -> Result<()> {
         let handle = stream.0.addr();
         let known = |wanted| self.0.iter().position(|used| ptr::eq(used.on, on) && used.stream == wanted);
@@ -85,16 +85,16 @@ impl Uses {
             }),
         };
         noted.inspect_err(|_| {
-            let _ = entered.drain(stream); // if this fails, too, the device copies nothing any more
+            let _ = entered.drain(stream); // if this also fails, no copy is in flight
         })
     }
 }
 
 impl Drop for Uses {
-    /// Waits for them.
+    /// Waits for the uses.
     fn drop(&mut self) {
         for Use { on, done, .. } in &mut self.0 {
-            // In a forked child there is nothing to wait for: they are the parent's.
+            // A forked child has nothing to wait for: the uses are the parent's.
             let Ok(entered) = on.enter() else { return };
             let _ = entered.wait(done);
             entered.destroy(done);

@@ -1,11 +1,10 @@
-//! Deltas: safetensors files that say how one version of a checkpoint becomes the next, as docs/delta.md specifies them.
+//! Deltas: safetensors files that turn one version of a checkpoint into the next, as docs/delta.md specifies them.
 //!
-//! All tensors of a delta have names under [`PREFIX`], so that a delta whose metadata are damaged is never taken for weights.
-//! What changed of tensor `T` is in `changes/T`, the records of its blocks, and `blocks/T`, a row for each of them.
-//! Tensors that are new, or of which most changed, are in `values/T`, with a row for each block as well. The metadata say from which version to which
-//! the delta leads, and have a digest of the header.
+//! All tensors of a delta have names under [`PREFIX`], so that a delta with damaged metadata is never mistaken for weights. The changes of tensor
+//! `T` are in `changes/T`, the records of its blocks, and `blocks/T`, a row for each of them. Tensors that are new, or mostly changed, are in
+//! `values/T`, also with a row for each block. The metadata name the versions before and after, and have a digest of the header.
 //!
-//! Those of other libraries are [`dialects`].
+//! Deltas of other libraries are in [`dialects`].
 
 pub mod dialects;
 
@@ -26,11 +25,11 @@ use crate::text;
 pub const KEY: &str = "max_weights.delta";
 /// The key of the digest of the header.
 pub const DIGEST: &str = "max_weights.delta.digest";
-/// What the names of all tensors of a delta begin with, and no tensor of a checkpoint.
+/// The prefix of the names of all tensors of a delta, which no tensor of a checkpoint has.
 pub const PREFIX: &str = "max_weights.delta/";
 /// The version of the format.
 const VERSION: u64 = 2;
-/// The hashes of the names of all tensors that stay as they are.
+/// The hashes of the names of all unchanged tensors.
 pub const UNCHANGED: &str = "max_weights.delta/unchanged";
 /// The numbers of a row.
 pub const COLUMNS: usize = 8;
@@ -48,9 +47,9 @@ pub type Sample = (String, u64, String);
 pub struct Header {
     /// Of the format.
     version: u64,
-    /// The identity of the checkpoint that it was made from; of a delta of another library, what that calls the version, or nothing.
+    /// The identity of the base checkpoint; for a delta of another library, its name of the version, or nothing.
     pub base: String,
-    /// The identity of what that becomes, or what another library calls that version.
+    /// The identity of the result, or another library's name of that version.
     pub target: String,
     /// The versions between both, where the delta replaces a chain of others.
     pub folded: Vec<String>,
@@ -63,7 +62,7 @@ pub struct Header {
     /// The tensors that changed in part.
     #[serde(deserialize_with = "json::unique")]
     pub changed: BTreeMap<String, Changed>,
-    /// The tensors that are there with all of their elements, and the digests of their rows.
+    /// The tensors that are stored whole, and the digests of their rows.
     #[serde(deserialize_with = "json::unique")]
     pub whole: BTreeMap<String, String>,
     /// The digest of [`UNCHANGED`].
@@ -93,10 +92,10 @@ impl Header {
         }
     }
 
-    /// The description of a delta with these metadata and tensors, none of which were changed since it was written.
+    /// The description of a delta with these metadata and tensors, which must be unchanged since it was written.
     ///
     /// # Errors
-    /// Something else, another version of the format, a digest that is not that of the header, tensors that are not those of the description.
+    /// Another kind of file, another version of the format, a wrong digest of the header, or tensors that differ from the description.
     pub fn read(metadata: &[(String, String)], tensors: &TensorTable) -> Result<Self> {
         let refused = |cause: String| Err(Diagnostic::new(rules::DELTA_HEADER, cause).format());
         let find = |wanted: &str| metadata.iter().find(|(key, _)| key == wanted).map(|(_, value)| &**value);
@@ -120,7 +119,7 @@ impl Header {
         );
         if digest != own {
             let digest = text::shown(digest);
-            return refused(format!("its header has the digest {own}, but says {digest}: it was damaged"));
+            return refused(format!("its header has the digest {own}, but states {digest}: it was damaged"));
         }
         header.check_tensors(tensors)?;
         Ok(header)
@@ -145,13 +144,13 @@ impl Header {
         };
         for identity in [&header.base, &header.target, &header.base_tensors].into_iter().chain(&header.folded) {
             if !is_hexadecimal(identity, 32) {
-                return refused(format!("'{}' is no identity of 32 hexadecimal digits", text::shown(identity)));
+                return refused(format!("'{}' is not an identity of 32 hexadecimal digits", text::shown(identity)));
             }
         }
         let digests = header.changed.values().map(|(.., rows)| rows).chain(header.whole.values());
         let digests = digests.chain(header.samples.iter().map(|(.., hash)| hash)).chain([&header.unchanged]);
         if let Some(digest) = digests.into_iter().find(|digest| !is_hexadecimal(digest, 16)) {
-            return refused(format!("'{}' is no digest of 16 hexadecimal digits", text::shown(digest)));
+            return refused(format!("'{}' is not a digest of 16 hexadecimal digits", text::shown(digest)));
         }
         let is_changed = |name: &&String| header.changed.contains_key(*name) || header.whole.contains_key(*name);
         if let Some(name) = header.removed.iter().find(is_changed) {
@@ -167,7 +166,7 @@ impl Header {
         Ok(header)
     }
 
-    /// An error if the file has other tensors than those that the description needs.
+    /// Fails if the file has other tensors than the description.
     fn check_tensors(&self, tensors: &TensorTable) -> Result<()> {
         let parts = self.changed.keys().flat_map(|name| [blocks_of(name), changes_of(name)]);
         let wholes = self.whole.keys().flat_map(|name| [blocks_of(name), values_of(name)]);
@@ -225,7 +224,7 @@ fn write_text(hash: &mut XxHash3_128, text: &str) {
     hash.write(text.as_bytes());
 }
 
-/// What the dtype of elements is called: as in safetensors files, where these have such elements.
+/// The name of the dtype of elements, as in safetensors files if these support it.
 pub fn dtype_name(element: Element<'_>) -> String {
     match element {
         Element::Plain(dtype) => dtype.safetensors_name().to_owned(),
@@ -282,17 +281,17 @@ pub fn unchanged_names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     hashes.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// The hash of a name, as [`UNCHANGED`] has it.
+/// The hash of a name, as in [`UNCHANGED`].
 pub fn hash_of_name(name: &str) -> u64 {
     XxHash3_64::oneshot(name.as_bytes())
 }
 
-/// The name of the tensor that has the records of one.
+/// The name of the tensor with the records of this tensor.
 pub fn changes_of(tensor: &str) -> String {
     format!("{PREFIX}changes/{tensor}")
 }
 
-/// The name of the tensor that has the rows of one.
+/// The name of the tensor with the rows of this tensor.
 pub fn blocks_of(tensor: &str) -> String {
     format!("{PREFIX}blocks/{tensor}")
 }
@@ -307,7 +306,7 @@ pub fn of_values(name: &str) -> Option<&str> {
     name.strip_prefix(PREFIX)?.strip_prefix("values/")
 }
 
-/// Bytes that are replaced as one: an element, or a part of one that is long, or a byte of what has no elements of whole bytes.
+/// Bytes that are replaced as a unit: an element, a part of a long one, or a byte if elements are not whole bytes.
 pub fn width(dtype: DType) -> usize {
     match dtype.bits() {
         bits @ (16 | 32) => bits / 8,
@@ -316,14 +315,14 @@ pub fn width(dtype: DType) -> usize {
     }
 }
 
-/// A block of a tensor that changed: [`BLOCK`] elements, or what is left of them.
+/// A block of a tensor that changed: [`BLOCK`] elements, or the rest of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Its number in the tensor.
     pub number: u64,
     /// Where its record begins among those of the tensor.
     pub start: u64,
-    /// What is in it.
+    /// Its lists.
     pub lists: Lists,
     /// The hash of its bytes before.
     pub base: u64,
@@ -334,7 +333,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The block of a tensor that is there with all of its elements: it has no record, and its bytes are those of this hash.
+    /// The block of a tensor that is stored whole: it has no record, and its bytes have this hash.
     pub fn of_values(number: u64, hash: u64) -> Self {
         let lists = Lists { low: List::EMPTY, whole: List::EMPTY };
         Self { number, start: 0, lists, base: hash, target: hash, record: XxHash3_64::oneshot(&[]) }
@@ -363,7 +362,7 @@ impl Block {
 /// Reads the rows of a tensor that has `blocks` blocks and `changes` bytes of records.
 ///
 /// # Errors
-/// Rows that are none, that are not in the order of their blocks and records, or lead beyond the end.
+/// Invalid rows, and rows that are not in the order of their blocks and records, or point beyond the end.
 pub fn read_blocks(rows: &[u8], blocks: u64, changes: u64) -> Result<Vec<Block>> {
     let refused = |row: usize, cause: &str| {
         let cause = format!("row {row} of its blocks {cause}");
@@ -377,11 +376,11 @@ pub fn read_blocks(rows: &[u8], blocks: u64, changes: u64) -> Result<Vec<Block>>
             return refused(position, "has counts that no block has");
         };
         if block.number >= blocks || block.start > changes {
-            return refused(position, "is about what lies beyond the end of the tensor");
+            return refused(position, "is beyond the end of the tensor");
         }
         match read.last() {
             Some(before) if before.number >= block.number || before.start > block.start => {
-                return refused(position, "is not in order: blocks are there once, each behind the one before it");
+                return refused(position, "is not in order: each block occurs once, after the previous one");
             }
             None if block.start != 0 => return refused(position, "leaves bytes out"),
             _ => read.push(block),
@@ -438,7 +437,7 @@ mod tests {
                 for bit in 0..text.len() * 8 {
                     let mut bytes = text.clone().into_bytes();
                     bytes[bit / 8] ^= 1 << (bit % 8);
-                    // What is no UTF-8 is no header.
+                    // Invalid UTF-8 is not a header.
                     let Ok(flipped) = String::from_utf8(bytes) else { continue };
                     let mut metadata = metadata.clone();
                     if is_key {

@@ -1,4 +1,4 @@
-//! The attributes of instances that a pickle describes and that are not made: torch's dataclasses, by the names that torch gives them.
+//! Attributes of instances that a pickle describes, and that are not built: torch's dataclasses, by their names in torch.
 
 use super::refused;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::format::pickle::{GlobalUse, Object, ObjectId, Opaque, Pickled};
 use crate::format::shown;
 use crate::tensor::TorchDType;
 
-/// What the modules of the dataclasses begin with.
+/// The prefix of the modules of the dataclasses.
 const MODULES: &str = "torch.distributed.";
 
 /// A class of torch's.
@@ -54,7 +54,7 @@ pub(super) fn classes(pickled: &Pickled) -> Vec<Option<Class>> {
     pickled.globals.iter().map(of).collect()
 }
 
-/// A pickle whose instances are asked for their attributes.
+/// A pickle with access to attributes of its instances.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'a> {
     pickled: &'a Pickled,
@@ -76,7 +76,7 @@ impl<'a> Attributes<'a> {
         self.opaque_of(id, class).is_some()
     }
 
-    /// An instance of a class of torch's, or an error that says what is there instead.
+    /// An instance of a torch class, or an error that names what is there instead.
     pub(super) fn instance(self, id: ObjectId, class: Class, what: &str) -> Result<&'a Opaque> {
         self.opaque_of(id, class).ok_or_else(|| {
             let name = self.pickled.name_of(id);
@@ -86,7 +86,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// Several attributes, each unless it is None or not there. One look at the state finds all of them.
+    /// Several attributes, each unless it is None or missing. One pass over the state finds all of them.
     pub(super) fn optional<const N: usize>(self, instance: &Opaque, names: [&str; N]) -> [Option<ObjectId>; N] {
         let objects = &self.pickled.objects;
         let mut values = [None; N];
@@ -99,7 +99,7 @@ impl<'a> Attributes<'a> {
         values
     }
 
-    /// Several attributes that have to be there.
+    /// Several required attributes.
     pub(super) fn required<const N: usize>(self, instance: &Opaque, names: [&str; N]) -> Result<[ObjectId; N]> {
         let values = self.optional(instance, names);
         if let Some((name, _)) = names.iter().zip(&values).find(|(_, value)| value.is_none()) {

@@ -2,13 +2,13 @@
 
 use crate::tensor::checked_elements;
 
-/// How many comparisons are made for one tensor: grids of a million boxes need far fewer.
+/// The most comparisons for one tensor: grids of a million boxes need far fewer.
 const MAX_STEPS: usize = 100_000_000;
 
-/// So many boxes are compared with each other.
+/// At most this many boxes are compared pairwise.
 const FEW: usize = 8;
 
-/// How boxes lie in a larger one.
+/// How boxes cover a larger one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cover {
     /// Every element is in one of them.
@@ -19,17 +19,17 @@ pub enum Cover {
     Hole {
         /// How many are in one.
         filled: u64,
-        /// How many there are.
+        /// The number of all elements.
         all: u64,
     },
-    /// They lie so that it takes too long to say.
+    /// The check would take too long.
     Unknown,
 }
 
 /// A box: where it begins on each axis, and its size on each.
 type Box<'a> = (&'a [u64], &'a [u64]);
 
-/// How boxes, which lie within `shape` and are not empty, fill it.
+/// How boxes, which lie within `shape` and are not empty, cover it.
 pub fn cover(shape: &[u64], boxes: &[Box<'_>]) -> Cover {
     let all = checked_elements(shape).unwrap_or(u64::MAX);
     let filled = boxes.iter().map(|(_, size)| checked_elements(size).unwrap_or(u64::MAX));
@@ -42,8 +42,8 @@ pub fn cover(shape: &[u64], boxes: &[Box<'_>]) -> Cover {
     }
 }
 
-/// Two boxes that have an element in common. Boxes are parted along an axis wherever none of them crosses, then each part along another axis: what is
-/// left are boxes that lie around each other, which are compared one by one.
+/// Two boxes with a common element. Boxes are split along an axis wherever none of them crosses, then each part along another axis. The rest are
+/// interlocking boxes, which are compared one by one.
 fn overlap(rank: usize, boxes: &[Box<'_>]) -> Result<Option<(usize, usize)>, ()> {
     let mut steps = 0_usize;
     let mut groups: Vec<Vec<usize>> = vec![(0..boxes.len()).collect()];

@@ -1,5 +1,5 @@
-//! What `storage_data` says: for each name of the state dict, and each place where a piece of it begins, the instance that says where that is in
-//! which file. A checkpoint has as many as it has pieces, so that they are sorted once and not hashed.
+//! The entries of `storage_data`: for each name of the state dict, and the offset of each of its pieces, the instance with the location of the
+//! piece. A checkpoint has one per piece, so they are sorted once and not hashed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(super) struct Items<'a> {
     ends: Vec<usize>,
     /// Where the pieces begin in their tensors, sequentially.
     pub(super) offsets: Vec<u64>,
-    /// By the number of each name, whether it was asked for.
+    /// For the number of each name, whether it was requested.
     asked: Vec<bool>,
 }
 
@@ -26,7 +26,7 @@ struct Entry {
     info: ObjectId,
 }
 
-/// What is said of a place.
+/// The result of a look-up.
 pub(super) enum Found {
     Nothing,
     Item(ObjectId),
@@ -42,7 +42,7 @@ pub(super) struct OfName<'i> {
 }
 
 impl<'a> Items<'a> {
-    /// Adds one, whose place is what [`Self::offsets`] has from `start` on.
+    /// Adds an entry, whose place is in [`Self::offsets`] from `start` on.
     pub(super) fn push(
         &mut self,
         name: &'a str,
@@ -61,12 +61,12 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Sorts them, once all are there.
+    /// Sorts them, once all are added.
     pub(super) fn sort(&mut self, budget: &mut Budget) -> Result<(), Short> {
         budget.scratch(self.entries.len().saturating_mul(size_of::<Entry>()))?;
         let offsets = &self.offsets;
         let place = |entry: &Entry| offsets.get(entry.offsets.clone()).unwrap_or_default();
-        // What each rank wrote is in the same order, and that takes hardly more than a look at each.
+        // Entries of one rank are already sorted, which makes this a little more than one pass.
         self.entries.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| place(a).cmp(place(b))));
         budget.reserve(&mut self.ends, self.names.len())?;
         budget.reserve(&mut self.asked, self.names.len())?;
@@ -91,7 +91,7 @@ impl<'a> Items<'a> {
         OfName { entries, offsets: &self.offsets }
     }
 
-    /// The names that nobody asked for.
+    /// The names that were not requested.
     pub(super) fn others(&self) -> Vec<&'a str> {
         let is_other = |(_, number): &(&&str, &u32)| self.asked.get(**number as usize) == Some(&false);
         let mut others: Vec<&str> = self.names.iter().filter(is_other).map(|(name, _)| *name).collect();
@@ -101,7 +101,7 @@ impl<'a> Items<'a> {
 }
 
 impl OfName<'_> {
-    /// What is said of the piece that begins there; of what is whole, at no place.
+    /// The entry of the piece that begins there; of a whole value, without a place.
     pub(super) fn at(self, place: &[u64]) -> Found {
         let of = |entry: &Entry| self.offsets.get(entry.offsets.clone()).unwrap_or_default();
         let first = self.entries.partition_point(|entry| of(entry) < place);

@@ -1,7 +1,8 @@
-//! Checkpoints of `torch.distributed.checkpoint`: from the pickle `.metadata` to tensors, their pieces, and the items of files that these are.
+//! Checkpoints of `torch.distributed.checkpoint`: from the pickle `.metadata` to tensors, their pieces, and the items of files that hold these.
 //!
-//! Every process of a training saves the parts of tensors that it holds. The pickle says of each tensor its dtype, shape and chunks, and of each
-//! chunk in which file it is, from which byte on, and in how many bytes. Nothing that it names is called: the instances of torch's dataclasses are
+//! Every process of a training saves its parts of tensors. The pickle has the dtype, shape and chunks of each tensor, and the file, offset and
+//! length of each chunk. Nothing that it names is called: the instances of torch's dataclasses are placeholders, whose attributes are read here.
+//! Other names (plans, classes of other libraries) are listed.
 //! placeholders, whose attributes are read here; what else it names (plans, classes of other libraries) is listed.
 
 mod attributes;
@@ -25,16 +26,16 @@ use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy, Result};
 use crate::rules::{self, Rule};
 use crate::tensor::{TorchDType, checked_elements};
 
-/// The name of the file that says what is in the others.
+/// The name of the file that describes the others.
 pub const METADATA: &str = ".metadata";
-/// What the name of that file is when each process wrote its own: `__0.metadata`.
+/// The prefix of that file if each process wrote its own: `__0.metadata`.
 pub const METADATA_PREFIX: &str = "__";
-/// What the names of the other files end in.
+/// The suffix of the other files.
 pub const SUFFIX: &str = ".distcp";
 /// The most files of a checkpoint.
 pub const MAX_FILES: usize = 1_000_000;
 
-/// What `.metadata` says.
+/// The content of `.metadata`.
 #[derive(Debug, Default)]
 pub struct Distributed {
     /// The version of the format.
@@ -47,7 +48,7 @@ pub struct Distributed {
     pub values: Vec<Value>,
     /// Every class and function that the pickle names. None is called.
     pub globals: Vec<GlobalUse>,
-    /// Whether items are the elements of pieces in C order, and not what torch.save makes of them.
+    /// Whether items are the elements of pieces in C order, and not files of torch.save.
     pub is_raw: bool,
     pieces: Vec<Piece>,
     dims: Vec<u64>,
@@ -56,7 +57,7 @@ pub struct Distributed {
 /// A tensor.
 #[derive(Debug)]
 pub struct Tensor {
-    /// The name, as it is in the flattened state dict.
+    /// The name in the flattened state dict.
     pub name: String,
     /// The type of its elements.
     pub dtype: TorchDType,
@@ -64,7 +65,7 @@ pub struct Tensor {
     pieces: Range<usize>,
 }
 
-/// A box of a tensor, and the item that has it.
+/// A box of a tensor, and its item.
 #[derive(Debug, Clone)]
 pub struct Piece {
     /// The first of the numbers of its box: where it begins on each axis, and its size on each.
@@ -91,7 +92,7 @@ pub struct Item {
     pub offset: u64,
     /// How many bytes.
     pub length: u64,
-    /// What the bytes were put through, such as `stream.zstd/1`.
+    /// The transformation of the bytes, such as `stream.zstd/1`.
     pub transform: Option<Arc<str>>,
 }
 
@@ -121,7 +122,7 @@ impl Distributed {
     }
 }
 
-/// Reads `.metadata`; what is wrong with single tensors is noted, and these are left out.
+/// Reads `.metadata`; tensors with faults are reported, and left out.
 pub fn read(bytes: &[u8], limits: &Limits, findings: &mut Diagnostics) -> Result<Distributed> {
     let limits = super::torch::pickle_limits(limits);
     let mut pickled = pickle::read(bytes, 0, &limits, PersistentIds::Refused)?;
@@ -141,7 +142,7 @@ pub fn read(bytes: &[u8], limits: &Limits, findings: &mut Diagnostics) -> Result
     Ok(Distributed { globals: pickled.globals, ..found })
 }
 
-/// What is not as torch writes it.
+/// The error for content that torch does not write.
 fn refused(cause: impl Into<String>) -> crate::error::Error {
     Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).format()
 }
@@ -249,7 +250,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    /// Adds the shape and the pieces of a tensor, or says what is wrong with them.
+    /// Adds the shape and the pieces of a tensor, or returns its fault.
     fn add_tensor(
         &mut self,
         name: &str,
@@ -323,7 +324,7 @@ impl<'a> Reader<'a, '_> {
         Ok(Ok(shape))
     }
 
-    /// Adds the numbers of a `torch.Size`, of which there are no more than dimensions may be.
+    /// Adds the numbers of a `torch.Size`, within the limit of dimensions.
     fn dims_of(&mut self, id: ObjectId, name: &str, dims: &mut Vec<u64>) -> Result<()> {
         let sizes = self.attributes.sizes(id)?;
         if sizes.len() > self.rank {
@@ -391,7 +392,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// What is wrong with one tensor.
+/// A fault of one tensor.
 type Fault = (&'static Rule, String);
 
 fn note(findings: &mut Diagnostics, rule: &'static Rule, name: &str, cause: impl Into<String>) {
@@ -416,20 +417,20 @@ fn covered(dims: &[u64], shape: Range<usize>, pieces: &[Piece]) -> std::result::
             Err((rules::DISTRIBUTED_HOLE, cause))
         }
         Cover::Unknown => {
-            let cause = format!("its {} chunks lie so that it takes too long to compare them", boxes.len());
+            let cause = format!("the arrangement of its {} chunks takes too long to check", boxes.len());
             Err((rules::DISTRIBUTED_LIMIT, cause))
         }
     }
 }
 
-/// Whether a path, as a file has it, leads to a file below its folder on every system.
+/// Whether a path of a file stays below its folder on every system.
 pub fn is_inside(path: &str) -> bool {
     !path.is_empty()
         && !path.contains(['\\', ':', '\0'])
         && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// A list for what is wrong with single tensors, which is looked for in all of them.
+/// A list for faults of single tensors, all of which are checked.
 pub fn findings() -> Diagnostics {
     Diagnostics::new(Policy::Lenient, MAX_FINDINGS)
 }

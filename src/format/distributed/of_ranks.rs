@@ -1,4 +1,4 @@
-//! Folders that torch's writer of safetensors files makes of what each rank holds: every file has pieces of tensors, and says where these begin.
+//! Folders of torch's safetensors writer, with the parts of each rank: every file has pieces of tensors, and their offsets.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::format::{MAX_HEADER_BYTES, shown, shown_shape};
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable, TorchDType, checked_elements};
 
-/// The entry of a file's metadata that says where its pieces begin: `{name: {"saved_offsets": [...]}}`, as JSON.
+/// The entry of a file's metadata with the offsets of its pieces: `{name: {"saved_offsets": [...]}}`, as JSON.
 const SHARDING: &str = "DCP_SHARDING_INFO";
 
 /// Where the pieces of a file begin, by name.
@@ -23,7 +23,7 @@ struct Begin {
     saved_offsets: Option<Vec<u64>>,
 }
 
-/// Whether a file has the name that torch gives to one of several: `shard-00001-model-00001-of-00001.safetensors`.
+/// Whether a file has torch's name for one of several: `shard-00001-model-00001-of-00001.safetensors`.
 pub fn is_of_rank(name: &str) -> bool {
     let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     let rest = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".safetensors"));
@@ -35,10 +35,10 @@ pub fn is_of_rank(name: &str) -> bool {
 /// A file of a rank: its name, its tensors, and its own key-value pairs.
 pub type RankFile<'a> = (&'a str, &'a TensorTable, &'a [(String, String)]);
 
-/// A piece of a tensor: the number of its file, what that says of it, and where it begins in the tensor.
+/// A piece of a tensor: the number of its file, its entry there, and its offset in the tensor.
 type RankPiece<'a> = (u32, TensorInfo<'a>, Vec<u64>);
 
-/// What the files are together. What is wrong with single tensors is noted, and these are left out.
+/// The checkpoint that the files form. Tensors with faults are reported, and left out.
 pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Distributed> {
     let mut found = Distributed { is_raw: true, ..Distributed::default() };
     let mut order: Vec<&str> = Vec::new();
@@ -102,7 +102,8 @@ fn add(
         let ends: Option<Vec<u64>> =
             begin.iter().zip(info.shape).map(|(begin, size)| begin.checked_add(*size)).collect();
         let Some(ends) = ends.filter(|_| begin.len() == info.shape.len() && info.shape.len() == whole.len()) else {
-            let cause = format!("a piece of {} is said to begin at {}", shown_shape(info.shape), shown_shape(begin));
+            let cause =
+                format!("a piece of {} is declared to begin at {}", shown_shape(info.shape), shown_shape(begin));
             return Err((rules::DISTRIBUTED_SHAPE, cause));
         };
         for (dim, end) in whole.iter_mut().zip(ends) {
@@ -119,7 +120,7 @@ fn add(
     let first = found.pieces.len();
     let mut boxes: HashSet<(&[u64], &[u64])> = HashSet::new();
     for (file, info, begin) in pieces {
-        // What several ranks hold each may have saved.
+        // Replicated pieces may have been saved by several ranks.
         if info.shape.contains(&0) || !boxes.insert((begin, info.shape)) {
             continue;
         }

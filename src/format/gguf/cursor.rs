@@ -1,5 +1,5 @@
-//! Reading the fields of a header of which only the first bytes may be at hand, and telling three cases apart: the field is there, it lies
-//! further on in the file, or the file has no room for it.
+//! Reads the fields of a header of which only the first bytes may have been read. There are three cases: the field is there, it lies further on in
+//! the file, or the file is too short for it.
 
 use super::types::{Form, ValueType};
 use crate::budget::{Short, saturating_usize};
@@ -8,7 +8,7 @@ use crate::rules::{self, Rule};
 
 /// Why reading stopped.
 pub(super) enum Stop {
-    /// The bytes at hand end too early; this many from the start of the file are needed.
+    /// The available bytes end too early; this many from the start of the file are needed.
     NeedMore(u64),
     /// A rule is broken.
     Diagnostic(Box<Diagnostic>),
@@ -47,7 +47,7 @@ pub(super) type Step<T> = Result<T, Stop>;
 /// A place in a header.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
-    /// What is at hand, no more than the header may have.
+    /// The available bytes, at most as many as the header may have.
     bytes: &'a [u8],
     at: usize,
     pub(super) form: Form,
@@ -69,13 +69,13 @@ impl<'a> Cursor<'a> {
         Self { bytes, at, form, file_len: len, most: len }
     }
 
-    /// Another place of the same header.
+    /// Another position in the same header.
     pub(super) fn at(mut self, position: usize) -> Self {
         self.at = position;
         self
     }
 
-    /// All that is at hand, from the start of the file.
+    /// All available bytes, from the start of the file.
     pub(super) const fn header(&self) -> &'a [u8] {
         self.bytes
     }
@@ -90,12 +90,12 @@ impl<'a> Cursor<'a> {
         self.file_len.saturating_sub(self.at as u64)
     }
 
-    /// Bytes at hand from here on.
+    /// The available bytes from here on.
     pub(super) const fn at_hand(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// The next `len` bytes. `what` and `rule` name them if the file has no room for them.
+    /// The next `len` bytes. `what` and `rule` name them if the file is too short for them.
     pub(super) fn take(&mut self, len: u64, what: &str, rule: &'static Rule) -> Step<&'a [u8]> {
         self.take_before(len, 0, what, rule)
     }
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn too_long(&self, end: u64) -> Diagnostic {
-        let cause = format!("the header goes on to byte {end} at least; at most {} are read", self.most);
+        let cause = format!("the header extends to byte {end} at least; at most {} are read", self.most);
         Diagnostic::new(rules::GGUF_HEADER_TOO_LONG, cause).offset(self.at as u64)
     }
 
@@ -164,14 +164,14 @@ impl<'a> Cursor<'a> {
         if self.form.narrow { self.u32().map(u64::from) } else { self.u64() }
     }
 
-    /// A string: its length, and its bytes, which are not looked at.
+    /// A string: its length and its bytes, which are not validated.
     pub(super) fn string(&mut self, what: &str) -> Step<&'a [u8]> {
         let at = self.at;
         let len = self.length()?;
         self.take(len, what, rules::GGUF_STRING_LENGTH).inspect_err(|_| self.at = at)
     }
 
-    /// Walks over `count` strings. Tokenizers have a quarter of a million of them, so the byte order is looked at only once.
+    /// Skips `count` strings. Tokenizers have a quarter of a million of them, so the byte order is checked only once.
     pub(super) fn skip_strings(&mut self, count: u64) -> Step<()> {
         let Form { big_endian, narrow } = self.form;
         let done = match (narrow, big_endian) {
@@ -183,7 +183,7 @@ impl<'a> Cursor<'a> {
         if done == count {
             return Ok(());
         }
-        // The string that is not at hand, and the least that follows it.
+        // The string that is not available, and the minimum that follows it.
         let width = self.form.length_bytes();
         let later = (count - done - 1).saturating_mul(width);
         let Ok(len) = self.length() else {
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
         self.take_before(len, later, "a string in an array", rules::GGUF_STRING_LENGTH).map(drop)
     }
 
-    /// Walks over strings until one is not at hand, and gives the number of those before it.
+    /// Skips strings until one is not available, and returns how many were skipped.
     fn skip_at_hand<const N: usize>(&mut self, count: u64, length: impl Fn([u8; N]) -> u64) -> u64 {
         let mut rest = self.bytes.get(self.at..).unwrap_or_default();
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! How the tensors lie together in the data: in order, without overlap, each padded to the alignment, and all of them inside the file.
+//! The layout of the tensors in the data: in order, without overlap, each padded to the alignment, and all of them inside the file.
 
 use super::cursor::Step;
 use super::record::{Frame, TensorRecord};
@@ -13,17 +13,17 @@ use crate::tensor::checked_elements;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DataRange {
     pub(super) start: u64,
-    /// Its bytes; while its size is not known, 0.
+    /// Its bytes; 0 while its size is not known.
     pub(super) len: u64,
     pub(super) record: u32,
-    /// False if the type does not say how many bytes there are: the tensor has what there is up to the next one.
+    /// False if the type does not determine the size: the tensor extends to the next one.
     pub(super) sized: bool,
-    /// A rule that concerns the tensor by itself is broken: only its place counts.
+    /// A rule that concerns this tensor alone is broken: only its place counts.
     pub(super) broken: bool,
 }
 
 impl DataRange {
-    /// Of so many bytes, if the record says how many.
+    /// Of `bytes` bytes, if the record states its size.
     pub(super) fn new(start: u64, bytes: Option<u64>, record: &TensorRecord<'_>) -> Self {
         // The limit on the header keeps every offset in it below 2^32.
         Self {
@@ -35,14 +35,14 @@ impl DataRange {
         }
     }
 
-    /// What is empty comes before what starts at the same byte.
+    /// Empty tensors come before others at the same byte.
     pub(super) const fn sort_key(&self) -> (u64, bool, u64) {
         (self.start, !self.sized, self.len)
     }
 }
 
-/// Numbers that forks gave to other types are believed only if the sizes agree with the places of the tensors that follow: if one tensor
-/// of such a type does not fit, none of its type is taken for what ggml means by the number.
+/// Forks of ggml gave some type numbers another meaning. ggml's meaning is accepted only if the sizes agree with the offsets of the following
+/// tensors. If one tensor of such a type does not fit, all tensors of the type have an unknown size.
 pub(super) fn doubt_ambiguous<'a>(
     places: &mut [DataRange],
     record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
@@ -83,7 +83,7 @@ fn is_doubtful(places: &[DataRange], of_type: &[usize], frame: &Frame) -> bool {
     false
 }
 
-/// Checks that the places lie as the format asks, and gives those of unknown size the room up to the next.
+/// Checks that the places follow the format, and extends those of unknown size to the next one.
 pub(super) fn check_places<'a>(
     places: &mut [DataRange],
     data_start: u64,
@@ -91,7 +91,7 @@ pub(super) fn check_places<'a>(
     frame: &Frame,
     findings: &mut Diagnostics,
 ) -> Step<()> {
-    // Where a tensor has no place, the room that it leaves says nothing.
+    // If a tensor has no place, gaps are not reported.
     let mut complete = places.len() as u64 == frame.count;
     let mut end = data_start;
     let mut previous = None;

@@ -44,7 +44,7 @@ impl KeyTable {
         Ok(table)
     }
 
-    /// Two readers would disagree about a key that is given twice.
+    /// Two readers would disagree about a duplicate key.
     fn check_duplicates(&self, header: &[u8], findings: &mut Diagnostics) -> Step<()> {
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
         for (former, latter) in self.names.pairs(|i| self.key(header, i), |a, b| a == b)? {
@@ -83,7 +83,7 @@ impl KeyTable {
     }
 }
 
-/// Bytes that a pair takes at least: a key of one character, the type, and one byte of value.
+/// The minimum bytes of a pair: a key of one character, the type, and one byte of value.
 pub(super) const fn least_pair_bytes(form: Form) -> u64 {
     form.length_bytes() + 1 + 4 + 1
 }
@@ -134,7 +134,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyVal
     })
 }
 
-/// The key-value pairs of a file, decoded one by one when they are asked for. It owns the bytes that they are in.
+/// The key-value pairs of a file, decoded on demand. It owns their bytes.
 #[derive(Clone)]
 pub struct Metadata {
     header: Arc<Vec<u8>>,
@@ -172,7 +172,7 @@ impl Metadata {
         (0..self.len()).filter_map(|i| Some((self.table.key(&self.header, i), self.table.value(&self.header, i)?)))
     }
 
-    /// True if there is a value of this key.
+    /// True if the key exists.
     pub fn contains(&self, key: &str) -> bool {
         self.table.find(&self.header, key).is_some()
     }

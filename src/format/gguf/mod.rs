@@ -1,9 +1,8 @@
 //! GGUF: a magic and a version, the metadata as key-value pairs, a record for each tensor, and the data.
 //!
-//! The length of the header is not stated, so the [`Parser`] works on the first bytes of the file and asks for more of them while it goes
-//! on. Strings and arrays of the metadata stay in the bytes of the header until they are asked for: a tokenizer of a
-//! quarter of a million strings is walked over by its lengths.
-//! Of what concerns one tensor only (a type that ggml removed, or that a fork of it made), the rest of the file is not made to suffer.
+//! The length of the header is not stated, so the [`Parser`] works on the first bytes of the file and requests more as it proceeds. Strings and
+//! arrays of the metadata stay in the bytes of the header until they are needed: a tokenizer of a quarter of a million strings is skipped by its
+//! lengths. A fault of one tensor only, such as a type that ggml removed or that a fork added, does not make the rest of the file unreadable.
 
 mod cursor;
 mod layout;
@@ -29,7 +28,7 @@ use crate::format::{Header, Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
 
-/// The alignment of the data where the metadata says nothing about it.
+/// The default alignment of the data.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
 /// The most dimensions of a tensor, set by the format.
 pub const MAX_DIMENSIONS: usize = 4;
@@ -41,11 +40,11 @@ const MAGIC: &[u8; 4] = b"GGUF";
 /// The key of another alignment.
 pub const ALIGNMENT_KEY: &str = "general.alignment";
 
-/// What the header of a file says.
+/// The header of a file.
 #[derive(Debug, Clone)]
 pub struct Gguf {
-    /// The tensors and the findings; a checkpoint takes it away, into the table of all its files. Its own metadata, of strings, is empty.
-    /// The data may begin beyond the end of a file without data.
+    /// The tensors and the findings; a checkpoint moves them into the table of all its files. Its own metadata, of strings, is empty. The data may
+    /// begin beyond the end of a file without data.
     pub header: Header,
     /// The key-value pairs.
     pub metadata: Metadata,
@@ -53,16 +52,16 @@ pub struct Gguf {
     pub version: u32,
     /// True if numbers have their most significant byte first, in the header as in the data.
     pub big_endian: bool,
-    /// What the offsets of tensors are multiples of.
+    /// The alignment of the offsets of tensors.
     pub alignment: u64,
     /// The file's place in a set of files that belong together, if it is part of one.
     pub split: Option<SplitInfo>,
 }
 
-/// Reads the header of a file, of which the part with the metadata is kept.
+/// Reads the header of a file, and keeps the part with the metadata.
 #[derive(Debug)]
 pub struct Parser<'o> {
-    /// The start of the file, as far as it was asked for.
+    /// The start of the file, as far as it was requested.
     prefix: Vec<u8>,
     file_len: u64,
     options: &'o Options,
@@ -78,7 +77,7 @@ impl<'o> Parser<'o> {
         let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
         let mut prefix = std::mem::take(&mut self.prefix);
         prefix.truncate(keys_end);
-        // Giving memory back may mean a copy, which a little slack is not worth.
+        // Shrinking may copy, which a little slack is not worth.
         if prefix.capacity() - keys_end > keys_end / SLACK {
             prefix.shrink_to_fit();
         }
@@ -125,7 +124,7 @@ struct Draft {
 }
 
 fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut Diagnostics) -> Step<Draft> {
-    // Offsets in the header are kept in 32 bits, whatever the limits say.
+    // Offsets in the header are kept in 32 bits, regardless of the limits.
     let most = options.limits.header_bytes.min(u64::from(u32::MAX));
     let (version, form) = version(prefix, file_len, most)?;
     let mut cursor = Cursor::new(prefix, form, file_len, most);
@@ -143,7 +142,7 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut D
     Ok(Draft { keys, keys_end, header, version, form, alignment, split })
 }
 
-/// The version, and with it how numbers are written: no flag says so, but in the wrong byte order the version is a multiple of 65536.
+/// The version, and the byte order, which has no flag: in the wrong byte order the version is a multiple of 65536.
 fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let little = Form { big_endian: false, narrow: false };
     let mut cursor = Cursor::new(prefix, little, file_len, most);

@@ -1,4 +1,4 @@
-//! The record of one tensor, as it is in the header.
+//! The record of one tensor in the header.
 
 use super::MAX_DIMENSIONS;
 use super::cursor::{Cursor, Step};
@@ -12,7 +12,7 @@ pub(super) struct Frame {
     pub(super) file_len: u64,
 }
 
-/// One record as it is in the header.
+/// One record of the header, not yet checked.
 pub(super) struct TensorRecord<'a> {
     pub(super) at: u64,
     pub(super) name: &'a [u8],

@@ -1,4 +1,4 @@
-//! Files that belong together: what each says about its place among them, and whether they agree.
+//! Files of one set: the position of each in the set, and whether they agree.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -23,12 +23,12 @@ pub struct SplitInfo {
     pub no: u16,
     /// The number of files; at least 2.
     pub count: u16,
-    /// The number of tensors in all files together, where the file says so.
+    /// The number of tensors in all files together, if the file has it.
     pub tensors_count: Option<u32>,
 }
 
 impl SplitInfo {
-    /// What the metadata says; `None` for a file that is complete by itself.
+    /// The position in the metadata; `None` for a file that is complete on its own.
     pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> Step<Option<Self>> {
         let count = number(keys, header, COUNT_KEY, u16::MAX)?.unwrap_or_default();
         let no = number(keys, header, NO_KEY, u16::MAX)?;
@@ -70,14 +70,14 @@ fn number<N: TryFrom<u64> + PartialOrd + Display>(
 pub struct Shard<'a> {
     /// Its path, for messages.
     pub path: &'a Path,
-    /// The number that its name gives it, from 0, if it has the name of a shard.
+    /// The number in its name, from 0, if it has the name of a shard.
     pub number: Option<usize>,
-    /// What its metadata says.
+    /// The position in its metadata.
     pub split: Option<SplitInfo>,
 }
 
-/// Compares what the files of a set say with each other; `tensors` has the tensors of all of them, whose `file` is the position in
-/// `shards`. Nothing is found in a set that is complete and of one mind.
+/// Compares the metadata of the files of a set; `tensors` has the tensors of all of them, whose `file` is the position in `shards`. A complete and
+/// consistent set has no findings.
 pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Diagnostic> {
     let mut faults = Vec::new();
     let mut holders: Vec<Option<&Shard<'_>>> = Vec::new();
@@ -151,7 +151,7 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
 /// Tensors that are in two files.
 fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Diagnostic> {
     let mut found = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS);
-    // Without memory for this there is none for the index of all names, which is made next.
+    // If memory is short for this, it is short for the index of all names, too, which is made next.
     for (former, latter) in duplicates(tensors.len(), |i| tensors.name(i)).unwrap_or_default() {
         let (former, latter) = (tensors.get(former), tensors.get(latter));
         let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);

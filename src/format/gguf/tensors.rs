@@ -1,4 +1,4 @@
-//! The records of the tensors, each checked by itself; [`super::layout`] checks how they lie together.
+//! The records of the tensors, each checked alone; [`super::layout`] checks their layout.
 
 use super::cursor::{Cursor, Step};
 use super::layout::{DataRange, check_places, doubt_ambiguous};
@@ -15,12 +15,12 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, check
 /// Names of this length and longer do not fit into the tensors of older readers.
 const OLD_NAME_BYTES: usize = 64;
 
-/// Bytes that a record takes at least: a name of one character, no dimensions, type and offset.
+/// The minimum bytes of a record: a name of one character, no dimensions, type and offset.
 pub(super) const fn least_record_bytes(form: Form) -> u64 {
     form.length_bytes() + 1 + 4 + 4 + 8
 }
 
-/// Reads all records, and gives the table of tensors in the order of their offsets, and where the data begins.
+/// Reads all records, and returns the table of tensors in the order of their offsets, and where the data begins.
 pub(super) fn read(
     cursor: &mut Cursor<'_>,
     frame: &Frame,
@@ -29,7 +29,7 @@ pub(super) fn read(
 ) -> Step<(TensorTable, u64)> {
     let records = cursor.clone();
     let mut name_bytes = 0;
-    // Nothing is kept before all records are at hand.
+    // Nothing is kept before all records are available.
     for _ in 0..frame.count {
         name_bytes += TensorRecord::read(cursor)?.name.len();
     }
@@ -88,7 +88,7 @@ impl Checker<'_> {
         self.findings.report(fault)
     }
 
-    /// Where the tensor of a record lies, if every rule that concerns it alone is kept.
+    /// The location of the tensor of a record, if it breaks no rule that concerns it alone.
     fn check(&mut self, record: &TensorRecord<'_>) -> Result<DataRange, Box<Diagnostic>> {
         self.check_name(record)?;
         let shape = record.shape();
@@ -135,7 +135,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The bytes of a tensor by its shape and type; `None` if they do not say.
+    /// The bytes of a tensor by its shape and type; `None` if these do not determine them.
     fn check_type(&mut self, record: &TensorRecord<'_>) -> Result<Option<u64>, Diagnostic> {
         let shape = record.shape();
         let overflow = |name: &str| {
@@ -167,7 +167,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The table looks each name of an unknown type up in a list.
+    /// Limits unknown types: the table searches a list for each of their names.
     fn count_unknown(&mut self, record: &TensorRecord<'_>) -> Result<(), Diagnostic> {
         let most = self.options.limits.unknown_dtypes;
         if self.unknown_types.contains(&record.type_id) {

@@ -1,24 +1,24 @@
-//! The types of metadata values, and the numbers of tensor types: those that are plain dtypes, those of packed blocks, those that ggml took back, and those that mean
-//! something else in a fork of it.
+//! The types of metadata values, and the numbers of tensor types: plain dtypes, packed blocks, types that ggml removed, and numbers with another
+//! meaning in a fork.
 
 use std::fmt;
 
 use crate::dtype::DType;
 use crate::quant::Encoding;
 
-/// What the number of a type stands for.
+/// The meaning of a type number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TensorType {
     Plain(DType),
     Packed(Encoding),
     /// ggml had this type for a while.
     Removed(&'static str),
-    /// A fork has it, which is named.
+    /// A type of a fork, which is named.
     Fork(&'static str, &'static str),
     Unknown,
 }
 
-/// Numbers that forks of ggml gave to types of their own before ggml used them.
+/// Numbers that forks of ggml gave to other types before ggml used them.
 pub(super) const AMBIGUOUS: [u32; 2] = [41, 42];
 
 impl TensorType {
@@ -121,7 +121,7 @@ value_types! {
 }
 
 impl ValueType {
-    /// Bytes that a value takes at least.
+    /// The minimum bytes of a value.
     pub(super) const fn least_bytes(self, form: Form) -> u64 {
         match (self, self.dtype()) {
             (_, Some(number)) => number.bits() as u64 / 8,

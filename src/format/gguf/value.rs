@@ -9,7 +9,7 @@ use crate::budget::saturating_usize;
 use crate::error::Diagnostic;
 use crate::rules;
 
-/// How deep arrays may be in arrays. Nobody writes even two.
+/// How deeply arrays may be nested. Real files do not nest them even twice.
 pub const MAX_ARRAY_DEPTH: usize = 16;
 
 /// Walks over a value. Strings are stepped over by their lengths, numbers by arithmetic.
@@ -41,7 +41,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
     }
 }
 
-/// A value of the metadata. What is long is borrowed from the header.
+/// A value of the metadata. Long ones are borrowed from the header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)] // the names are the documentation
 pub enum Value<'a> {
@@ -57,13 +57,13 @@ pub enum Value<'a> {
     F64(f64),
     Bool(bool),
     String(&'a str),
-    /// A string that is not UTF-8. The format forbids it, and tokenizers have it.
+    /// A string that is not UTF-8. The format forbids it, but tokenizers have it.
     Bytes(&'a [u8]),
     Array(Array<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// The number, if this is an integer of any width that is not negative.
+    /// The number, if this is a non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U8(value) => Some(value.into()),
@@ -78,7 +78,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it is.
+    /// Its type.
     pub const fn value_type(&self) -> ValueType {
         match self {
             Self::U8(_) => ValueType::U8,
@@ -102,7 +102,7 @@ impl<'a> Value<'a> {
         if let Self::String(text) = *self { Some(text) } else { None }
     }
 
-    /// Decodes the value at the cursor. With `end`, that of the value, an array is not walked over to find it.
+    /// Decodes the value at the cursor. With `end`, the end of the value, an array is not scanned to find it.
     pub(super) fn decode(cursor: &mut Cursor<'a>, value_type: ValueType, end: Option<usize>) -> Step<Self> {
         Ok(match value_type {
             ValueType::U8 => Self::U8(cursor.u8()?),
@@ -134,7 +134,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// An array of the metadata: a range of the header, decoded as far as it is asked for.
+/// An array of the metadata: a range of the header, decoded on demand.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a> {
     header: &'a [u8],
@@ -166,8 +166,8 @@ impl<'a> Array<'a> {
         self.start..self.end
     }
 
-    /// The elements as they are in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers lie one after
-    /// the other, so these bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
+    /// The bytes of the elements in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers are contiguous, so these
+    /// bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
     pub fn bytes(&self) -> &'a [u8] {
         self.header.get(self.range()).unwrap_or_default()
     }

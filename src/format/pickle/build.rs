@@ -1,5 +1,5 @@
-//! Instructions that change a value: each is applied to the one kind of value it is for, and recorded at a placeholder. Applied to
-//! anything else they are an attack (a tensor whose elements are set while the file is read), or at best a broken file.
+//! Instructions that change a value: each is applied to the one kind of value it is for, and recorded at a placeholder. On any other value they are
+//! an attack (setting elements of a tensor during the read), or at best a broken file.
 
 use super::Step;
 use super::ids::ObjectId;
@@ -86,7 +86,7 @@ impl Machine<'_> {
         Ok(pairs)
     }
 
-    /// Python allows as elements of a set what it allows as keys.
+    /// Elements of a set follow Python's rules for keys.
     pub(super) fn check_elements(&self, elements: &[ObjectId]) -> Step<()> {
         match elements.iter().find(|element| !is_hashable(self.objects.get(**element))) {
             None => Ok(()),
@@ -126,7 +126,7 @@ impl Machine<'_> {
         self.fault(rules::PICKLE_TARGET, format!("{name} is for {wanted}, but is applied to {}", self.kind(target)))
     }
 
-    /// `BUILD`: gives the topmost value its state.
+    /// `BUILD`: sets the state of the topmost value.
     fn build(&mut self, state: ObjectId) -> Step<()> {
         let target = self.top()?;
         if let Some(opaque) = self.objects.opaque_mut(target) {
@@ -159,7 +159,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What a value is, for a message.
+    /// The kind of a value, for a message.
     pub(super) fn kind(&self, id: ObjectId) -> &'static str {
         match self.objects.get(id) {
             Object::None => "None",
@@ -189,7 +189,7 @@ impl Machine<'_> {
     }
 }
 
-/// Adds to a list what there is room for.
+/// Adds items to a list, within the budget.
 fn extend(budget: &mut Budget, list: &mut Vec<ObjectId>, items: &[ObjectId]) -> Result<(), Short> {
     budget.reserve(list, items.len())?;
     list.extend_from_slice(items);

@@ -1,4 +1,4 @@
-//! Calls, which are described and not made.
+//! Calls, which are described and not executed.
 
 use super::global::{GlobalUse, Known, known};
 use super::ids::{GlobalId, ObjectId};
@@ -14,7 +14,7 @@ use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules;
 
-/// What a global takes beside the bytes of its names, in the list and in the map.
+/// What a global takes in addition to the bytes of its names, in the list and in the map.
 const GLOBAL_BYTES: usize = 384;
 
 /// The most arguments of a call that is known.
@@ -22,11 +22,11 @@ const MOST_ARGUMENTS: usize = 8;
 /// The longest name of a device.
 const MAX_DEVICE_BYTES: usize = 64;
 
-/// A call of something whose meaning is known.
+/// A call of a known global.
 pub(super) struct Call<'l> {
     pub(super) known: Known,
     pub(super) global: GlobalId,
-    /// What is called: the value of that global.
+    /// The called value.
     pub(super) callee: ObjectId,
     /// The arguments, one by one…
     pub(super) list: &'l [ObjectId],
@@ -35,7 +35,7 @@ pub(super) struct Call<'l> {
 }
 
 impl Machine<'_> {
-    /// What `callable(*arguments, **keywords)` would be.
+    /// The result of `callable(*arguments, **keywords)`.
     pub(super) fn call(
         &mut self,
         callable: ObjectId,
@@ -50,7 +50,7 @@ impl Machine<'_> {
         };
         let global = match self.objects.get(callable) {
             Object::Global(global) => *global,
-            // A method of something that is not built, or an instance that is called.
+            // A method of a value that is not built, or a call of an instance.
             Object::Opaque(_) => match self.objects.opaque(callable) {
                 Some(opaque) => {
                     let global = opaque.global;
@@ -80,7 +80,7 @@ impl Machine<'_> {
         made.ok_or_else(|| self.arguments(global))
     }
 
-    /// What is made of this global.
+    /// What this global constructs.
     pub(super) fn known_of(&self, global: GlobalId) -> Option<Known> {
         self.globals.get(global.index()).and_then(|global| global.known)
     }
@@ -113,7 +113,7 @@ impl Machine<'_> {
         self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", shown(&name)))
     }
 
-    /// What a call of something known makes; `None` if it does not have the arguments it should have.
+    /// The result of a call of a known global; `None` if its arguments are invalid.
     fn known(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
         let &Call { known, callee, list, arguments, .. } = call;
         let object = match (known, list) {
@@ -130,7 +130,7 @@ impl Machine<'_> {
             },
             (Known::Size, [tuple]) => {
                 self.check_dims(*tuple, "a torch.Size")?;
-                // That of a size is the same, and a chain of them would have no end.
+                // A size of a size is the same, and a chain of them would have no end.
                 let inner = if let Object::Size(inner) = self.objects.get(*tuple) { *inner } else { *tuple };
                 Some(Object::Size(inner))
             }
@@ -198,7 +198,7 @@ impl Machine<'_> {
         Ok(Some(Object::Dict(Dict { kind, entries, state: None })))
     }
 
-    /// The default of a `defaultdict`, which is a class or function, and is not called here either.
+    /// The default of a `defaultdict`: a class or function, which is not called here either.
     fn factory(&self, factory: ObjectId) -> Factory {
         match self.objects.get(factory) {
             Object::None => Factory::None,
@@ -257,7 +257,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The bytes of a string: the same value for the same text, so that a string is copied once.
+    /// The bytes of a string: one value per text, so that a string is copied once.
     pub(super) fn encode(&mut self, from: ObjectId, utf8: bool) -> Step<Option<ObjectId>> {
         if let Some(have) = self.encoded.get(&(from, utf8)) {
             return Ok(Some(*have));

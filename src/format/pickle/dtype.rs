@@ -25,12 +25,12 @@ const STORAGES: [(&str, TorchDType); 17] = [
     ("QUInt2x4Storage", QUInt2x4),
 ];
 
-/// The class of a storage: what one of its elements is.
+/// The class of a storage: the type of its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StorageType {
     /// Elements of a dtype.
     Typed(TorchDType),
-    /// Bytes, whose dtype each tensor says for itself.
+    /// Bytes, whose dtype each tensor states.
     Untyped,
 }
 
@@ -44,7 +44,7 @@ impl StorageType {
         }
     }
 
-    /// The dtype of a tensor that does not say its own.
+    /// The dtype of a tensor that states none.
     pub fn torch_dtype(self) -> TorchDType {
         match self {
             Self::Typed(dtype) => dtype,

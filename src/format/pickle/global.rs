@@ -1,4 +1,4 @@
-//! The globals that a pickle names, and what is known about each.
+//! The globals that a pickle names, and their classification.
 
 use super::dtype::StorageType;
 use super::names::{DISTRIBUTED, Danger, exact};
@@ -16,14 +16,14 @@ pub struct GlobalUse {
     pub offset: u64,
     /// Module and name as Python 3 imports them, where the pickle has those of Python 2.
     pub imported: Option<Box<(String, String)>>,
-    /// What is known of it.
+    /// Its classification.
     pub danger: Danger,
-    /// What is made of it, if it is one that PyTorch writes.
+    /// What it constructs, if PyTorch writes this global.
     pub known: Option<Known>,
 }
 
 impl GlobalUse {
-    /// Whether both are one class or function.
+    /// The globals with a known meaning: each is built, or applied to plain data.
     pub fn is_same(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
@@ -82,7 +82,7 @@ pub enum Known {
     Placeholder,
 }
 
-/// What the machine makes of a global, by the exact spelling of its module and its name; `None`: a placeholder, never built.
+/// The known meaning of a global, by the exact spelling of its module and its name; `None`: a placeholder, never built.
 pub(super) fn known(module: &str, name: &str) -> Option<Known> {
     Some(match (module, name) {
         ("collections", "OrderedDict") => Known::Dict(DictKind::OrderedDict),
@@ -98,7 +98,7 @@ pub(super) fn known(module: &str, name: &str) -> Option<Known> {
         ("copyreg" | "copy_reg", "_reconstructor") => Known::Reconstructor,
         ("torch", "Size") => Known::Size,
         ("torch", "device") => Known::Device,
-        // Types that stand in a file as values, such as the default of a defaultdict; protocols up to 2 call int and str otherwise.
+        // Types that are values in a file, such as the default of a defaultdict; protocols up to 2 also call int and str.
         ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object")
         | ("__builtin__", "long" | "unicode")
         | ("torch" | "torch._tensor" | "torch.tensor", "Tensor")

@@ -1,5 +1,5 @@
-//! The instructions of a pickle, as all protocols have them: where the argument of each lies. What an instruction means is for the machines:
-//! the one that makes tensors, and the one that looks for code.
+//! The instructions of a pickle, for all protocols: the extent of each argument. Their meaning is up to the machines: the one that makes tensors,
+//! and the one that looks for code.
 
 use std::convert::Infallible;
 
@@ -8,21 +8,21 @@ pub trait Bytes {
     /// Why they cannot be read.
     type Error;
 
-    /// How many there are.
+    /// The number of bytes.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Whether it is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The byte there; none behind the end.
+    /// The byte at `at`; none beyond the end.
     #[inline]
     fn byte(&mut self, at: u64) -> Result<Option<u8>, Self::Error> {
         Ok(self.array(at)?.map(|[byte]| byte))
     }
 
-    /// The `N` bytes there; `None` if there are fewer.
+    /// The `N` bytes at `at`; `None` if there are fewer.
     fn array<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>, Self::Error>;
 
     /// How many bytes the line has that begins there, without its end; `None` if it has no end.
@@ -54,7 +54,7 @@ impl Bytes for &[u8] {
 pub struct Instruction {
     /// Its first byte.
     pub opcode: u8,
-    /// Where the argument begins, behind its length if it has one.
+    /// Where the argument begins, after its length if it has one.
     pub start: u64,
     /// The bytes of the argument, of two lines those of the first; without the end of a line.
     pub len: u64,
@@ -73,11 +73,11 @@ impl Instruction {
 /// Why there is no instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoInstruction {
-    /// The bytes end before it does, which needs so many from there on.
+    /// The bytes end before the instruction does.
     Cut {
-        /// From where on.
+        /// Where the missing bytes begin.
         at: u64,
-        /// How many it needs.
+        /// How many bytes it needs from there on.
         bytes: u64,
     },
     /// The length of its argument is negative.
@@ -99,7 +99,7 @@ enum Length {
     TwoLines,
 }
 
-/// By opcode; `None` for what is no instruction.
+/// By opcode; `None` for invalid ones.
 #[expect(clippy::cast_possible_truncation, reason = "there are 256")]
 static LENGTHS: [Option<Length>; 256] = {
     let mut lengths = [None; 256];
@@ -148,7 +148,7 @@ static LENGTHS: [Option<Length>; 256] = {
     lengths
 };
 
-/// The instruction that begins at `at`. The bytes of its argument are there, and were not looked at, unless it is a line.
+/// The instruction that begins at `at`. The bytes of its argument exist, but were not read, unless it is a line.
 #[inline]
 pub fn decode<B: Bytes>(bytes: &mut B, at: u64) -> Result<Result<Instruction, NoInstruction>, B::Error> {
     let head = at.saturating_add(1);

@@ -7,12 +7,12 @@ use super::ids::ObjectId;
 use super::object::{Object, Objects};
 use crate::budget::{self, Budget, Pace, Short};
 
-/// The longest tuple whose elements are compared; a longer one is the same key only if it is the same value.
+/// The longest tuple whose elements are compared; a longer one equals only itself.
 const COMPARED_ELEMENTS: usize = 8;
 
 /// Keys of more bytes are compared once for each value, not once for each place in which it is a key.
 const LONG: usize = 256;
-/// So many keys are compared with each other.
+/// At most this many keys are compared pairwise.
 const FEW: usize = 8;
 /// 2^63: from here on a float is not an integer of 64 bits.
 const EXACT: f64 = 9_223_372_036_854_775_808.0;
@@ -38,7 +38,7 @@ impl<'a> Long<'a> {
     }
 }
 
-/// What two equal keys have in common.
+/// A comparable form of a key.
 #[derive(PartialEq, Eq, Hash)]
 enum Key<'a> {
     Text(&'a str),
@@ -66,7 +66,7 @@ impl<'a> Key<'a> {
             Object::BigInt(slice) => Self::BigInt(objects.bytes_of(*slice)),
             Object::Int(value) => Self::Int(*value),
             Object::Bool(value) => Self::Int(i64::from(*value)),
-            // A whole float is the same key as its integer; each NaN is one of its own.
+            // A whole float is the same key as its integer; each NaN is a separate key.
             Object::Float(value) if !value.is_nan() => {
                 whole(*value).map_or_else(|| Self::Float(value.to_bits()), Self::Int)
             }
@@ -89,7 +89,7 @@ pub(super) fn is_hashable(object: &Object) -> bool {
 /// Keys and values.
 type Entries = Vec<(ObjectId, ObjectId)>;
 
-/// Drops what was replaced from every dict.
+/// Drops replaced entries from every dict.
 pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short> {
     let hasher = RandomState::new();
     let (mut long, mut pace) = (Long::default(), Pace::default());
@@ -113,8 +113,8 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
     Ok(())
 }
 
-/// Whether it is seen without hashes that all keys differ: a few short texts, as those of attributes are, and instances, of which each is a key of
-/// its own, in the order in which they were made.
+/// Whether all keys differ, decided without hashes. That is possible for a few short texts, such as names of attributes, and for instances in the
+/// order in which they were made: each instance is a separate key.
 fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
     if let [(first, _), ..] = entries
         && matches!(objects.get(*first), Object::Opaque(_))
@@ -133,8 +133,8 @@ fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
         })
 }
 
-/// The entries without those that were replaced; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can
-/// foresee, which costs 8 bytes each.
+/// The entries without the replaced ones; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can predict, which costs
+/// 8 bytes each.
 fn united<'a>(
     objects: &'a Objects,
     entries: &[(ObjectId, ObjectId)],
@@ -149,7 +149,7 @@ fn united<'a>(
         (0..entries.len()).map(|position| (hasher.hash_one(key_of(position)) & !POSITION) | position as u64),
     )?;
     hashes.sort_unstable();
-    // The place of a key, and a later place of the same key.
+    // Positions of a key, and of a later duplicate.
     let mut again: Vec<(usize, usize)> = Vec::new();
     for run in hashes.chunk_by(|a, b| a & !POSITION == b & !POSITION).filter(|run| run.len() > 1) {
         // Mostly one, and hardly ever more than two.
@@ -168,7 +168,7 @@ fn united<'a>(
     if again.is_empty() {
         return Ok(None);
     }
-    // The last value stands, at the first place.
+    // The last value wins, at the first position.
     again.sort_unstable_by_key(|(_, later)| *later);
     let mut all = budget::collected(entries.iter().copied())?;
     for (first, later) in &again {

@@ -16,44 +16,42 @@ pub const ROOT_TENSOR: &str = "tensor";
 /// The name of anything else that is the whole pickle and has no parts.
 pub const ROOT_OBJECT: &str = "object";
 
-/// What a leaf takes in memory beside the bytes of its name.
+/// What a leaf takes in memory in addition to the bytes of its name.
 const LEAF_BYTES: usize = 40;
-/// What a leaf takes in memory until it is in the table: in a list that grows, in another and in a set to find duplicates, in the table.
+/// The memory of a leaf until it is in the table: in a growing list, in another and in a set to find duplicates, in the table.
 const LIVE_LEAF_BYTES: usize = 240;
 /// The same for a dimension of a tensor.
 const LIVE_DIM_BYTES: usize = 2 * DIM_BYTES;
-/// What a dimension of a tensor takes for each of its names: a size and a stride.
+/// The memory of a dimension of a tensor for each of its names: a size and a stride.
 const DIM_BYTES: usize = 16;
-/// The attributes of a `torch.nn.Module` whose entries stand directly below it.
+/// The attributes of a `torch.nn.Module` whose entries are directly below it.
 const MODULE_PARTS: [&str; 3] = ["_parameters", "_buffers", "_modules"];
 const LOCAL_TENSOR: &str = "_local_tensor";
 
 /// A value with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
-    /// The name: the keys that lead to the value, with dots between them.
+    /// The name: the keys to the value, joined with dots.
     pub name: String,
-    /// The value as the pickle has it, which may be a parameter or a tensor of a subclass.
+    /// The value in the pickle, which may be a parameter or a tensor of a subclass.
     pub object: ObjectId,
     /// The tensor that it is.
     pub tensor: Option<TensorId>,
 }
 
-/// Names every tensor of a pickle, and every other value that is not a container of named ones: all leaves, in the order of the file, no two of
-/// one name.
+/// Names every tensor of a pickle, and every other value that is not a container of named ones: all leaves, in the order of the file, with unique
+/// names.
 ///
-/// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. An integer, a truth value, `None` and
-///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry is in brackets: `[3]`.
-/// - A list or tuple that leads to a tensor gives the indices of its elements; any other is one leaf, whole.
-/// - An empty dict is a leaf, unless it is the whole pickle.
-/// - A placeholder ([`super::Opaque`]) is a leaf, and the tensors in it have names below its own: attributes by name (those in the
-///   `_parameters`, `_buffers` and `_modules` of a module stand directly below it, as in its state dict), arguments by index, items by key.
-/// - A tensor of a subclass is a leaf; the tensors of its state have names below its own (of a `DTensor`, `_local_tensor` alone).
-/// - A value that contains itself is a leaf where it comes again.
-/// - The whole, if it is a leaf, is called [`ROOT_TENSOR`] or [`ROOT_OBJECT`].
+/// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. Integers, booleans, `None` and UTF-8 bytes become
+///   text as Python prints them. Any other key becomes the position of the entry in brackets, `[3]`.
+/// - A list or tuple that leads to a tensor gives the indices of its elements. Any other is one leaf, as is an empty dict below the root.
+/// - A placeholder ([`super::Opaque`]) is a leaf. Tensors in it have names below its name: attributes by name, arguments by index, items by key.
+///   Those in the `_parameters`, `_buffers` and `_modules` of a module are directly below it, as in its state dict.
+/// - A tensor of a subclass is a leaf. The tensors of its state have names below its name (of a `DTensor`, `_local_tensor` alone).
+/// - A value that contains itself is a leaf where it recurs. If the root is a leaf, it is called [`ROOT_TENSOR`] or [`ROOT_OBJECT`].
 ///
-/// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later
-/// gets a number: `a.b#2`.
+/// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later gets a
+/// number: `a.b#2`.
 pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Vec<Leaf>> {
     let leads = leads_to_tensor(&pickled.objects, &pickled.budget);
     let walk = Walk {
@@ -77,7 +75,7 @@ pub fn name_limit(pickled: &Pickled, limits: &Limits) -> usize {
     pickled.consumed.saturating_mul(limits.name_bytes_per_byte).saturating_add(MIN_NAME_BYTES)
 }
 
-/// The error where there are more.
+/// The error for too many leaves.
 pub fn too_many(pickled: &Pickled, limits: &Limits) -> Diagnostic {
     let cause = format!(
         "the values of the pickle have more than {} names, or more than {} bytes of names, or more than memory allows",
@@ -93,7 +91,7 @@ struct Frame {
     parts: std::vec::IntoIter<(String, ObjectId)>,
     /// The length of the container's own name.
     name_len: usize,
-    /// What the parts take in memory.
+    /// The memory of the parts.
     bytes: usize,
 }
 
@@ -106,7 +104,7 @@ struct Walk<'a> {
     name: String,
     leaves: Vec<Leaf>,
     name_bytes: usize,
-    /// What names and open containers take in memory now.
+    /// The current memory of names and open containers.
     live: usize,
     visited: usize,
     pace: Pace,
@@ -210,7 +208,7 @@ impl Walk<'_> {
         too_many(self.pickled, self.limits).into()
     }
 
-    /// The place of the first tensor: what a limit on the way to it concerns.
+    /// The offset of the first tensor, at which limits on its nesting are reported.
     fn first_tensor(&self) -> u64 {
         self.pickled.tensors.first().map_or(0, |tensor| tensor.position)
     }
@@ -219,7 +217,7 @@ impl Walk<'_> {
         leaf.tensor.map_or(0, |tensor| self.pickled.tensor(tensor).position)
     }
 
-    /// The parts of a value that get names, each with what its name adds.
+    /// The parts of a value that get names, each with its addition to the name.
     fn parts(&mut self, id: ObjectId) -> Step<Vec<(String, ObjectId)>> {
         let mut parts = Parts {
             objects: self.objects,
@@ -249,7 +247,7 @@ impl Walk<'_> {
         let Parts { found, bytes, visited, most_bytes, pace, .. } = parts;
         self.pace = pace;
         self.visited = self.visited.saturating_add(visited);
-        // Keys count once more each time their dict is opened, so that no small file has them copied without end.
+        // Keys count again each time their dict is opened, so that a small file cannot have them copied without limit.
         self.name_bytes = self.name_bytes.saturating_add(bytes);
         if self.visited > self.limits.leaves || self.name_bytes > self.name_limit() || bytes > most_bytes {
             return Err(self.too_many());
@@ -275,8 +273,7 @@ struct Parts<'a, F> {
 }
 
 impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
-    /// Counts another value. A placeholder may have the same long dict as its state many times over, or the same long key, so it is too late
-    /// to count at the end.
+    /// Counts another value. Placeholders may share one long dict as their state, or one long key, so counting at the end would be too late.
     fn visit(&mut self) -> Step<()> {
         self.visited = self.visited.saturating_add(1);
         self.pace.step()?;
@@ -295,7 +292,7 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
         Ok(())
     }
 
-    /// Adds what has this key.
+    /// Adds the value of this key.
     fn keyed(&mut self, key: ObjectId, place: usize, id: ObjectId) -> Step<()> {
         self.add(key_text(self.objects, key, place)?, id)
     }
@@ -321,7 +318,7 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
         Ok(())
     }
 
-    /// Attributes: a dict, or a pair of two (the second of slots), or something else that a class made for itself.
+    /// Attributes: a dict, a pair of two (the second of slots), or a class's own representation.
     fn state(&mut self, state: ObjectId, local_only: bool) -> Step<()> {
         let objects = self.objects;
         match objects.get(state) {
@@ -408,7 +405,7 @@ fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, bu
     })
 }
 
-/// Makes the names differ, or says which tensors have the same.
+/// Makes the names unique, or fails with the tensors that share one.
 fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Vec<Leaf>> {
     let mut renames: Vec<(usize, String)> = Vec::new();
     {

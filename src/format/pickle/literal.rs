@@ -1,9 +1,9 @@
-//! Plain values as Python writes them: what `repr` says of a number, a string, bytes.
+//! Plain values in Python's notation: the `repr` of numbers, strings and bytes.
 
 use crate::budget::saturating_u32;
 use crate::text;
 
-/// A string of at most so many characters, which ends where the next piece has no room.
+/// A string of limited length, which ends before the first piece that does not fit.
 pub struct Limited {
     text: String,
     left: usize,
@@ -21,7 +21,7 @@ impl Limited {
         self.is_full
     }
 
-    /// The text, with `…` for what was left out.
+    /// The text, with `…` for the rest.
     pub fn finish(mut self) -> String {
         if self.is_full {
             self.text.push('…');
@@ -29,7 +29,7 @@ impl Limited {
         self.text
     }
 
-    /// Adds as much as there is room for.
+    /// Adds as much as fits.
     pub fn put(&mut self, piece: &str) {
         let mut buffer = [0; 4];
         for c in piece.chars() {
@@ -40,7 +40,7 @@ impl Limited {
         }
     }
 
-    /// Adds all of a piece of so many characters, or ends before it.
+    /// Adds all of a piece of `characters` characters, or ends before it.
     fn whole(&mut self, piece: &str, characters: usize) {
         self.is_full |= self.left < characters;
         if !self.is_full {
@@ -115,7 +115,7 @@ pub(super) fn bool(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
-/// The shortest digits that give the same float again: `1.0`, `1e-07`, `1e+16`, `inf`, `nan`.
+/// The shortest digits that round-trip: `1.0`, `1e-07`, `1e+16`, `inf`, `nan`.
 pub fn float(value: f64) -> String {
     digits(value, ".0")
 }
@@ -130,7 +130,7 @@ pub(super) fn complex(real: f64, imaginary: f64) -> String {
     format!("({}{sign}{part}j)", digits(real, ""))
 }
 
-/// `whole` is what a number without a fraction ends in.
+/// `whole` is the suffix of numbers without a fraction.
 fn digits(value: f64, whole: &str) -> String {
     // From here on, and below 1e-4, Python writes an exponent.
     const FROM: i32 = 16;

@@ -1,4 +1,4 @@
-//! The stack machine: one instruction after the other. What it makes of calls is in `construct`, of changes to values in `build`.
+//! The stack machine, one instruction at a time. Calls are in `construct`, changes to values in `build`.
 #![allow(clippy::zero_sized_map_values)] // a set, as the map that a budget counts
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub(super) struct Machine<'a> {
     bytes: &'a [u8],
     /// Where the bytes are in the file.
     at: u64,
-    /// The instruction at hand; the next one begins where it ends.
+    /// The current instruction; the next one begins where it ends.
     instruction: Instruction,
     pub(super) limits: &'a Limits,
     pub(super) persistent: PersistentIds,
@@ -40,7 +40,7 @@ pub(super) struct Machine<'a> {
     pub(super) globals: Vec<GlobalUse>,
     /// By module and name, and whether these are names of Python 2.
     pub(super) global_ids: HashMap<(String, String, bool), ObjectId>,
-    /// As the pickle says; where it says nothing, it is the first.
+    /// The protocol that the pickle states, or the first.
     pub(super) protocol: u8,
     pub(super) storages: Vec<StorageRef>,
     pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<StorageView>), StorageId>,
@@ -52,16 +52,16 @@ pub(super) struct Machine<'a> {
     pub(super) dims: HashMap<ObjectId, Arc<[u64]>>,
     /// The bytes of texts, by the text; true for its UTF-8, false for Latin-1.
     pub(super) encoded: HashMap<(ObjectId, bool), ObjectId>,
-    /// The integers of one byte, which are the same value wherever they stand.
+    /// One-byte integers, each of which is one value wherever it occurs.
     pub(super) small: Vec<Option<ObjectId>>,
-    /// Values that were copied from one container to another: never more than instructions, or a few bytes would make many.
+    /// Values that were copied between containers: at most as many as instructions, or a few bytes could make many.
     pub(super) copied: usize,
     pub(super) operations: usize,
     /// Where the last frame ends that was announced.
     frame_end: usize,
-    /// Where the instruction at hand is in the file.
+    /// The offset of the current instruction in the file.
     pub(super) position: u64,
-    /// What all this may take in memory.
+    /// The memory budget of all this.
     pub(super) budget: Budget,
     pace: Pace,
 }
@@ -170,7 +170,7 @@ impl<'a> Machine<'a> {
         self.part((self.instruction.start, self.instruction.len))
     }
 
-    /// The argument, which is not longer than strings may be.
+    /// The argument, within the limit of strings.
     fn string(&self) -> Step<&'a [u8]> {
         let argument = self.argument();
         if argument.len() > self.limits.string_bytes {
@@ -179,7 +179,7 @@ impl<'a> Machine<'a> {
         Ok(argument)
     }
 
-    /// The argument, which is not longer than numbers may be.
+    /// The argument, within the limit of numbers.
     #[inline]
     fn digits(&self) -> Step<&'a [u8]> {
         let argument = self.argument();
@@ -276,7 +276,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// `POP`: the topmost value, or a mark that is there.
+    /// `POP`: the topmost value, or a mark.
     fn discard(&mut self) -> Step<()> {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
@@ -360,7 +360,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
-    /// A string of Python 2, which does not say whether it is text: UTF-8 if it can be, otherwise a character for each byte.
+    /// A string of Python 2, which may be text or bytes: decoded as UTF-8 if possible, otherwise one character per byte.
     fn eight_bit_text(&mut self, bytes: &[u8]) -> Step<ObjectId> {
         if let Ok(text) = str::from_utf8(bytes) {
             return self.make_text(text);

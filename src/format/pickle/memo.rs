@@ -1,4 +1,4 @@
-//! What a pickle remembers for later use: numbers are given out in order, but a file may say any.
+//! The memo of a pickle: numbers are assigned in order, but a file may use any.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::budget::{Budget, Short, map_bytes, vec_bytes};
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     dense: Vec<ObjectId>,
-    /// Numbers that were given before their predecessors: as many as were really given, whatever they are.
+    /// Numbers that were assigned before their predecessors: memory is proportional to their count, whatever their values.
     sparse: HashMap<u32, ObjectId>,
 }
 
@@ -23,7 +23,7 @@ impl Memo {
         self.dense.get(index as usize).or_else(|| self.sparse.get(&index)).copied()
     }
 
-    /// The bytes that it takes.
+    /// Its size in memory.
     pub(super) fn bytes(&self) -> usize {
         vec_bytes(&self.dense) + map_bytes(&self.sparse)
     }

@@ -1,12 +1,12 @@
 //! Pickles, as PyTorch writes them, read by a machine that cannot call anything.
 //!
-//! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here a name that is
-//! imported becomes an entry of [`Pickled::globals`], and a call becomes a description: of a tensor, a storage or a plain value if the
-//! name is one that PyTorch writes ([`Known`]) and the arguments have the right kinds, and otherwise an [`Opaque`] that records
-//! what the call would have been given. No code of the file, and none that it names, is ever run.
+//! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here an imported name becomes
+//! an entry of [`Pickled::globals`], and a call becomes a description. If PyTorch writes the name ([`Known`]) and the arguments have the right
+//! kinds, it describes a tensor, a storage or a plain value. Otherwise it is an [`Opaque`] that records the arguments. No code of the file, and none
+//! that it names, is ever run.
 //!
-//! The values of a pickle are in an arena and refer to one another by number, so that they may share and even contain each other, and
-//! nothing that walks or frees them calls itself. The memory they take is a small multiple of the bytes that were read.
+//! The values of a pickle are in an arena and refer to one another by number, so that they may share and even contain each other, and walking or
+//! freeing them never recurses. The memory they take is a small multiple of the bytes that were read.
 
 #![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
 
@@ -46,7 +46,7 @@ pub use python_source::source_of;
 pub use short_list::ShortList;
 pub use tensor::{Layout, StorageRef, StorageView, Strided, TensorKind, TensorRef};
 
-/// What another machine needs to read instructions, names, texts and numbers in the same way.
+/// For another machine that must read instructions, names, texts and numbers in the same way.
 #[doc(hidden)] // for the crate that looks for code in pickles
 pub mod spelling {
     pub use super::instruction::{Bytes, Instruction, NoInstruction, decode, little};
@@ -81,16 +81,16 @@ pub const MAX_INTEGER_BYTES: usize = 1024;
 pub const MAX_GLOBAL_BYTES: usize = 1024;
 /// The most different globals.
 pub const MAX_GLOBALS: usize = 10_000;
-/// The most containers inside one another on the way to a tensor.
+/// The most containers nested around a tensor.
 pub const MAX_DEPTH: usize = 256;
-/// The most names that the values get together.
+/// The most names of all values together.
 pub const MAX_LEAVES: usize = 10_000_000;
 /// Bytes of names per byte of the pickle: containers that hold each other twice, and so on, have names without end.
 pub const MAX_NAME_BYTES_PER_BYTE: usize = 64;
 /// Bytes of names that every pickle may have.
 pub const MIN_NAME_BYTES: usize = 1 << 20;
 
-/// What a pickle may ask for before it is refused. Each field has the constant `MAX_…` of its name as its default.
+/// The limits of a pickle. Each field defaults to the constant `MAX_…` of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the constants say it
 pub struct Limits {
@@ -108,7 +108,7 @@ pub struct Limits {
     pub depth: usize,
     pub leaves: usize,
     pub name_bytes_per_byte: usize,
-    /// Bytes of memory for the values, their names and what is made of them; none: what [`Budget::of_file`] allows the pickle alone.
+    /// Memory in bytes for the values, their names and what is built from them; by default, what [`Budget::of_file`] allows the pickle alone.
     pub memory: Option<usize>,
 }
 
@@ -134,14 +134,14 @@ impl Default for Limits {
     }
 }
 
-/// What a reference to something outside the pickle may be.
+/// The accepted references to objects outside the pickle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PersistentIds {
-    /// Nothing: the pickles around a legacy file's own, and any pickle that is not PyTorch's.
+    /// None: for the pickles around a legacy file's own, and any pickle that is not PyTorch's.
     Refused,
     /// `("storage", type, key, location, elements)`: the pickle of a zip file.
     Zip,
-    /// The same with a sixth member, `None` or `(key, offset, elements)` of a view; or `("module", class, file, source)`.
+    /// Like [`Self::Zip`], with a sixth member, `None` or `(key, offset, elements)` of a view; or `("module", class, file, source)`.
     Legacy,
 }
 
@@ -152,7 +152,7 @@ pub struct Pickled {
     pub objects: Objects,
     /// The value of the whole.
     pub root: ObjectId,
-    /// How many bytes the pickle has, its last instruction included; what follows was not looked at.
+    /// How many bytes the pickle has, with its last instruction; later bytes were not read.
     pub consumed: usize,
     /// Every global that the pickle names, in the order of their first places.
     pub globals: Vec<GlobalUse>,
@@ -160,7 +160,7 @@ pub struct Pickled {
     pub storages: Vec<StorageRef>,
     /// The tensors, in the order they are built.
     pub tensors: Vec<TensorRef>,
-    /// What may still be made of it in memory.
+    /// The memory budget that is left.
     pub budget: Budget,
 }
 
@@ -180,8 +180,8 @@ impl Pickled {
         &self.globals[id.index()]
     }
 
-    /// Every call that loading the pickle by Python's own `pickle` would make and that is described here instead, in the order of the file:
-    /// also those whose results are thrown away, or stand where no name leads to.
+    /// Every call that Python's own `pickle` would make and that is described here instead, in the order of the file. It includes calls whose
+    /// results are discarded or have no name.
     pub fn calls(&self) -> impl Iterator<Item = (ObjectId, &Opaque)> {
         self.objects.iter().filter_map(|(id, _)| Some((id, self.objects.opaque(id)?)))
     }
@@ -201,7 +201,7 @@ impl Pickled {
         })
     }
 
-    /// The offset in the file of what a value is made of or, for a class, of where it is named first; `None` where it is not known.
+    /// The offset in the file from which a value is built; for a class, where it is first named. `None` where it is not known.
     pub fn position_of(&self, id: ObjectId) -> Option<u64> {
         match self.objects.get(id) {
             Object::Opaque(_) => self.objects.opaque(id).map(|opaque| opaque.position),
@@ -234,5 +234,5 @@ fn wrap(fault: Box<Diagnostic>) -> Error {
     budget::error_of(fault)
 }
 
-/// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.
+/// A result within the parser; the fault is boxed, because it is large and rare.
 type Step<T> = std::result::Result<T, Box<Diagnostic>>;

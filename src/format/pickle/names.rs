@@ -1,7 +1,7 @@
-//! What is known of the names of Python's modules, classes and functions: the one list there is, `names.tsv`, by which pickles, configurations
-//! and models of other formats are judged. Nothing is imported, and nothing is called.
+//! The classification of Python's modules, classes and functions: `names.tsv` is the only list, for pickles, configurations and models of other
+//! formats. Nothing is imported, and nothing is called.
 //!
-//! A name on no row needs trust: the rows that say what runs code make that sharper, and are not what keeps the rest out.
+//! A name without a row needs trust. Rows for code that runs only make the verdict more precise: without them, these names would need trust, too.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -13,21 +13,21 @@ const ROWS: &str = include_str!("names.tsv");
 /// The reason of a row of the classes of distributed tensors.
 pub(super) const DISTRIBUTED: &str = "distributed";
 
-/// What is known of a class or function; the worst is last.
+/// The classification of a class or function; the worst is last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Danger {
     /// Plain weights need it, and its code does nothing else.
     Harmless,
     /// A library's, which pickles of its objects have: its code runs.
     Library,
-    /// On no list: whoever loads it has to trust it.
+    /// On no list: loading it requires trust in the file.
     NeedsTrust,
-    /// It runs code, starts programs, or reaches files, the network or memory when it is called; or it leads to what does.
+    /// It runs code, starts programs, or reaches files, the network or memory when it is called; or it leads to such code.
     RunsCode,
 }
 
 impl Danger {
-    /// The word for it, in all that is shown or written.
+    /// Its name in output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Harmless => "harmless",
@@ -38,10 +38,10 @@ impl Danger {
     }
 }
 
-/// What a row says of its names.
+/// The entry of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// What is known of them.
+    /// The classification of its names.
     pub danger: Danger,
     /// Why, in a word that the head of the list explains.
     pub reason: &'static str,
@@ -51,14 +51,14 @@ pub struct Entry {
 struct Table {
     /// By module and name.
     exact: HashMap<(&'static str, &'static str), Entry>,
-    /// By the module that is meant with all that is in it and below.
+    /// By module, for rows that cover a module and everything below it.
     below: HashMap<&'static str, Entry>,
     attributes: HashSet<&'static str>,
 }
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
-/// The table. It is made before the lock of the cell is taken, which a child that is forked meanwhile would never get.
+/// The table. It is built before the lock of the cell is taken, which a child that is forked meanwhile could never get.
 fn table() -> &'static Table {
     TABLE.get().unwrap_or_else(|| {
         let made = made();
@@ -67,7 +67,7 @@ fn table() -> &'static Table {
 }
 
 fn made() -> Table {
-    // Room for all at once: every scan of a pickle begins with this.
+    // Capacity for all at once: every scan of a pickle begins with this.
     let mut table = Table { exact: HashMap::with_capacity(ROWS.len() / 8), ..Table::default() };
     for (module, entry, names) in rows() {
         for name in names.split(' ') {
@@ -91,13 +91,13 @@ fn rows() -> impl Iterator<Item = (&'static str, Entry, &'static str)> {
     })
 }
 
-/// What a row says of exactly this name of exactly this module.
+/// The entry for exactly this name of exactly this module.
 pub fn exact(module: &str, name: &str) -> Option<Entry> {
     // The keys live as long as the program, and those of a look-up need not.
     table().exact.get(&(module, name)).copied()
 }
 
-/// What the list says of a name: of exactly this one, or of a module that it is in or below, of which one that runs code comes first.
+/// The entry for a name: for exactly this one, or for a module that it is in or below. Among modules, one that runs code has priority.
 pub fn look_up(module: &str, name: &str) -> Option<Entry> {
     let full = format!("{module}.{name}");
     let runs_code = || tops(&full).find(|entry| entry.danger == Danger::RunsCode);
@@ -110,13 +110,13 @@ fn tops(full: &str) -> impl Iterator<Item = Entry> {
     ends.filter_map(|end| table().below.get(full.get(..end)?).copied())
 }
 
-/// Whether an attribute of this name of anything leads to what runs code.
+/// Whether an attribute of this name leads to code that runs, on any object.
 pub fn is_attribute(name: &str) -> bool {
     let is_module = || table().below.get(name).is_some_and(|entry| entry.danger == Danger::RunsCode);
     table().attributes.contains(name) || is_module() && !HARMLESS_AS_NAMES.contains(&name)
 }
 
-/// Modules whose names other things have as well, as attributes.
+/// Modules whose names are also harmless attributes.
 const HARMLESS_AS_NAMES: [&str; 10] =
     ["code", "test", "select", "this", "profile", "signal", "trace", "resource", "sh", "cmd"];
 
@@ -125,7 +125,7 @@ pub fn judge(module: &str, name: &str) -> Danger {
     if let Some(entry) = exact(module, name) {
         return entry.danger;
     }
-    // A name with a dot goes through whatever its module has imported, so that it may reach anything. What is no name is none of a writer's.
+    // A dotted name goes through the imports of its module, so that it may reach anything. No writer produces invalid names.
     let plain = |c: char| c == '_' || c == '<' || c == '>' || c.is_alphanumeric();
     if name.is_empty() || !name.chars().all(plain) || !module.chars().all(|c| c == '.' || c == '-' || plain(c)) {
         return Danger::RunsCode;
@@ -137,8 +137,8 @@ pub fn judge(module: &str, name: &str) -> Danger {
     }
 }
 
-/// How dangerous a name is as a pickle of this protocol spells it. The harm that it does under the name of the other Python counts, too: which of
-/// them reads it is not known.
+/// The danger of a name as a pickle of this protocol spells it. Its danger under the other Python's spelling counts, too, because either Python may
+/// read it.
 pub fn judge_spelled(module: &str, name: &str, protocol: u8) -> Danger {
     let Some((new_module, new_name)) = renamed(module, name) else { return judge(module, name) };
     let now = judge(new_module, new_name);
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(judge_spelled("commands", "Popen", 2), Danger::RunsCode);
         assert_eq!(judge_spelled("commands", "Popen", 4), Danger::RunsCode);
         assert_eq!(judge_spelled("copy_reg", "_reconstructor", 0), Danger::Harmless);
-        // A module of this name beside the model is imported by it.
+        // A module of this name next to the model is imported by it.
         assert_ne!(judge_spelled("UserDict", "OrderedDict", 4), Danger::Harmless);
     }
 }

@@ -37,7 +37,7 @@ impl NumpyDType {
         Some(Self { kind, bytes, big_endian: false })
     }
 
-    /// As in `dtype.str`, such as `<f4`; an element of `U` is given in characters.
+    /// Like `dtype.str`, such as `<f4`; an element of `U` is counted in characters.
     pub fn code(self) -> String {
         let order = match (self.kind, self.bytes) {
             (b'b' | b'S' | b'O' | b'V', _) | (b'i' | b'u', 1) => '|',
@@ -93,7 +93,7 @@ impl Machine<'_> {
                 None => return self.placeholder(global, callee, arguments, None).map(Some),
             },
             (Known::NumpyScalar, [dtype, data]) => match *self.objects.get(*dtype) {
-                // What a time counts stands in the state of its dtype, which is not kept: without it the number says nothing.
+                // The unit of a time is in the state of its dtype, which is not kept: without it the number has no meaning.
                 Object::NumpyDType(NumpyDType { kind: b'O' | b'M' | b'm', .. }) | Object::Opaque(_) => {
                     return self.placeholder(global, callee, arguments, None).map(Some);
                 }

@@ -16,7 +16,7 @@ pub struct Slice {
     len: u32,
 }
 
-/// A value of a pickle. What is mutable in Python is complete here: a value is looked at when all was read.
+/// A value of a pickle. Values that are mutable in Python are complete here: they are read after the whole pickle.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Object {
     /// `None`.
@@ -61,7 +61,7 @@ pub enum Object {
     Tensor(TensorId),
     /// `torch.nn.Parameter`.
     Parameter {
-        /// What it is a parameter of: a tensor, a [`Object::Subclass`], or an [`Opaque`].
+        /// The value behind the parameter: a tensor, a [`Object::Subclass`], or an [`Opaque`].
         tensor: ObjectId,
         /// Whether it is trained.
         requires_grad: bool,
@@ -70,11 +70,11 @@ pub enum Object {
     },
     /// A tensor of a class derived from `torch.Tensor`, such as `DTensor`, whose `_local_tensor` is in the state.
     Subclass {
-        /// The tensor as PyTorch would make it before it gets the class.
+        /// The tensor before it gets the class.
         tensor: ObjectId,
         /// The class.
         class: GlobalId,
-        /// Its Python attributes: a dict, a pair of dict and slots, or whatever the class made of it.
+        /// Its Python attributes: a dict, a pair of dict and slots, or the class's own representation.
         state: ObjectId,
     },
     /// A NumPy dtype.
@@ -99,7 +99,7 @@ pub enum Object {
     },
     /// A class or function, by its name: see [`super::Pickled::global`].
     Global(GlobalId),
-    /// What would have been made by a call of something that is not known: see [`Objects::opaque`].
+    /// The result of an unknown call: see [`Objects::opaque`].
     Opaque(u32),
 }
 
@@ -113,7 +113,7 @@ pub enum DictKind {
     Counter,
 }
 
-/// What a `collections.defaultdict` calls for a key that it does not have.
+/// The factory of a `collections.defaultdict` for missing keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Factory {
     /// Nothing: such a key is an error.
@@ -164,22 +164,22 @@ pub struct Dict {
     pub state: Option<ObjectId>,
 }
 
-/// A placeholder for an object that is not built, with all that the pickle says of it.
+/// A placeholder for an object that is not built, with its full description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opaque {
-    /// The class, or the function that would have made it.
+    /// The class, or the function that would build it.
     pub global: GlobalId,
-    /// What would have been called: a [`Object::Global`], which is another one where a function makes an object of a class, or a placeholder.
+    /// The callee: a [`Object::Global`], which differs from the class if a function makes the object, or a placeholder.
     pub callee: ObjectId,
-    /// What it would have been called with: usually a tuple.
+    /// The arguments: usually a tuple.
     pub arguments: Option<ObjectId>,
     /// The keyword arguments: a dict.
     pub keywords: Option<ObjectId>,
-    /// The states it would have been given, each usually a dict of attributes.
+    /// The states that it would get, each usually a dict of attributes.
     pub states: ShortList,
-    /// What would have been added to it: with a key (a dict) or without (a list or set).
+    /// The items that it would get: with a key (a dict) or without (a list or set).
     pub items: Vec<(Option<ObjectId>, ObjectId)>,
-    /// The offset in the file of the instruction that would have made it.
+    /// The offset in the file of the instruction that would build it.
     pub position: u64,
 }
 
@@ -201,12 +201,12 @@ impl Objects {
         self.values.get(id.index()).unwrap_or(&Object::None)
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there is no value.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -271,7 +271,7 @@ impl Objects {
         entries.iter().rev().find(|(have, _)| self.text(*have) == Some(key)).map(|(_, value)| *value)
     }
 
-    /// The elements of a tuple of exactly so many.
+    /// The elements of a tuple of exactly `N`.
     pub(super) fn tuple<const N: usize>(&self, id: ObjectId) -> Option<[ObjectId; N]> {
         match self.get(id) {
             Object::Tuple(elements) => <[ObjectId; N]>::try_from(&**elements).ok(),
@@ -311,7 +311,7 @@ impl Objects {
         }
     }
 
-    /// Adds a value; `None` if there are as many as can be numbered.
+    /// Adds a value; `None` if the numbers are exhausted.
     #[inline]
     pub(super) fn push(&mut self, value: Object, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
         let Some(id) = ObjectId::from_index(self.values.len()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! References to what is outside the pickle: storages, and (of legacy files) the classes of modules.
+//! References to objects outside the pickle: storages, and (in legacy files) the classes of modules.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const MAX_KEY_BYTES: usize = 1024;
 const MEMBERS: usize = 6;
 
 impl Machine<'_> {
-    /// What a reference stands for.
+    /// The value of a reference.
     pub(super) fn resolve(&mut self, id: ObjectId) -> Step<ObjectId> {
         if self.persistent == PersistentIds::Refused {
             return Err(
@@ -74,8 +74,8 @@ impl Machine<'_> {
         self.resolve(tuple)
     }
 
-    /// The value that `line` begins with, and what follows it. A reference is printed as `('storage', <class 'torch.FloatStorage'>, '0',
-    /// 'cpu', 4)`, and with a sixth member, `None` or `('1', 0, 2)`.
+    /// The value at the start of `line`, and the rest of it. A reference is printed as `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 4)`,
+    /// and with a sixth member, `None` or `('1', 0, 2)`.
     fn printed<'t>(&mut self, line: &'t str, depth: usize) -> Step<Option<(ObjectId, &'t str)>> {
         if let Some(mut rest) = line.strip_prefix('(').filter(|_| depth < 2) {
             let mut members = Vec::new();
@@ -130,7 +130,8 @@ impl Machine<'_> {
         self.budget.entry(&mut self.storage_bytes).map_err(|short| self.short(short))?;
         let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
         if known != bytes {
-            let cause = format!("the storage \"{}\" is said to have {known} bytes, and here {bytes}", shown(&key));
+            let cause =
+                format!("the storage \"{}\" is declared with {known} bytes, and here with {bytes}", shown(&key));
             return Err(self.fault(rules::PICKLE_STORAGE_CONFLICT, cause));
         }
         if let Some(id) = self.storage_ids.get(&name) {

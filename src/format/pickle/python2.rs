@@ -1,12 +1,12 @@
-//! Names of Python 2, which pickles of protocols 0 to 2 have: Python 3 writes them into such files, and imports what they are called there.
+//! Names of Python 2 in pickles of protocols 0 to 2: Python 3 writes them into such files, and maps them to its own names on import.
 //!
-//! The tables are those of CPython's `_compat_pickle`, with which a test compares them. `subprocess.Popen` is in a file of torch.save as
-//! `commands.Popen`: what a message says, and what is judged, is the name that is imported.
+//! The tables are those of CPython's `_compat_pickle`, with which a test compares them. For example, torch.save writes `subprocess.Popen` as
+//! `commands.Popen`. Messages and verdicts use the name that Python 3 imports.
 
-/// The highest protocol whose names are those of Python 2.
+/// The highest protocol with names of Python 2.
 pub const LAST_PROTOCOL: u8 = 2;
 
-/// Modules, and what they are called now.
+/// Modules, and their current names.
 #[rustfmt::skip]
 const MODULES: [(&str, &str); 55] = [
     ("__builtin__", "builtins"), ("copy_reg", "copyreg"), ("Queue", "queue"), ("SocketServer", "socketserver"),
@@ -59,7 +59,7 @@ const EXCEPTIONS: &str = "
     UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning UserWarning ValueError
     Warning ZeroDivisionError";
 
-/// Module and name as Python 3 imports them; `None` if they are called the same.
+/// Module and name as Python 3 imports them; `None` if they are the same.
 pub fn renamed<'a>(module: &'a str, name: &'a str) -> Option<(&'a str, &'a str)> {
     if let Some(row) = NAMES.iter().find(|row| (row.0, row.1) == (module, name)) {
         return Some((row.2, row.3));

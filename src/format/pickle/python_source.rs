@@ -1,4 +1,4 @@
-//! The values that the machine made of a pickle as Python source.
+//! The values of a pickle as Python source.
 
 use super::dtype::NumpyDType;
 use super::ids::{GlobalId, ObjectId, TensorId};
@@ -15,13 +15,13 @@ const MOST: usize = 1 << 24;
 
 /// A value as Python source, of at most `most` characters; `…` stands for the rest. It is safe to print.
 ///
-/// - Plain data are what `repr` says of them, and a value that contains itself is `[...]` where it comes again. Classes have their modules:
+/// - Plain data look as in `repr`, and a value that contains itself is `[...]` where it recurs. Classes have their modules:
 ///   `collections.OrderedDict({'a': 1})`, `torch.Size([2, 3])`. A NumPy scalar is a number.
-/// - What is not built is the calls that would have made it: `posix.system('echo hi')`. Its state, and what would have been added to it,
-///   are behind it as calls: `__main__.Model().__setstate__({'x': 1})`, `.extend([…])`, `.update({…})`.
-/// - What has no source here, a tensor or a storage, is in angle brackets; so does a name that is none of Python.
+/// - A value that is not built is shown as the calls that would build it: `posix.system('echo hi')`. Calls for its state and for added items follow:
+///   `__main__.Model().__setstate__({'x': 1})`, `.extend([…])`, `.update({…})`.
+/// - Values without source, which are tensors and storages, are in angle brackets. So are names that are invalid in Python.
 ///
-/// The attributes of an `OrderedDict` are left out, as by `repr`; [`Pickled::calls`] has every call, wherever its result would be.
+/// The attributes of an `OrderedDict` are left out, as by `repr`; [`Pickled::calls`] has every call, whether or not its result has a name.
 pub fn source_of(pickled: &Pickled, id: ObjectId, most: usize) -> String {
     let values = &mut Described { pickled, objects: &pickled.objects };
     Writer::new(values, most.min(MOST)).value(id)

@@ -1,4 +1,4 @@
-//! Which values lead to a tensor. Values may contain each other, so this goes from the tensors upwards, and to each value once.
+//! Finds the values that lead to a tensor. Values may contain each other, so the search goes upwards from the tensors, and visits each value once.
 
 use super::ids::ObjectId;
 use super::object::{Object, Objects};

@@ -1,4 +1,4 @@
-//! Tensors: what PyTorch's `_rebuild_…` functions would make, with the bounds that need no byte of a storage.
+//! Tensors: the results of PyTorch's `_rebuild_…` functions, with the checks that need no byte of a storage.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::format::shown_shape;
 use crate::rules;
 use crate::tensor::{TorchDType, extent};
 
-/// What the counts of shared dims take, and their block.
+/// The memory of the counts of shared dims, and of their block.
 const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
 
 impl Machine<'_> {
-    /// What a `_rebuild_…` function makes; `None` if it does not have the arguments it should have.
+    /// The result of a `_rebuild_…` function; `None` if its arguments are invalid.
     pub(super) fn rebuild(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
         let &Call { known, global, callee, list, arguments } = call;
         match (known, list) {
@@ -97,12 +97,12 @@ impl Machine<'_> {
         Ok(dims)
     }
 
-    /// Whether a value is sizes or strides, which are looked at again where they are needed.
+    /// Checks sizes or strides; their values are read again when needed.
     pub(super) fn check_dims(&self, id: ObjectId, what: &str) -> Step<()> {
         self.dims_of(id, what)?.iter().try_for_each(|element| self.size(*element, what).map(drop))
     }
 
-    /// The members of sizes or strides, of which there are no more than dimensions may be.
+    /// The members of sizes or strides, within the limit of dimensions.
     fn dims_of(&self, id: ObjectId, what: &str) -> Step<&[ObjectId]> {
         let (Object::Tuple(_) | Object::Size(_), Some(elements)) = (self.objects.get(id), self.objects.elements(id))
         else {
@@ -115,7 +115,7 @@ impl Machine<'_> {
         Ok(elements)
     }
 
-    /// A number that is not negative.
+    /// A non-negative number.
     pub(super) fn size(&self, id: ObjectId, what: &str) -> Step<u64> {
         let value = match self.objects.get(id) {
             Object::Int(value) => u64::try_from(*value).map_err(|_| *value),
@@ -128,7 +128,7 @@ impl Machine<'_> {
         value.map_err(|value| self.fault(rules::PICKLE_NEGATIVE, format!("{what} is negative: {value}")))
     }
 
-    /// `requires_grad`, if it is a truth value, and the hooks are what every file has: a dict, or nothing.
+    /// `requires_grad`, if it is a bool, and the hooks are as usual: a dict, or nothing.
     fn grad(&self, grad: ObjectId, hooks: ObjectId) -> Option<bool> {
         match (self.objects.get(grad), self.objects.get(hooks)) {
             (Object::Bool(grad), Object::Dict(_) | Object::None) => Some(*grad),
@@ -180,7 +180,7 @@ impl Machine<'_> {
         self.tensor(kind, grad).map(Some)
     }
 
-    /// A part of a storage, which must lie within it.
+    /// A part of a storage, which must be within it.
     fn strided(
         &mut self,
         [storage, offset, size, stride]: [ObjectId; 4],
@@ -205,7 +205,7 @@ impl Machine<'_> {
         self.fault(rules::PICKLE_RANK, cause)
     }
 
-    /// `offset + sum((size - 1) * stride) < elements`; a tensor without elements touches nothing, but its offset is one all the same.
+    /// `offset + sum((size - 1) * stride) < elements`; a tensor without elements accesses nothing, but its offset is checked, too.
     fn check_extent(&self, strided: &Strided, storage: StorageId) -> Step<()> {
         let reach = self.storages.get(storage.index()).map_or(0, super::StorageRef::reach);
         let has = reach / strided.dtype.bytes();

@@ -1,5 +1,5 @@
-//! Lists of values that are mostly short: up to four lie in the list itself. A pickle of many instances has a tuple and a state for each of
-//! them, and a block of memory for each of these would take longer than the rest.
+//! Lists of values that are mostly short: up to four are stored inline. A pickle of many instances has a tuple and a state for each of them, and
+//! allocating a block for each would dominate the time.
 
 use std::ops::Deref;
 

@@ -1,15 +1,14 @@
-//! The values of a pickle, whichever machine made them, as Python would write them: plain data as `repr` has it, and what is not built as the
-//! calls that would have made it.
+//! The values of a pickle, of any machine, as Python source: plain data as by `repr`, and values that are not built as the calls that would build
+//! them.
 //!
-//! Nothing here calls itself and everything ends with the characters that are asked for, so that neither depth nor values that hold each other
-//! many times over are a danger.
+//! Nothing here recurses, and the output has a limit of characters, so that deep nesting and values that contain each other many times are safe.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
 use super::literal::Limited;
 
-/// The most calls of what a call would have returned, one after the other, that are written.
+/// The most chained calls, each on the result of the previous one, that are written.
 const MOST_CALLS: usize = 100;
 
 /// The values of a machine, each by its number.
@@ -17,20 +16,20 @@ pub trait Values {
     /// The number of a value.
     type Id: Copy + Eq + Hash;
 
-    /// Writes a value, or of one that has parts what is before them.
+    /// Writes a value, or the text before its parts if it has some.
     fn put(&mut self, id: Self::Id, out: &mut Limited) -> Form<Self::Id>;
 
-    /// The part of this number of a container, or what is done with the result of a call as the step of this number.
+    /// The part of a container with this number, or the step with this number on the result of a call.
     fn part(&self, id: Self::Id, number: usize) -> Part<Self::Id>;
 
-    /// Writes the name of the class or function that a value would be made by.
+    /// Writes the name of the class or function that would build a value.
     fn put_name(&self, id: Self::Id, out: &mut Limited);
 
     /// The text that a value is, as the key of a keyword argument.
     fn keyword(&mut self, id: Self::Id) -> Option<String>;
 }
 
-/// What is to be written of a value.
+/// How a value is written.
 pub enum Form<Id> {
     /// Nothing more.
     Written,
@@ -38,22 +37,22 @@ pub enum Form<Id> {
     Parts(&'static str),
     /// One value, this end, and the steps.
     Of(Id, &'static str),
-    /// A call, of which nothing was written.
+    /// A call, of which nothing was written yet.
     Call(Call<Id>),
 }
 
-/// A call that would have been made. Of arguments that are not listed one value has all.
+/// A call that would build the value. If arguments are not listed, one value has all of them.
 #[derive(Clone, Copy)]
 pub struct Call<Id> {
-    /// What is called.
+    /// The callee.
     pub callee: Id,
-    /// With what, and whether its parts are the arguments.
+    /// The arguments, and whether the parts of that value are the arguments.
     pub arguments: Option<(Id, bool)>,
-    /// With what by name, and whether its parts are that.
+    /// The keyword arguments, and whether the parts of that value are them.
     pub keywords: Option<(Id, bool)>,
 }
 
-/// A part of a container, or something that is done with what a call would have returned.
+/// A part of a container, or a step on the result of a call.
 #[derive(Clone, Copy)]
 pub enum Part<Id> {
     /// A value that is in it, or is added.
@@ -62,13 +61,13 @@ pub enum Part<Id> {
     Entry(Id, Id),
     /// A state that it gets.
     State(Id),
-    /// There are more, which are not known.
+    /// Further ones, which are not known.
     Unknown,
-    /// There are no more.
+    /// The end.
     End,
 }
 
-/// Writes module and name. What is none of Python's names could look like more than it is, `os.system('x')`, and stands in angle brackets.
+/// Writes module and name. An invalid Python name such as `os.system('x')` could pass for something else, so it is in angle brackets.
 pub fn put_global(module: &str, name: &str, out: &mut Limited) {
     if [module, name].iter().all(|dotted| dotted.split('.').all(is_name)) {
         out.put(module);
@@ -89,7 +88,7 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c == '_' || c.is_alphanumeric())
 }
 
-/// What is still to be written; the last comes first. Of parts and steps there is the number of the next one.
+/// The remaining tasks; the last comes first. Parts and steps have the number of the next one.
 enum Task<Id> {
     Put(&'static str),
     Value(Id),
@@ -107,12 +106,12 @@ pub struct Writer<'v, V: Values> {
     values: &'v mut V,
     out: Limited,
     open: Vec<Task<V::Id>>,
-    /// The values that are being written. Each has something before its parts, so that there are no more of them than characters.
+    /// The values that are being written. Each writes something before its parts, so that their number is bounded by the characters.
     within: HashSet<V::Id>,
 }
 
 impl<'v, V: Values> Writer<'v, V> {
-    /// One that writes at most `most` characters; `…` stands for the rest. They are safe to print.
+    /// A writer of at most `most` characters; `…` stands for the rest. They are safe to print.
     pub fn new(values: &'v mut V, most: usize) -> Self {
         Self { values, out: Limited::new(most), open: Vec::new(), within: HashSet::new() }
     }
@@ -167,7 +166,7 @@ impl<'v, V: Values> Writer<'v, V> {
         }
     }
 
-    /// Key and value of a part, behind a comma if others are before; a mark for those that are not known.
+    /// Key and value of a part, after a comma if others precede it; a mark for unknown ones.
     fn next(&mut self, id: V::Id, number: usize, some: bool) -> Option<(Option<V::Id>, V::Id)> {
         let part = self.values.part(id, number);
         if some && !matches!(part, Part::End) {
@@ -185,7 +184,7 @@ impl<'v, V: Values> Writer<'v, V> {
     }
 
     fn put(&mut self, id: V::Id) {
-        // The innermost call is written first, and the way there writes nothing.
+        // The innermost call is written first, and the search for it writes nothing.
         let (mut id, mut calls) = (id, 0);
         loop {
             match self.values.put(id, &mut self.out) {
@@ -215,7 +214,7 @@ impl<'v, V: Values> Writer<'v, V> {
         }
     }
 
-    /// The arguments of a call; what is called is to be written before.
+    /// The arguments of a call; the callee was written before.
     fn open_call(&mut self, Call { arguments, keywords, .. }: Call<V::Id>) {
         let is_none = |id| matches!(self.values.part(id, 0), Part::End);
         let some = arguments.is_some_and(|(id, is_list)| !is_list || !is_none(id));
@@ -233,7 +232,7 @@ impl<'v, V: Values> Writer<'v, V> {
         self.open.push(Task::Put("("));
     }
 
-    /// What is done with a result, each by a call; what is added one after the other is in one call.
+    /// The next call on a result; consecutive additions share one call.
     fn step(&mut self, id: V::Id, number: usize, end: &'static str) {
         let step = self.values.part(id, number);
         let (before, same_end) = match step {

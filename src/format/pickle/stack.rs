@@ -9,7 +9,7 @@ use crate::budget::{Short, vec_bytes};
 use crate::error::Diagnostic;
 use crate::rules::{self, Rule};
 
-/// The most values that there is always room for.
+/// The number of values that fit without growing.
 const KEPT: usize = 1 << 12;
 
 impl Machine<'_> {
@@ -21,13 +21,13 @@ impl Machine<'_> {
         limit("values", self.limits.objects, self.position)
     }
 
-    /// More memory than the file may take, or than there is.
+    /// More memory than the file may take, or than is available.
     #[cold]
     pub(super) fn short(&self, short: Short) -> Box<Diagnostic> {
         short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
     }
 
-    /// Counts memory that is going to be taken.
+    /// Counts memory before it is allocated.
     pub(super) fn take(&mut self, bytes: usize) -> Step<()> {
         self.budget.take(bytes).map_err(|short| self.short(short))
     }
@@ -37,7 +37,7 @@ impl Machine<'_> {
         self.budget.scratch(bytes).map_err(|short| self.short(short))
     }
 
-    /// Takes back what [`Machine::pop_mark`] gave, for the next time.
+    /// Takes the list of [`Machine::pop_mark`] back, for reuse.
     pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
         let gone = if items.capacity() <= KEPT { std::mem::replace(&mut self.items, items) } else { items };
         self.budget.give(vec_bytes(&gone));
@@ -119,7 +119,7 @@ impl Machine<'_> {
         self.stack.last().copied().ok_or_else(|| self.full())
     }
 
-    /// The values above the last mark, to be given back: [`Machine::freed`].
+    /// The values above the last mark; the list is returned with [`Machine::freed`].
     pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
         let height = self.mark_height()?;
         let above = self.stack.get(height..).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Machine<'_> {
         Ok(items)
     }
 
-    /// The same, exactly as long as they are, to be kept.
+    /// Like [`Machine::pop_mark`], with the exact capacity, to be kept.
     pub(super) fn pop_mark_copied(&mut self) -> Step<Vec<ObjectId>> {
         let items = self.pop_mark()?;
         let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;

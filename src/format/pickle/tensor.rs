@@ -6,12 +6,12 @@ use super::dtype::StorageType;
 use super::ids::{GlobalId, ObjectId, StorageId};
 use crate::tensor::{NoArray, TorchDType};
 
-/// A storage that is outside the pickle, by its key. Two of one key have the same number of bytes.
+/// A storage outside the pickle, by its key. Storages of one key have the same number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageRef {
     /// The key: the name of the entry in a zip file.
     pub key: Arc<str>,
-    /// What an element is.
+    /// The type of an element.
     pub dtype: StorageType,
     /// Where it lay, such as `cpu` or `cuda:0`.
     pub location: Arc<str>,
@@ -83,7 +83,7 @@ impl Layout {
     }
 }
 
-/// A part of a storage, with strides. It lies within its storage.
+/// A part of a storage, with strides. It is within its storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strided {
     /// The type of an element.
@@ -98,7 +98,7 @@ pub struct Strided {
     pub strides: Arc<[u64]>,
 }
 
-/// What a tensor is made of. All but the first are not an array in the file; their parts are values of the pickle.
+/// How a tensor is stored. All kinds but the first are not an array in the file; their parts are values of the pickle.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TensorKind {
     /// A part of a storage.
@@ -109,7 +109,7 @@ pub enum TensorKind {
         strided: Strided,
         /// Imaginary parts have the other sign.
         conjugate: bool,
-        /// All has the other sign.
+        /// All values have the other sign.
         negative: bool,
     },
     /// Indices and values.
@@ -122,7 +122,7 @@ pub enum TensorKind {
         values: ObjectId,
         /// The shape of the whole.
         shape: Arc<[u64]>,
-        /// Whether the file says that the indices of COO are sorted and stand once each; `None` if it says nothing.
+        /// Whether the indices of COO are sorted and unique, according to the file; `None` if it does not say.
         coalesced: Option<bool>,
     },
     /// Integers with a scale.
@@ -147,7 +147,7 @@ pub enum TensorKind {
         /// The strides, in elements.
         strides: Arc<[u64]>,
     },
-    /// The outside a tensor that is made of others, such as `DTensor`: they are in the state of the [`super::Object::Subclass`].
+    /// A wrapper around other tensors, such as `DTensor`: they are in the state of the [`super::Object::Subclass`].
     Wrapper {
         /// The class.
         class: GlobalId,
@@ -156,7 +156,7 @@ pub enum TensorKind {
         /// The shape of the whole.
         shape: Arc<[u64]>,
     },
-    /// An array, or a tensor of another dtype, that was made into a tensor on a device.
+    /// An array, or a tensor of another dtype, that was converted to a tensor on a device.
     Converted {
         /// A NumPy array or a tensor.
         data: ObjectId,
@@ -168,11 +168,11 @@ pub enum TensorKind {
 /// A tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorRef {
-    /// What it is made of.
+    /// How it is stored.
     pub kind: TensorKind,
-    /// Whether it is trained, as the tensor says; a parameter says so for itself.
+    /// Whether it is trained, according to the tensor; a parameter has its own flag.
     pub requires_grad: bool,
-    /// The offset in the file of the instruction that makes it.
+    /// The offset in the file of the instruction that builds it.
     pub position: u64,
 }
 
@@ -195,7 +195,7 @@ impl TensorRef {
         }
     }
 
-    /// What the tensor is, if it is not an array in the file.
+    /// The kind of the tensor, if it is not an array in the file.
     pub fn not_mappable(&self) -> Option<NoArray> {
         Some(match &self.kind {
             TensorKind::Strided(_) => return None,
@@ -214,7 +214,7 @@ impl TensorRef {
         })
     }
 
-    /// The shape; `None` where it is that of the data it is made from.
+    /// The shape; `None` if it is that of its source data.
     pub fn shape(&self) -> Option<&[u64]> {
         match &self.kind {
             TensorKind::Strided(strided)
@@ -227,7 +227,7 @@ impl TensorRef {
         }
     }
 
-    /// The parts that are values of their own, by name.
+    /// The parts that are separate values, by name.
     pub fn parts(&self) -> Vec<(&'static str, ObjectId)> {
         match &self.kind {
             TensorKind::Sparse { layout: Layout::SparseCoo, indices, values, .. } => {

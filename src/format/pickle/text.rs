@@ -40,7 +40,7 @@ pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
             }
             (None, 0xD800..0xDC00) => high = Some(unit),
             (None, _) => text.push(char::from_u32(unit)?),
-            // Half a pair is no character.
+            // Half a surrogate pair is not a character.
             (Some(_), _) => return None,
         }
     }
@@ -109,12 +109,12 @@ pub fn text_of(opcode: u8, bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// How a number is written that not every reader takes.
+/// Numbers that not every reader accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoNumber {
-    /// No reader takes it.
+    /// No reader accepts it.
     None,
-    /// It is too large to be known here, and well written.
+    /// It is valid, but too large for this type.
     Large,
     /// Some readers take it.
     Lenient(i128),
@@ -132,7 +132,7 @@ pub fn integer_of(opcode: u8, bytes: &[u8]) -> Result<i128, NoNumber> {
     match opcode {
         b'K' | b'M' => little(&[bytes, &[0]].concat()),
         b'J' | 0x8a | 0x8b => little(bytes),
-        // The reader in C takes nothing before a NUL for zero, in this instruction alone.
+        // In this instruction alone, the C reader treats nothing before a NUL as zero.
         b'I' if bytes.first() == Some(&0) => Err(NoNumber::Lenient(0)),
         b'I' | b'L' => line_integer(if opcode == b'L' { bytes.strip_suffix(b"L").unwrap_or(bytes) } else { bytes }),
         _ => Err(NoNumber::None),
@@ -144,7 +144,7 @@ pub fn is_blank(byte: u8) -> bool {
     byte == 0x0b || byte.is_ascii_whitespace()
 }
 
-/// What of a line the reader in C takes for a number: what is before a NUL, without blanks around it.
+/// The number in a line according to the C reader: the text before a NUL, without surrounding blanks.
 pub fn until_nul(line: &[u8]) -> &[u8] {
     let mut text = line.split(|byte| *byte == 0).next().unwrap_or_default();
     while let [first, rest @ ..] = text
@@ -177,7 +177,7 @@ pub fn line_integer(line: &[u8]) -> Result<i128, NoNumber> {
         Some("0b") => (lower.get(2..).unwrap_or_default(), 2),
         _ => (lower.as_str(), 10),
     };
-    // The reader in C stops at what is no digit, and refuses the rest but for the end of the text.
+    // The C reader stops at the first character that is not a digit, and refuses the rest unless it is the end of the text.
     let is_negative = until_nul.starts_with(b"-");
     match i128::from_str_radix(digits.trim_end_matches('l'), base) {
         Ok(value) => Err(NoNumber::Lenient(if is_negative { value.saturating_neg() } else { value })),

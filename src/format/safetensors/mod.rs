@@ -1,9 +1,8 @@
 //! safetensors: 8 bytes of length, a JSON header, and the data, covered by the tensors from its first byte to its last.
 //!
-//! The reader is stricter than the format's own library where two readers could disagree about a file (a name given twice), and more
-//! lenient where nothing is lost (a dtype from the future: listed and copied, never converted).
-//! A fault in the header carries the offset of the tensor's key (of its opening quote); a fault in the layout of the data, that of the byte
-//! of the data at which it shows.
+//! The reader is stricter than the official library where two readers could disagree about a file (a name given twice). It is more lenient where
+//! nothing is lost (a dtype from the future: listed and copied, never converted). A fault in the header carries the offset of the tensor's key (of
+//! its opening quote). A fault in the layout of the data carries that of the byte of the data at which it shows.
 
 mod reader;
 mod visitors;
@@ -36,7 +35,7 @@ pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u6
 }
 
 fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
-    // The table counts bytes of names in 32 bits, whatever the limits say.
+    // The table counts bytes of names in 32 bits, regardless of the limits.
     let most = limits.header_bytes.min(u64::from(u32::MAX));
     if length > most {
         let cause = format!("the header claims {length} bytes; at most {most} are read");
@@ -62,14 +61,14 @@ fn truncated(file_len: u64, expected: u64, at_least: &str) -> Diagnostic {
 /// Reads the header of a file.
 #[derive(Debug)]
 pub struct Parser<'o> {
-    /// The start of the file, as far as it was asked for.
+    /// The start of the file, as far as it was requested.
     bytes: Vec<u8>,
     file_len: u64,
     options: &'o Options,
 }
 
 impl<'o> Parser<'o> {
-    /// Of a file of `file_len` bytes that begins with `first`: 8 bytes or more, or all that there are.
+    /// Of a file of `file_len` bytes that begins with `first`: at least 8 bytes, or the whole file.
     pub fn new(first: Vec<u8>, file_len: u64, options: &'o Options) -> Self {
         Self { bytes: first, file_len, options }
     }
@@ -151,7 +150,7 @@ fn check_name(name: &str) -> Option<Diagnostic> {
     name.contains('\0').then(|| Diagnostic::new(rules::SAFETENSORS_NAME_NUL, "the name contains a NUL character"))
 }
 
-/// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
+/// The tensor of one record of the header, if it breaks no rule that concerns it alone.
 fn check_record<'a>(
     name: &'a str,
     record: &'a TensorEntry<'a>,
@@ -187,7 +186,7 @@ fn check_record<'a>(
     Ok(TensorInfo { name, element, shape, file: 0, span, view: None })
 }
 
-/// Where a tensor lies; against the end of the file it is checked in `check_coverage`, which can tell a truncated one.
+/// The location of a tensor; `check_coverage` compares it with the end of the file, because it can recognize a truncated one.
 fn place(begin: u64, len: u64, data_start: u64) -> Option<Span> {
     Span::within(u64::MAX - 1, data_start.saturating_add(begin), len).ok()
 }
@@ -216,8 +215,8 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Diagnosti
     Err(Diagnostic::new(rules::SAFETENSORS_SIZE, cause).into())
 }
 
-/// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets; those
-/// without a place lie nowhere; unless all are `placed`, the room that they leave says nothing.
+/// Checks that the data is covered entirely: no hole, no overlap, nothing after the last tensor. The tensors are in the order of their offsets;
+/// those without an offset are ignored. If any is not `placed`, holes are not reported.
 fn check_coverage(
     tensors: &TensorTable,
     data_start: u64,

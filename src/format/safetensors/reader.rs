@@ -1,7 +1,7 @@
-//! What is known while a safetensors header is read, and what becomes of it when reading fails.
+//! The state of reading a safetensors header, and its faults.
 //!
-//! serde's visitors can only fail with a string, so a visitor that meets a broken rule leaves the [`Diagnostic`] here. Offsets are not tracked
-//! while all goes well: a fault knows the number of its key, and [`Keys`] finds the key by that number afterwards.
+//! serde's visitors can only fail with a string, so a visitor that meets a broken rule leaves the [`Diagnostic`] here. Offsets are not tracked for
+//! valid headers: a fault has the number of its key, and [`Keys`] finds the key by that number afterwards.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 /// A guess at the bytes of header for each tensor; real ones take 90 to 130.
 const BYTES_PER_TENSOR: usize = 96;
 
-/// What is being read, to name the rule that a value of the wrong type breaks.
+/// The value that is being read, which determines the rule for a wrong type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Header,
@@ -32,7 +32,7 @@ pub(super) enum Expected {
 }
 
 impl Expected {
-    /// The rule that a value of the wrong type breaks here, and what the value should be.
+    /// The rule for a value of the wrong type, and the expected type.
     const fn rule(self) -> (&'static Rule, &'static str) {
         match self {
             Self::Header | Self::End => (rules::SAFETENSORS_JSON, "the header is one JSON object"),
@@ -47,7 +47,7 @@ impl Expected {
     }
 }
 
-/// What has been read so far.
+/// The state so far.
 pub(super) struct Reader<'o> {
     pub(super) options: &'o Options,
     data_start: u64,
@@ -63,7 +63,7 @@ pub(super) struct Reader<'o> {
     placed: bool,
     pub(super) dims: Vec<u64>,
     unknown_dtypes: Vec<String>,
-    /// The number of the key at hand.
+    /// The number of the current key.
     pub(super) key: usize,
     pub(super) expected: Expected,
     /// The tensor in which reading failed.
@@ -72,13 +72,13 @@ pub(super) struct Reader<'o> {
     fault: Option<Diagnostic>,
 }
 
-/// The fields of one entry, as far as they were there; the dims are in [`Reader::dims`].
+/// The fields of one entry, as far as they exist; the dims are in [`Reader::dims`].
 #[derive(Default)]
 pub(super) struct TensorEntry<'de> {
     pub(super) dtype: Option<Cow<'de, str>>,
     pub(super) has_shape: bool,
     pub(super) offsets: Option<(u64, u64)>,
-    /// What is wrong with the fields was reported.
+    /// A fault of the fields was reported.
     pub(super) reported: bool,
 }
 
@@ -109,7 +109,7 @@ impl<'o> Reader<'o> {
         })
     }
 
-    /// Two parsers would disagree about names that are given twice.
+    /// Two parsers would disagree about duplicate names.
     pub(super) fn check_duplicates(&mut self, text: &str) -> Result<(), Box<Diagnostic>> {
         let twice = duplicates(self.table.len(), |i| self.table.name(i))?;
         let mut offsets = Vec::new();
@@ -158,19 +158,19 @@ impl<'o> Reader<'o> {
         tensor + usize::from(self.metadata_key.is_some_and(|key| key <= tensor))
     }
 
-    /// Keeps a finding about the key at hand.
+    /// Keeps a finding about the current key.
     pub(super) fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Diagnostic) {
         let key = self.key as u64;
         self.findings.note(rule, |rule| finding(rule).offset(key));
     }
 
-    /// Reports what is wrong with the key at hand; an error ends the reading, unless all are collected.
+    /// Reports a fault of the current key; an error ends the reading, unless all are collected.
     pub(super) fn report<E: serde::de::Error>(&mut self, fault: Diagnostic) -> Result<(), E> {
         let reported = self.findings.report(fault.offset(self.key as u64));
         reported.map_err(|fault| self.refuse(Diagnostic { offset: None, ..*fault }))
     }
 
-    /// Adds a tensor. One that breaks a rule by itself still has a place in the data, if its offsets say one.
+    /// Adds a tensor. One with a fault of its record still has a place in the data, if its offsets are valid.
     pub(super) fn add<E: serde::de::Error>(&mut self, name: &str, record: &TensorEntry<'_>) -> Result<(), E> {
         if let Some(fault) = check_name(name) {
             self.report(fault.tensor(name))?;
@@ -248,7 +248,7 @@ impl<'o> Reader<'o> {
     }
 }
 
-/// Adds a dtype to those of unknown name, unless there are too many: the table looks each of them up in a list.
+/// Adds a dtype to the unknown ones, within their limit: the table searches a list for each of them.
 fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Result<(), Box<Diagnostic>> {
     if unknown.iter().any(|have| have == dtype) {
         return Ok(());
@@ -266,7 +266,7 @@ fn key_offset(text: &str, key: usize) -> Option<u64> {
     Keys::new(text).nth(key)
 }
 
-/// The offsets in the file of the keys of the header, in JSON that is known to be valid up to there.
+/// The offsets in the file of the keys of the header, in JSON that is valid up to there.
 struct Keys<'t> {
     rest: std::iter::Enumerate<std::str::Bytes<'t>>,
     depth: usize,

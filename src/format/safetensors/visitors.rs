@@ -1,4 +1,4 @@
-//! The JSON of a safetensors header, read in a stream: no tree is built, and names are borrowed from the header until the table has them.
+//! The JSON of a safetensors header, read as a stream: no tree is built, and names are borrowed from the header until the table has them.
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ use crate::format::pickle::{self, Leaf, Pickled, Strided};
 use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View, extent};
 
-/// The part of the memory that is left, as a divisor, that names of parts may take as they are counted: they are copied once or twice.
+/// Names of parts may take this fraction of the remaining memory, as a divisor, while they are counted: they are copied once or twice.
 const PART_SHARE: usize = 4;
 
 /// Names the tensors and objects of a pickle, and finds their bytes: the tensors, in the order of the file, and all else.

@@ -1,8 +1,8 @@
 //! PyTorch checkpoints: from a pickle, and the places of its storages in the file, to a table of tensors.
 //!
-//! A tensor of PyTorch is a view of a storage: a start, a shape and strides. Tied weights are two views of one storage. What is no such
-//! view (a sparse or quantized tensor, one without data) is listed all the same, without bytes; the arrays that it is made of have names
-//! below its own, such as `embedding.weight.indices`.
+//! A tensor of PyTorch is a view of a storage: a start, a shape and strides. Tied weights are two views of one storage. Any other tensor (sparse,
+//! quantized, or without data) is listed without bytes. The arrays of which it is composed have names below its name, such as
+//! `embedding.weight.indices`.
 
 mod build;
 mod parts;
@@ -18,19 +18,19 @@ use crate::tensor::Span;
 
 pub use build::build;
 
-/// Where the bytes of a storage lie.
+/// The location of the bytes of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The bytes in the file, compressed if `inflated` is given. Of a part of a storage, those of the whole.
+    /// The bytes in the file, compressed if `inflated` is set. For a part of a storage, those of the whole.
     pub span: Span,
-    /// The number of bytes once they are inflated; `None` where they are stored as they are.
+    /// The number of bytes once they are inflated; `None` if they are not compressed.
     pub inflated: Option<u64>,
-    /// The checksum of the (inflated) bytes; 0 where the file says none.
+    /// The checksum of the (inflated) bytes; 0 if the file has none.
     pub crc32: u32,
 }
 
 impl Place {
-    /// Bytes that are stored as they are, without a checksum.
+    /// Bytes that are not compressed, without a checksum.
     pub fn stored(span: Span) -> Self {
         Self { span, inflated: None, crc32: 0 }
     }
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// What is known of a PyTorch file beside its table of tensors.
+/// The properties of a PyTorch file apart from its table of tensors.
 #[derive(Debug)]
 pub struct Torch {
     /// The values of the pickle.
@@ -50,11 +50,11 @@ pub struct Torch {
     pub objects: Vec<Leaf>,
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// Where the storages lie, by their number; `None` for one that the file does not have.
+    /// The locations of storages, by their number; `None` for one that the file does not have.
     places: Vec<Option<Place>>,
-    /// What is compressed.
+    /// The compressed storages.
     deflated: Deflated,
-    /// Globals of what follows the pickle in its entry, which `torch.load` does not read.
+    /// Globals of data after the pickle in its entry, which `torch.load` does not read.
     pub stray_globals: Vec<GlobalUse>,
 }
 
@@ -85,7 +85,7 @@ impl Deflated {
 }
 
 impl Torch {
-    /// Where a storage lies, by its position in [`Pickled::storages`], or an error that names it.
+    /// The location of a storage, by its position in [`Pickled::storages`], or an error that names it.
     pub fn place(&self, number: usize) -> Result<Place> {
         let place = self.places.get(number).copied().flatten();
         place.ok_or_else(|| match self.pickled.storages.get(number) {
@@ -94,7 +94,7 @@ impl Torch {
         })
     }
 
-    /// The storage that lies here, if the file has one.
+    /// The storage at this location, if the file has one.
     pub fn place_at(&self, span: Span, inflated: Option<u64>) -> Place {
         Place { span, inflated, crc32: self.deflated.checksums.get(&span.start()).copied().unwrap_or_default() }
     }
@@ -110,7 +110,7 @@ impl Torch {
         })
     }
 
-    /// Refuses the bytes of the storage of this span if their checksum is another than the file said.
+    /// Refuses the bytes of the storage of this span if their checksum differs from the file's.
     pub fn check_crc32(&self, span: Span, said: u32, actual: u32) -> Result<()> {
         if said == 0 || said == actual {
             return Ok(());
@@ -128,7 +128,7 @@ impl Torch {
         known.filter(move |place| place.crc32 != 0 && seen.insert(place.span.start()))
     }
 
-    /// A file without names for its tensors: what a loader needs that builds the values as they are nested.
+    /// A file without names for its tensors, for a loader that builds the nested values.
     pub fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
         pickled.budget.take(budget::vec_bytes(&places))?;
@@ -137,19 +137,19 @@ impl Torch {
     }
 }
 
-/// What the frame of a file says.
+/// The properties of a file around its pickle.
 #[derive(Clone, Copy)]
 pub struct File<'a> {
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// Where the whole of a storage lies, by its position in [`Pickled::storages`].
+    /// The location of a whole storage, by its position in [`Pickled::storages`].
     pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
 }
 
-/// The places of all storages. A storage of fewer bytes than the pickle says is an error; one that is not there is one when it is needed.
+/// The places of all storages. A storage shorter than the pickle says is an error; a missing one is an error when it is needed.
 fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>) -> Result<Vec<Option<Place>>> {
     let place = |(number, storage): (usize, &StorageRef)| {
-        // A storage of no elements need not have an entry of its own, and touches nothing.
+        // A storage of no elements may have no entry, and needs none.
         let Some(place) = find(number, storage) else { return Ok(None) };
         if place.bytes() < storage.bytes() {
             let (have, wanted) = (place.bytes(), storage.bytes());

@@ -1,4 +1,4 @@
-//! What a tensor is in the table: one entry, or an entry without bytes and the arrays that it is made of.
+//! What a tensor is in the table: one entry, or an entry without bytes and the arrays of which it is composed.
 
 use crate::dtype::DType;
 use crate::format::pickle::{ObjectId, Pickled, Strided, TensorId, TensorKind};
@@ -8,21 +8,20 @@ use crate::tensor::{NoArray, TorchDType};
 pub(super) enum Part {
     /// A part of a storage, read as `dtype`.
     Array { name: String, strided: Strided },
-    /// Listed, and refused when it is taken.
+    /// Listed, and refused on load.
     Refused { name: String, dtype: TorchDType, shape: Vec<u64>, kind: NoArray },
     /// A value that is not a tensor.
     Object { name: String, object: ObjectId },
 }
 
-/// Names of parts within parts end here: a converted tensor may be made from one.
+/// The most nested parts: a converted tensor may be made from one.
 const DEPTH: usize = 8;
-/// What a part takes in memory beside the bytes of its name…
+/// What a part takes in memory in addition to the bytes of its name…
 const PART_BYTES: usize = 128;
 /// … and what a dimension of it takes.
 const DIM_BYTES: usize = 16;
 
-/// The parts of a tensor, itself first.
-/// `room` is how many bytes of names and shapes may still be made; none are left where parts within parts have parts without end.
+/// The parts of a tensor, itself first. `room` is the budget of bytes for names and shapes; endlessly nested parts exhaust it.
 pub(super) fn parts(
     pickled: &Pickled,
     name: &str,
@@ -50,7 +49,7 @@ fn collect(
         return Some(());
     };
     let array = match &tensor.kind {
-        // The integers as what they are, without their scale.
+        // The raw integers, without their scale.
         TensorKind::Quantized { integers, .. } => {
             let dtype = plain_integers(integers.dtype);
             Some(Part::Array { name: below("int_repr"), strided: Strided { dtype, ..integers.clone() } })

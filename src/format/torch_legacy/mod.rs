@@ -1,8 +1,8 @@
-//! The stream that PyTorch wrote before 1.6: five pickles, one after the other, and then the raw storages, each after its count.
+//! The stream that PyTorch wrote before 1.6: five pickles in sequence, and then the raw storages, each after its count.
 //!
-//! Nothing says where a pickle ends but the pickle itself, so the first bytes are asked for, and more of them while a pickle goes on. Of
-//! the storages only the counts are, all of them together. All numbers are little-endian: PyTorch converts the elements when it writes on a machine of the
-//! other order, and does not look at what the file says about it when it reads.
+//! Only the pickle itself marks its end, so the first bytes are requested, and more while a pickle continues. Of the storages only the counts are
+//! requested, all of them together. All numbers are little-endian: on a big-endian machine, PyTorch converts the elements when it writes, and
+//! ignores the byte order of the file when it reads.
 
 mod storages;
 
@@ -20,34 +20,34 @@ use crate::tensor::Span;
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 /// The second one.
 const PROTOCOL: i64 = 1001;
-/// How many bytes are asked for at first: all pickles of most files.
+/// How many bytes are requested at first: all pickles of most files.
 const FIRST_BYTES: u64 = 64 << 10;
 /// How much longer the next try is: reading a pickle again costs a third, all tries together.
 const GROWTH: u64 = 4;
 
-/// What a stream says.
+/// The content of a stream.
 #[derive(Debug, Clone)]
 pub struct Legacy {
     /// The object that was saved.
     pub pickled: Pickled,
-    /// Where its pickle lies.
+    /// The location of its pickle.
     pub place: Span,
-    /// Where the bytes of each of [`Pickled::storages`] lie, in the same order: of a view, those of the view.
+    /// The bytes of each of [`Pickled::storages`], in the same order: for a view, those of the view.
     pub spans: Vec<Span>,
-    /// What was accepted but should not be there.
+    /// Tolerated faults.
     pub findings: Vec<Diagnostic>,
 }
 
 /// The pickles before that of the object: magic, protocol, machine.
 const OBJECT: usize = 3;
 
-/// Reads the pickles of a file, and the count of each storage. The pickles together may have as many bytes as a header.
+/// Reads the pickles of a file, and the count of each storage. The pickles together are limited to the bytes of a header.
 #[derive(Debug)]
 pub struct Parser {
     stream: Stream,
     /// The number of pickles that were read.
     read: usize,
-    /// The object, and where its pickle lies.
+    /// The object, and the location of its pickle.
     object: Option<(Pickled, Span)>,
     storages: Option<Storages>,
     findings: Diagnostics,
@@ -69,7 +69,7 @@ impl Parser {
         Self { stream, read: 0, object: None, storages: None, findings }
     }
 
-    /// Goes on as far as the bytes lead that are there.
+    /// Continues as far as the available bytes allow.
     fn go_on(&mut self) -> Result<Option<Legacy>> {
         while self.storages.is_none() {
             let at = self.stream.at;
@@ -92,7 +92,7 @@ impl Parser {
                     }
                 }
                 (_, None) => {
-                    // The pickles that follow have what this one leaves.
+                    // The following pickles have the rest of the budget.
                     self.stream.budget = pickled.budget;
                     let place = Span::within(self.stream.file_len, at as u64, pickled.consumed as u64)?;
                     self.object = Some((pickled, place));
@@ -137,18 +137,18 @@ impl Parse for Parser {
     }
 }
 
-/// The file, as far as it was asked for.
+/// The file, as far as it was requested.
 #[derive(Debug)]
 struct Stream {
     file_len: u64,
     /// The most bytes that the pickles may have together.
     most: u64,
-    /// What all of it may take in memory.
+    /// The memory budget of all of it.
     budget: Budget,
     limits: pickle::Limits,
     /// The first bytes of the file.
     bytes: Vec<u8>,
-    /// How many of them were there before more were asked for.
+    /// How many of them existed before more were requested.
     had: usize,
     /// Where the next pickle begins.
     at: usize,
@@ -184,13 +184,13 @@ impl Stream {
         Ok(None)
     }
 
-    /// What was added to the bytes.
+    /// The bytes that were added.
     fn part(&mut self) -> Part<'_> {
         Part { offset: self.had as u64, bytes: self.bytes.get_mut(self.had..).unwrap_or_default() }
     }
 
     fn truncated(&self) -> Error {
-        let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
+        let cause = format!("the file ends early: the pickle that begins at byte {} is incomplete", self.at);
         Diagnostic::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(self.file_len).format()
     }
 
@@ -223,11 +223,11 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
     Err(Diagnostic::new(rules::TORCH_LEGACY_PROTOCOL, cause).offset(at as u64).format())
 }
 
-/// Whether the third pickle, a dict about the machine, says so.
+/// Whether the third pickle, a dict about the machine, says that it is big-endian.
 fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
     let objects = &pickled.objects;
     if objects.dict(pickled.root).is_none() {
-        let cause = "the third pickle is not the dict that says on what machine the file was written";
+        let cause = "the third pickle is not the dict that describes the machine that wrote the file";
         return Err(Diagnostic::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));

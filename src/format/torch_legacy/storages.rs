@@ -1,4 +1,4 @@
-//! The storages behind the pickles: in the order of the list of keys, each after the number of its elements.
+//! The storages after the pickles: in the order of the list of keys, each after the number of its elements.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,33 +13,33 @@ use crate::rules::{self, Rule};
 use crate::source::Part;
 use crate::tensor::Span;
 
-/// What a storage takes in the map of the keys, in that of the views, and in the lists.
+/// The memory of a storage in the map of the keys, in that of the views, and in the lists.
 const MAP_BYTES: usize = 256;
 /// Bytes of the number before each storage.
 const COUNT_BYTES: u64 = 8;
 
-/// Where the storages lie, by what the pickles say.
+/// The locations of the storages, according to the pickles.
 #[derive(Debug)]
 pub(super) struct Storages {
     /// Where the list of keys began.
     keys_at: usize,
-    /// For each storage of the pickle, the first one of its key: PyTorch takes the type from where a key is named first.
+    /// For each storage of the pickle, the first one of its key: PyTorch takes the type from the first use of a key.
     first: Vec<u32>,
     /// The place of each that is the first.
     places: Vec<Option<Span>>,
-    /// The storages in the order of the list of keys, each with the place of its bytes, behind its count.
+    /// The storages in the order of the list of keys, each with the location of its bytes, after its count.
     listed: Vec<(u32, Span)>,
     /// The counts, in the same order.
     counts: Vec<u8>,
-    /// What is wrong behind the last of them.
+    /// Faults after the last of them.
     broken: Vec<Error>,
     /// All keys have a place.
     complete: bool,
 }
 
 impl Storages {
-    /// Those of `pickled`, of which the pickle at `keys_at` has the keys.
-    /// With `collects`, keys behind one that is broken are placed, too, where that is safe.
+    /// The storages of `pickled`; the pickle at `keys_at` has their keys. With `collects`, keys after a broken one are located, too, where that is
+    /// safe.
     pub(super) fn new(
         stream: &Stream,
         pickled: &Pickled,
@@ -69,7 +69,7 @@ impl Storages {
             let placed = placed.and_then(|key| storages.place(key, named.get(key).copied(), at, stream, pickled));
             match placed {
                 Ok(end) => at = end,
-                // What is wrong before it is to be said first.
+                // Earlier faults must be reported first.
                 Err(error) => {
                     storages.broken.push(error);
                     let Some((_, span)) = storages.listed.get(number).filter(|_| collects) else {
@@ -93,7 +93,7 @@ impl Storages {
         Ok(storages)
     }
 
-    /// Puts the storage of `key` behind the count at `at`, and gives its end.
+    /// Locates the storage of `key` after the count at `at`, and returns its end.
     fn place(&mut self, key: &str, number: Option<u32>, at: u64, stream: &Stream, pickled: &Pickled) -> Result<u64> {
         let Some((number, storage)) = number.and_then(|i| Some((i, pickled.storages.get(i as usize)?))) else {
             let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
@@ -109,7 +109,7 @@ impl Storages {
         Ok(span.end())
     }
 
-    /// The counts that are not at hand.
+    /// The counts that are not in memory.
     pub(super) fn parts(&mut self, stream: &Stream) -> impl Iterator<Item = Part<'_>> {
         let have = stream.bytes.len() as u64;
         let counts = self.listed.iter().zip(self.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)));
@@ -119,7 +119,7 @@ impl Storages {
         })
     }
 
-    /// Where the bytes of each storage of `pickled` lie, now that the counts are there.
+    /// The bytes of each storage of `pickled`, once the counts are read.
     pub(super) fn finish(self, stream: &Stream, pickled: &Pickled, findings: &mut Diagnostics) -> Result<Vec<Span>> {
         for ((number, span), count) in self.listed.iter().zip(self.counts.as_chunks().0) {
             let Some(storage) = pickled.storages.get(*number as usize) else { continue };
@@ -213,12 +213,12 @@ fn part<'a>(
             whole.len()
         )));
     };
-    // PyTorch keeps views among the storages, and takes what has the key first.
+    // PyTorch keeps views among the storages, and the first entry of a key wins.
     if keys.contains(&*view.key) && (view.key != storage.key || span != whole) {
         return Err(refuse("has the key of another storage".into()));
     }
     if *views.entry(&view.key).or_insert(span) != span {
-        return Err(refuse("is said to be in two places".into()));
+        return Err(refuse("is declared in two places".into()));
     }
     Ok(span)
 }

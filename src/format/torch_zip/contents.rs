@@ -12,13 +12,13 @@ use crate::format::shown;
 use crate::rules;
 use crate::workers::Interrupt;
 
-/// The most that deflate can expand its input; an entry that claims more lies.
+/// The maximum expansion of deflate; an entry that claims more is invalid.
 pub const DEFLATE_RATIO: u64 = 1032;
 /// The most that an entry is inflated, as a multiple of its compressed size…
 pub const MAX_INFLATED_RATIO: u64 = 200;
 /// … unless it is smaller than this when it is inflated: zeros are compressed a thousandfold, legitimately.
 pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
-/// Bytes that are read and inflated at a time: a power of two, and no less than deflate looks back.
+/// Bytes that are read and inflated at a time: a power of two, and at least the window of deflate.
 const PIECE: usize = 256 << 10;
 
 /// The checksum of these bytes.
@@ -27,7 +27,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 }
 
 impl Entry<'_> {
-    /// What is wrong if the inflated bytes have this checksum; nothing, if PyTorch was told not to compute it.
+    /// The fault if the inflated bytes have this checksum; none if PyTorch was told not to compute it.
     pub fn check_crc32(&self, actual: u32) -> Option<Diagnostic> {
         if self.crc32 == actual || self.crc32 == 0 {
             return None;
@@ -35,7 +35,7 @@ impl Entry<'_> {
         Some(wrong_crc32(self.name, actual, self.crc32, self.data.start()))
     }
 
-    /// Memory for the bytes in the file, unless there are more than `most` of them, now or when they are inflated.
+    /// Memory for the bytes in the file, unless there are more than `most` of them, compressed or inflated.
     pub fn room(&self, most: u64) -> Result<Vec<u8>> {
         if self.size > most || self.data.len() > most {
             let cause =
@@ -56,7 +56,7 @@ impl Entry<'_> {
         })
     }
 
-    /// What [`Entry::contents`] needs at once.
+    /// The memory that [`Entry::contents`] needs.
     pub fn contents_bytes(&self) -> usize {
         let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
@@ -67,10 +67,10 @@ impl Entry<'_> {
     }
 }
 
-/// What is wrong with the bytes of an entry at `offset`.
+/// The fault of an entry at `offset` with a wrong checksum.
 pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
     let cause = format!(
-        "entry '{}': its bytes have the checksum {actual:08x}, but the archive says {said:08x}: they were changed or damaged",
+        "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {said:08x}: they were changed or damaged",
         shown(name)
     );
     Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
@@ -116,8 +116,8 @@ pub fn inflate(compressed: &[u8], size: u64, interrupt: Interrupt<'_>) -> Result
     Ok(output)
 }
 
-/// Inflates in bounded memory. `read` gives the compressed bytes, of which there are so many, from a place on; `each` gets the inflated ones, which
-/// have to be `size` together, a piece after the other.
+/// Inflates in bounded memory. `read` reads some of the `compressed` bytes, from an offset on. `each` gets the inflated bytes in consecutive pieces,
+/// which must have `size` bytes together.
 pub fn inflate_in_pieces(
     compressed: u64,
     size: u64,
@@ -154,7 +154,7 @@ pub fn inflate_in_pieces(
     check_end(written, size, unread.len() as u64 + (compressed - taken))
 }
 
-/// Why there are no more bytes after these.
+/// Why the inflated bytes end early.
 fn no_more(status: TINFLStatus, written: u64) -> Error {
     match status {
         TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => {
@@ -165,12 +165,12 @@ fn no_more(status: TINFLStatus, written: u64) -> Error {
 }
 
 fn too_much(size: u64) -> Error {
-    broken(format!("it inflates to more than the {size} bytes that the archive says"))
+    broken(format!("it inflates to more than the {size} bytes that the archive states"))
 }
 
 fn check_end(written: u64, size: u64, rest: u64) -> Result<()> {
     if written != size {
-        return Err(broken(format!("it inflates to {written} bytes, but the archive says {size}")));
+        return Err(broken(format!("it inflates to {written} bytes, but the archive states {size}")));
     }
     if rest > 0 {
         return Err(broken(format!("{rest} bytes follow the end of the compressed data")));

@@ -18,7 +18,7 @@ const ENCRYPTED: u16 = 1 << 0 | 1 << 6 | 1 << 13;
 /// Besides: how hard the compressor tried (no reader needs it), and that the name is UTF-8.
 const KNOWN_FLAGS: u16 = SIZES_FOLLOW | 1 << 1 | 1 << 2 | 1 << 11;
 
-/// What the directory says of an entry.
+/// An entry of the directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Central {
     pub(super) name: NameSpan,
@@ -47,7 +47,7 @@ pub(super) fn read(
     while !rest.is_empty() {
         let offset = place.end() - rest.len() as u64;
         if records.len() + broken == entries {
-            let cause = format!("the directory continues after the {entries} entries that it is said to have");
+            let cause = format!("the directory continues after the {entries} entries that the end record states");
             return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
@@ -62,13 +62,13 @@ pub(super) fn read(
     }
     let found = records.len() + broken;
     if found < entries {
-        let cause = format!("the directory has {found} entries, but is said to have {entries}");
+        let cause = format!("the directory has {found} entries, but the end record states {entries}");
         return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
     }
     Ok((records, names))
 }
 
-/// The record at the start of `bytes`, if it is a good one, and what follows it. Its name is added to `names`.
+/// The record at the start of `bytes`, if it is valid, and the rest. Its name is added to `names`.
 fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Result<Central>, &'a [u8])> {
     let broken = |cause: &str| {
         Diagnostic::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
@@ -129,7 +129,7 @@ fn central(
     Ok(Central { name: in_names, flags, method_id, method, crc32, compressed, size, header_offset })
 }
 
-/// Extra fields of which each is there once, and whole.
+/// Extra fields, each of which must be unique and complete.
 pub(super) fn check_extra(bytes: &[u8]) -> Result<Extra<'_>, Diagnostic> {
     let extra = Extra::parse(bytes);
     extra.defect.map_or(Ok(extra), |defect| Err(Diagnostic::new(rules::TORCH_ZIP_EXTRA, defect)))
@@ -192,7 +192,7 @@ fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Diagnos
     match method {
         Method::Stored if compressed != size => Err(Diagnostic::new(
             rules::TORCH_ZIP_SIZE,
-            format!("it is stored as it is, but {size} bytes take {compressed}"),
+            format!("it is stored without compression, but {size} bytes take {compressed}"),
         )),
         Method::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
             let cause =

@@ -1,5 +1,5 @@
-//! The end of a zip file: where its directory lies and how many entries it has. It is looked for from the end, behind a comment that may
-//! itself look like the end of a zip file, and that is where readers begin to differ.
+//! The end of a zip file: the location of its directory, and the number of entries. It is searched for from the end, before a comment that may
+//! itself look like the end of a zip file. This is where readers begin to differ.
 
 use super::MAX_ZIP_ENTRIES;
 use super::records::{self, Central, IN_ZIP64_16, IN_ZIP64_32, Locator, MAX_COMMENT};
@@ -10,10 +10,10 @@ use crate::format::Limits;
 use crate::rules;
 use crate::tensor::Span;
 
-/// What the zip64 record says of its own length: the bytes that follow its signature and this number.
+/// The length that the zip64 record states for itself: the bytes that follow its signature and this number.
 const ZIP64_LENGTH: u64 = records::End::BYTES64 as u64 - 12;
 
-/// What the end says about the directory, checked against the file.
+/// The directory according to the end record, checked against the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) directory: Span,
@@ -21,7 +21,7 @@ pub(super) struct End {
     pub(super) comment: usize,
 }
 
-/// How many of the last bytes of a file are looked at.
+/// How many of the last bytes of a file are searched.
 pub(super) fn tail_bytes(file_len: u64) -> u64 {
     file_len.min((records::End::BYTES64 + Locator::BYTES + records::End::BYTES + MAX_COMMENT) as u64)
 }
@@ -37,7 +37,7 @@ impl End {
     }
 }
 
-/// Where the end record begins in the last bytes of the file, what it says, and the length of the comment after it.
+/// The position of the end record in the last bytes of the file, its content, and the length of the comment after it.
 fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
     const SIGNATURE: &[u8] = records::End::SIGNATURE;
     const BYTES: usize = records::End::BYTES;
@@ -84,11 +84,11 @@ fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::
     };
     let offset64 = locator_offset - records::End::BYTES64 as u64;
     if locator.offset != offset64 {
-        let cause = format!("the zip64 end record is said to be at {}, but is at {offset64}", locator.offset);
+        let cause = format!("the locator places the zip64 end record at {}, but it is at {offset64}", locator.offset);
         return Err(lie(cause, locator_offset));
     }
     if length != ZIP64_LENGTH {
-        let cause = format!("the zip64 end record is said to have {length} more bytes, but has {ZIP64_LENGTH}");
+        let cause = format!("the zip64 end record states {length} more bytes, but has {ZIP64_LENGTH}");
         return Err(lie(cause, offset64));
     }
     if locator.disk != 0 || locator.disks > 1 {
@@ -119,11 +119,11 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
     }
     if start.checked_add(size) != Some(directory_end) {
         let cause = format!(
-            "the directory is said to be {size} bytes at {start}, but must end at {directory_end}, where the end record begins"
+            "the end record places a directory of {size} bytes at {start}, but it must end at {directory_end}, where the end record begins"
         );
         return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).offset(offset).format());
     }
-    // Names are counted in 32 bits, whatever the limits say.
+    // Names are counted in 32 bits, regardless of the limits.
     let most = limits.header_bytes.min(u32::MAX.into());
     if size > most || entries > MAX_ZIP_ENTRIES as u64 {
         let cause = format!(
@@ -132,8 +132,9 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
         return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
     }
     if entries > size / Central::BYTES as u64 {
-        let cause =
-            format!("the directory of {size} bytes is said to have {entries} entries, of at least 46 bytes each");
+        let cause = format!(
+            "the directory of {size} bytes cannot have the stated {entries} entries, of at least 46 bytes each"
+        );
         return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
     }
     Ok((Span::within(directory_end, start, size)?, saturating_usize(entries)))

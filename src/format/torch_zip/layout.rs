@@ -1,4 +1,4 @@
-//! What the entries of an archive mean to PyTorch.
+//! The meaning of the entries of an archive for PyTorch.
 
 use super::stranger::stranger;
 use super::{Archive, Entry};
@@ -9,25 +9,25 @@ use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
 
-/// The most bytes of an entry that says one word about the others.
+/// The most bytes of an entry that has one word about the others.
 const MAX_WORD_BYTES: u64 = 64;
 
-/// What PyTorch wrote beside the tensors.
+/// What PyTorch wrote in addition to the tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The number of the entry `data.pkl`.
     pub pickle: usize,
-    /// True if the elements have their most significant byte first. Files from before 2.1 do not say, and are little-endian.
+    /// True if the elements are big-endian. Files from before 2.1 have no flag, and are little-endian.
     pub big_endian: bool,
-    /// `version`, of the archive, if it is there and a number.
+    /// `version`, of the archive, if it exists and is a number.
     pub version: Option<u64>,
 }
 
-/// The entries that say one word each.
+/// The entries with one word each.
 const WORDS: [&str; 2] = ["byteorder", "version"];
 
-/// Finds what makes a checkpoint of an archive, and reads the pickle and the small entries beside it, all of them together. An archive that is
-/// something else (TorchScript, a document, a `.npz`) is refused with a sentence that says what it is.
+/// Finds the entries of a checkpoint in an archive, and reads the pickle together with its small companions. An archive of another kind
+/// (TorchScript, a document, a `.npz`) is refused with a message that names the kind.
 #[derive(Debug)]
 pub struct LayoutParser<'a> {
     archive: &'a Archive,
@@ -43,12 +43,12 @@ pub struct LayoutParser<'a> {
 type Wanted<'a> = (Entry<'a>, Vec<u8>);
 
 impl<'a> LayoutParser<'a> {
-    /// Of this archive, with a pickle of at most `most` bytes; `budget` is what is left to the file.
+    /// For this archive, with a pickle of at most `most` bytes; `budget` is the rest for the file.
     pub fn new(archive: &'a Archive, options: &'a Options, most: usize, budget: Budget) -> Self {
         Self { archive, options, most, budget, entries: None }
     }
 
-    /// What is to be read.
+    /// The entries to read.
     fn find(&self) -> Result<[Option<Result<Wanted<'a>>>; 3]> {
         let archive = self.archive;
         if let Some(fault) = stranger(archive) {
@@ -59,7 +59,7 @@ impl<'a> LayoutParser<'a> {
         };
         let pairs = archive.index.pairs(|number| archive.name(number), str::eq_ignore_ascii_case)?;
         if let Some(&(first, second)) = pairs.first() {
-            // PyTorch looks for entries without regard to case, and takes one of the two.
+            // PyTorch looks entries up case-insensitively, and takes one of the two.
             let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
             let cause = format!("the name differs from '{}' only in letter case", shown(archive.name(first)));
             return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
@@ -73,7 +73,7 @@ impl<'a> LayoutParser<'a> {
         Ok([Some(of_pickle), byteorder, version])
     }
 
-    /// What was read.
+    /// The layout from the bytes that were read.
     fn finish(&self, entries: [Option<Result<Wanted<'a>>>; 3]) -> Result<(Layout, Vec<u8>)> {
         let read = |wanted: Option<Result<Wanted<'a>>>| -> Result<Option<Wanted<'a>>> {
             let Some((entry, stored)) = wanted.transpose()? else { return Ok(None) };
@@ -99,7 +99,7 @@ impl<'a> LayoutParser<'a> {
 }
 
 impl Parse for LayoutParser<'_> {
-    /// What the entries mean, and the bytes of the pickle.
+    /// The layout, and the bytes of the pickle.
     type Output = (Layout, Vec<u8>);
 
     fn advance(&mut self) -> Result<Progress<'_, Self::Output>> {

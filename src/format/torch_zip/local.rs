@@ -1,4 +1,4 @@
-//! The header before each entry: it must say what the directory says, and only it knows where the data begins.
+//! The header before each entry: it must agree with the directory, and only it determines where the data begins.
 
 use super::EntryRecord;
 use super::contents::about;
@@ -13,13 +13,13 @@ use crate::source::Part;
 use crate::tensor::Span;
 
 const BYTES: u64 = Header::BYTES as u64;
-/// What an extra field begins with: what it is, and its length.
+/// The start of an extra field: its id and its length.
 const FIELD: usize = 4;
 /// The fewest and the most bytes of the record that may follow the data: checksum and sizes, of 32 or 64 bits, with or without a
 /// signature.
 const DESCRIPTOR: std::ops::RangeInclusive<u64> = 12..=24;
 
-/// The headers of all entries, in the order of the file, each up to the end of its name; and the extra fields of those that need them.
+/// The headers of all entries, in file order, each with its name; and the extra fields of those that need them.
 #[derive(Debug)]
 pub(super) struct Headers {
     centrals: Vec<Central>,
@@ -28,7 +28,7 @@ pub(super) struct Headers {
     directory: u64,
     /// The headers in a row.
     bytes: Vec<u8>,
-    /// The numbers of the entries whose sizes are in their extra fields, and where these lie; `None` until that is known.
+    /// The numbers of the entries with sizes in their extra fields, and the spans of these; `None` until they are known.
     large: Option<Vec<(u32, Span)>>,
     /// These extra fields in a row.
     extras: Vec<u8>,
@@ -45,7 +45,7 @@ impl Headers {
         self.centrals.is_empty()
     }
 
-    /// What is to be filled: the headers, or the extra fields.
+    /// The parts to fill: the headers, or the extra fields.
     pub(super) fn parts(&mut self) -> Result<Vec<Part<'_>>> {
         let Self { centrals, directory, bytes, large, extras, .. } = self;
         let mut parts = budget::list(large.as_ref().map_or(centrals.len(), Vec::len))?;
@@ -67,8 +67,8 @@ impl Headers {
         Ok(parts)
     }
 
-    /// True if extra fields are to be filled, too. What is wrong with the headers is not said here: the search ends at the first that does
-    /// not lie as it should, so that no field is asked for twice.
+    /// True if extra fields must be filled, too. Faults of the headers are reported later: the search ends at the first one that is not in its
+    /// place, so that no field is requested twice.
     pub(super) fn need_extras(&mut self, limits: &Limits) -> Result<bool> {
         if self.large.is_some() {
             return Ok(false);
@@ -151,7 +151,7 @@ fn header_bytes(central: &Central, directory: u64) -> usize {
     saturating_usize((BYTES + u64::from(central.name.len)).min(directory.saturating_sub(central.header_offset)))
 }
 
-/// The same for each of these, with what its extra fields begin with, where that is before the next entry.
+/// The same for each of these, with the start of its extra fields, if that is before the next entry.
 fn lengths(centrals: &[Central], directory: u64) -> impl Iterator<Item = usize> {
     let next = centrals.iter().skip(1).map(|central| central.header_offset).chain([directory]);
     centrals.iter().zip(next).map(move |(central, next)| {
@@ -161,16 +161,16 @@ fn lengths(centrals: &[Central], directory: u64) -> impl Iterator<Item = usize> 
     })
 }
 
-/// What is wrong with the padding that torch has before data, so that these are aligned: it says itself how long it is.
+/// The fault of the padding by which torch aligns data: it states its own length.
 fn padding_fault(field: &[u8], extra_len: u16) -> Option<String> {
     let [b'F', b'B', low, high] = *field else { return None };
     let said = usize::from(u16::from_le_bytes([low, high])) + FIELD;
     (extra_len > 0 && usize::from(extra_len) != said).then(|| {
-        format!("its extra fields have {extra_len} bytes, but the padding that they are says {said}: its data would begin elsewhere")
+        format!("its extra fields have {extra_len} bytes, but their padding field states {said}: its data would begin elsewhere")
     })
 }
 
-/// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes are there.
+/// The data of one entry. `header` has its header and its name, and `extra` its extra fields if its sizes are there.
 fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u64) -> Result<Span> {
     let at = central.header_offset;
     let differs = |rule, what: &str, here: &dyn std::fmt::Display, there: &dyn std::fmt::Display| {
@@ -241,7 +241,7 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
 /// Bytes that belong to no entry, where another archive could hide.
 #[derive(Default)]
 struct Gaps {
-    /// The entry before has a record of its sizes behind its data.
+    /// The previous entry has a record of its sizes after its data.
     descriptor: bool,
 }
 
@@ -249,7 +249,7 @@ impl Gaps {
     fn between(&self, end: u64, next: u64, findings: &mut Diagnostics) {
         let gap = next.saturating_sub(end);
         let expected = if self.descriptor { DESCRIPTOR.contains(&gap) } else { gap == 0 };
-        // What lies between broken entries is not known.
+        // The content between broken entries is not known.
         if !expected && !findings.failed() {
             findings.note(rules::TORCH_ZIP_GAP, |rule| {
                 let cause = if self.descriptor && gap < *DESCRIPTOR.start() {

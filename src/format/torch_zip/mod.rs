@@ -1,9 +1,9 @@
 //! The zip archive that PyTorch writes since 1.6: from its directory to the places of its entries.
 //!
-//! A zip file says everything twice, in the directory at its end and in a header before each entry, and readers differ in which of the two
-//! they believe: what a scanner sees need not be what a loader loads. So both are read, and have to agree. The data of an entry begins
-//! where its own header says, since the lengths of the two differ in every file that PyTorch wrote.
-//! The [`Parser`] knows nothing of tensors; the [`LayoutParser`] says what the entries mean to PyTorch.
+//! A zip file states everything twice, in the directory at its end and in a header before each entry. Readers differ in which of the two they
+//! believe, so a scanner may see another file than a loader. So both are read, and must agree. The data of an entry begins where its own header
+//! says, since the lengths of the two differ in every file that PyTorch wrote. The [`Parser`] knows nothing of tensors; the [`LayoutParser`] says
+//! what the entries mean to PyTorch.
 
 mod contents;
 mod directory;
@@ -33,7 +33,7 @@ use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
 pub const MAX_ZIP_ENTRIES: usize = 2_000_000;
-/// The most bytes of an entry's name. PyTorch makes names of the file's own name and a number.
+/// The most bytes of an entry's name. PyTorch derives names from the file's name and a number.
 pub const MAX_ZIP_NAME_BYTES: usize = 4_096;
 
 /// The end of an archive of one tensor, and its directory.
@@ -42,9 +42,9 @@ const SMALL_TAIL_BYTES: u64 = 2 << 10;
 /// How the bytes of an entry are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// As they are: they can be mapped.
+    /// Not compressed: they can be mapped.
     Stored,
-    /// Compressed: they are inflated when they are asked for.
+    /// Compressed: they are inflated when they are read.
     Deflated,
 }
 
@@ -57,9 +57,9 @@ pub struct Entry<'a> {
     pub name: &'a str,
     /// How the bytes are stored.
     pub method: Method,
-    /// Where the bytes are in the file, as they are stored there.
+    /// Where the stored bytes are in the file.
     pub data: Span,
-    /// The number of bytes when they are inflated; of a stored entry, that of `data`.
+    /// The number of bytes when they are inflated; of an uncompressed entry, that of `data`.
     pub size: u64,
     /// The checksum of the inflated bytes. PyTorch can be told not to compute it, and then writes 0.
     pub crc32: u32,
@@ -80,7 +80,7 @@ impl NameSpan {
     }
 }
 
-/// What is kept of an entry, beside its name in the arena.
+/// What is kept of an entry, in addition to its name in the arena.
 #[derive(Debug, Clone, Copy)]
 struct EntryRecord {
     name: NameSpan,
@@ -100,12 +100,12 @@ pub struct Archive {
     first_name_len: usize,
     records: Vec<EntryRecord>,
     index: NameTable,
-    /// What was accepted but should not be there.
+    /// Tolerated faults.
     pub findings: Vec<Diagnostic>,
 }
 
 impl Archive {
-    /// The folder of all that belongs to the checkpoint, without the slash: that of the first entry, as in PyTorch.
+    /// The folder of the checkpoint, without the slash: that of the first entry, as in PyTorch.
     pub fn prefix(&self) -> &str {
         self.names.get(..self.prefix_len).unwrap_or_default()
     }
@@ -115,12 +115,12 @@ impl Archive {
         self.records.len()
     }
 
-    /// The bytes that the directory takes in memory.
+    /// The size of the directory in memory.
     pub fn bytes(&self) -> usize {
         self.names.capacity() + budget::vec_bytes(&self.records) + self.len() * size_of::<u64>()
     }
 
-    /// True if there are no entries.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -157,8 +157,8 @@ impl Archive {
     }
 }
 
-/// Reads the directory of a zip file, and the header of every entry: the end of the file is asked for, then the directory if it lies
-/// before that, then all headers together, and what else some of them need.
+/// Reads the directory of a zip file, and the header of every entry. It requests the end of the file, and the directory if that lies before it. All
+/// headers follow together, and last the extra fields of some of them.
 #[derive(Debug)]
 pub struct Parser<'o> {
     file_len: u64,
@@ -167,11 +167,11 @@ pub struct Parser<'o> {
     findings: Diagnostics,
     prefix_len: usize,
     first_name_len: usize,
-    /// How many of the last bytes are looked at.
+    /// How many of the last bytes are searched.
     tail: u64,
 }
 
-/// What is asked for.
+/// The requested bytes.
 #[derive(Debug)]
 enum State {
     Start,
@@ -189,7 +189,7 @@ impl<'o> Parser<'o> {
         Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0, tail }
     }
 
-    /// Of an archive that has no comment at its end: then few bytes are looked at to find the directory of one tensor, and that with them.
+    /// For an archive without a comment at its end: then a few bytes suffice to find the directory, and contain that of one tensor.
     #[must_use]
     pub fn without_comment(self) -> Self {
         Self { tail: self.tail.min(SMALL_TAIL_BYTES), ..self }
@@ -199,7 +199,7 @@ impl<'o> Parser<'o> {
         self.file_len - self.tail
     }
 
-    /// Goes on with what was asked for.
+    /// Continues with the requested bytes.
     fn go_on(&mut self) -> Result<Option<Archive>> {
         match std::mem::replace(&mut self.state, State::Start) {
             State::Start => {
@@ -220,7 +220,7 @@ impl<'o> Parser<'o> {
         }
     }
 
-    /// Goes on with the directory.
+    /// Continues with the directory.
     fn entries(&mut self, end: End, bytes: &[u8]) -> Result<Option<Archive>> {
         let place = end.directory;
         let (mut centrals, names) = directory::read(bytes, place, end.entries, &mut self.findings)?;
@@ -254,7 +254,7 @@ impl<'o> Parser<'o> {
         Ok(None)
     }
 
-    /// Goes on with the headers of the entries.
+    /// Continues with the headers of the entries.
     fn headers(&mut self, mut headers: Headers) -> Result<Option<Archive>> {
         if headers.need_extras(&self.options.limits)? {
             self.state = State::Headers(headers);

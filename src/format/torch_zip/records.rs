@@ -1,18 +1,18 @@
-//! The records of a zip file as they are written, with nothing checked but their signatures: their numbers, and the extra fields in which the large
-//! ones stand. This parser and the scanner of `max-weights-check` read them by different rules. The fields are those of the format's specification
-//! (APPNOTE.TXT), in its order.
+//! The raw records of a zip file, with nothing checked but their signatures: their numbers, and the extra fields with the large ones. This parser
+//! and the scanner of `max-weights-check` read them by different rules. The fields are those of the format's specification (APPNOTE.TXT), in its
+//! order.
 #![allow(missing_docs)]
 
-/// What is in a field of 16 bits whose value is in the zip64 record.
+/// The marker of a 16-bit field whose value is in the zip64 record.
 pub const IN_ZIP64_16: u16 = u16::MAX;
-/// What is in a field of 32 bits whose value is in a zip64 record or extra field.
+/// The marker of a 32-bit field whose value is in a zip64 record or extra field.
 pub const IN_ZIP64_32: u32 = u32::MAX;
 /// The flag of an entry whose sizes and checksum follow its data; those before it may be zero.
 pub const SIZES_FOLLOW: u16 = 1 << 3;
 /// Bytes of the longest comment at the end of a file.
 pub const MAX_COMMENT: usize = u16::MAX as usize;
 
-/// The little-endian number at `at`; beyond the end there are zeros.
+/// The little-endian number at `at`; zeros beyond the end.
 fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
     record.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
@@ -29,12 +29,12 @@ fn u64_at(record: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes_at(record, at))
 }
 
-/// The bytes of a record, if there are so many with this signature.
+/// The bytes of a record, if there are `len` of them, with this signature.
 fn signed<'b>(bytes: &'b [u8], signature: &[u8], len: usize) -> Option<&'b [u8]> {
     bytes.get(..len).filter(|record| record.starts_with(signature))
 }
 
-/// What an end record says of the directory, the plain one or that of zip64.
+/// An end record, the plain one or that of zip64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     pub disks: [u32; 2],
@@ -60,7 +60,7 @@ impl End {
         Some((end, u16_at(record, 20).into()))
     }
 
-    /// The record of zip64, and the length that it says it has after this number.
+    /// The record of zip64, and the length that it states after this number.
     pub fn parse64(bytes: &[u8]) -> Option<(Self, u64)> {
         let record = signed(bytes, b"PK\x06\x06", Self::BYTES64)?;
         let end = Self {
@@ -73,7 +73,7 @@ impl End {
     }
 }
 
-/// What leads from the plain end record to that of zip64.
+/// The locator, which leads from the plain end record to that of zip64.
 #[derive(Debug, Clone, Copy)]
 pub struct Locator {
     pub disk: u32,
@@ -91,7 +91,7 @@ impl Locator {
     }
 }
 
-/// What the directory and the header before an entry both say of it.
+/// The fields that the directory and the header before an entry share.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
     pub flags: u16,
@@ -126,7 +126,7 @@ impl Header {
     }
 }
 
-/// What the directory says of an entry.
+/// An entry of the directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Central {
     pub header: Header,
@@ -155,19 +155,19 @@ impl Central {
     }
 }
 
-/// The extra fields of an entry, as far as they matter.
+/// The relevant extra fields of an entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extra<'a> {
-    /// The values of the zip64 field that were not taken yet.
+    /// The values of the zip64 field that were not used yet.
     zip64: &'a [u8],
     /// A second name of the entry, which some readers prefer.
     pub unicode_path: Option<&'a [u8]>,
-    /// What is wrong with them; of a field that is there twice, the last counts.
+    /// The fault of the fields; of duplicates, the last one counts.
     pub defect: Option<&'static str>,
 }
 
 impl<'a> Extra<'a> {
-    /// Walks over the fields: an id, a length, as many bytes.
+    /// Walks over the fields: an id, a length, and the bytes.
     pub fn parse(mut bytes: &'a [u8]) -> Self {
         /// Version and checksum before the name.
         const PATH_PREFIX: usize = 5;
@@ -185,8 +185,8 @@ impl<'a> Extra<'a> {
         Self { zip64: zip64.unwrap_or_default(), defect: extra.defect.or(is_cut), ..extra }
     }
 
-    /// The value of a field of 32 bits, or the next one of the zip64 field if it is marked as standing there; `None` if there is none. The order of
-    /// the calls is that of the format: size, compressed size, offset.
+    /// The value of a 32-bit field, or the next one of the zip64 field if it is marked as being there; `None` if there is none. The calls must
+    /// follow the order of the format: size, compressed size, offset.
     pub fn value(&mut self, field: u32) -> Option<u64> {
         if field != IN_ZIP64_32 {
             return Some(field.into());

@@ -1,11 +1,11 @@
-//! Zip archives that are no checkpoint, told by the names of their entries.
+//! Zip archives that are not checkpoints, recognized by the names of their entries.
 
 use super::Archive;
 
 use crate::error::Diagnostic;
 use crate::rules;
 
-/// An archive that PyTorch wrote, or that somebody gave by mistake, and that has no tensors for us. TorchScript has a data.pkl too.
+/// An archive without tensors that PyTorch wrote, or that was given by mistake. TorchScript has a data.pkl too.
 pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
     let is_member = |name: &str| archive.member(name).is_some();
     let below = |folder: &str| archive.iter().any(|entry| below_prefix(archive, entry.name).starts_with(folder));
@@ -27,12 +27,12 @@ pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
     Some(Diagnostic::new(rules::TORCH_ZIP_STRANGER, format!("this is {what}, not a checkpoint")).help(help).offset(0))
 }
 
-/// The name without the prefix, or all of it if it does not are there.
+/// The name without the prefix, or all of it if it lacks the prefix.
 fn below_prefix<'a>(archive: &Archive, name: &'a str) -> &'a str {
     name.strip_prefix(archive.prefix()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
-/// What is known by an entry, and what to do with it.
+/// An entry that identifies the kind, its description, and advice.
 const KNOWN: [(&str, &str, &str); 6] = [
     ("[Content_Types].xml", "an Office document (such as .docx)", OTHER),
     ("model.weights.h5", "a Keras model (.keras)", "load it with Keras and save it as safetensors"),

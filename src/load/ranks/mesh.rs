@@ -1,4 +1,4 @@
-//! Who has which part of a tensor: ranks in a mesh, whose dimensions split the axes of tensors as torch's placements do.
+//! The local shards of a tensor: ranks form a mesh, whose dimensions split the tensor's axes as torch's placements do.
 
 use std::ops::Range;
 
@@ -6,21 +6,21 @@ use crate::error::{Error, Result};
 use crate::tensor::{AxisRanges, coalesced, select, whole_axes};
 use crate::text;
 
-/// What one dimension of a mesh does to a tensor.
+/// How one dimension of a mesh splits a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// Every coordinate has the same.
+    /// Every coordinate has the whole tensor.
     Replicate,
-    /// Each coordinate has a chunk of an axis, of one size but for the last; those behind it have none.
+    /// Each coordinate has a chunk of an axis. All chunks have one size, except for the last; coordinates beyond it have none.
     Shard {
         /// The axis.
         axis: usize,
     },
-    /// The axis is in so many chunks already, as later dimensions of the mesh split it; each coordinate has a chunk of each of these.
+    /// Later dimensions of the mesh split the axis into `factor` chunks first; each coordinate has a chunk of each of these.
     Strided {
         /// The axis.
         axis: usize,
-        /// How many.
+        /// The number of chunks.
         factor: u64,
     },
 }
@@ -34,25 +34,25 @@ impl Split {
     }
 }
 
-/// The place in a mesh of a rank that is no part of this load.
+/// The mesh entry of a rank outside this load.
 pub const ABSENT: u32 = u32::MAX;
 
-/// Ranks in an array, and what each of its dimensions does to a tensor.
+/// Ranks in an array, and how each of its dimensions splits a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mesh {
-    /// The ranks; those along the last dimension follow each other.
+    /// The ranks, in C order.
     ranks: Vec<u32>,
     dims: Vec<u32>,
     splits: Vec<Split>,
-    /// Where a rank is in `ranks`, by its number.
+    /// The index of each rank in `ranks`.
     places: Vec<Option<u32>>,
 }
 
 impl Mesh {
-    /// A mesh of some of `world` ranks; [`ABSENT`] stands for ranks that are no part of this load.
+    /// Creates a mesh of some of `world` ranks; [`ABSENT`] stands for ranks outside this load.
     ///
     /// # Errors
-    /// Ranks that are not there, or twice; sizes that are not theirs.
+    /// Ranks out of range or repeated; sizes that do not match their number.
     pub fn new(world: u32, ranks: Vec<u32>, dims: Vec<u32>, splits: Vec<Split>) -> Result<Self> {
         let refused = |cause: String| Err(Error::Argument(format!("mesh shape {dims:?} {cause}")));
         let size = dims.iter().try_fold(1u32, |product, &dim| product.checked_mul(dim));
@@ -83,7 +83,7 @@ impl Mesh {
         Ok(Self { ranks, dims, splits, places })
     }
 
-    /// An error if the axes that it splits are not those of a tensor of this shape.
+    /// Fails if a tensor of this shape lacks an axis that the mesh splits.
     pub fn require_axes(&self, shape: &[u64]) -> Result<()> {
         match self.splits.iter().filter_map(|split| split.axis()).find(|&axis| axis >= shape.len()) {
             Some(axis) => Err(Error::Argument(format!("a tensor of shape {shape:?} has no axis {axis} to split"))),
@@ -91,7 +91,7 @@ impl Mesh {
         }
     }
 
-    /// What a rank has of a tensor of this shape; `None` for a rank that is not in the mesh.
+    /// The shard of a rank of a tensor of this shape; `None` for a rank outside the mesh.
     pub fn runs(&self, rank: u32, shape: &[u64]) -> Option<AxisRanges> {
         let mut place = self.places.get(rank as usize).copied().flatten()?;
         let mut coordinates = vec![0; self.dims.len()];
@@ -120,12 +120,12 @@ impl Mesh {
         Some(runs)
     }
 
-    /// Whether some of its ranks are no part of this load.
+    /// Whether some of its ranks are outside this load.
     pub(super) fn has_absent(&self) -> bool {
         self.ranks.contains(&ABSENT)
     }
 
-    /// How many ranks have the same part of every tensor as this rank, and which of them it is; `None` for a rank that is not in the mesh.
+    /// The number of ranks with the same shards as this rank, and its index among them; `None` for a rank outside the mesh.
     pub fn replica(&self, rank: u32) -> Option<(u64, u64)> {
         let mut place = self.places.get(rank as usize).copied().flatten()?;
         let (mut number, mut count) = (0, 1);
@@ -139,8 +139,8 @@ impl Mesh {
         Some((number, count))
     }
 
-    /// The coordinates of ranks that have something of these rows (of the first axis) of a tensor of this shape, for each dimension: these ranks,
-    /// and where an axis is split unevenly and twice, perhaps others.
+    /// The coordinates, per dimension, of ranks that have something of these rows (of the first axis) of a tensor of this shape. If an axis is split
+    /// unevenly and twice, they may include other ranks.
     pub(super) fn coordinates(&self, shape: &[u64], rows: Range<u64>) -> Vec<Range<u32>> {
         let mut coordinates: Vec<Range<u32>> = self.dims.iter().map(|&dim| 0..dim).collect();
         let Some(&size) = shape.first() else { return coordinates };
@@ -163,7 +163,7 @@ impl Mesh {
         coordinates
     }
 
-    /// The dimensions that split the first axis, of this size, in the order in which they do; `None` where there is no such order.
+    /// The dimensions that split the first axis, of this size, in the order in which they do; `None` if there is no such order.
     fn order_of_first_axis(&self, size: u64) -> Option<Vec<usize>> {
         let mut order: Vec<usize> = Vec::new();
         let mut parts = 1u64;
@@ -183,14 +183,14 @@ impl Mesh {
         (!strided || size.is_multiple_of(parts)).then_some(order)
     }
 
-    /// Into how many chunks of one size the first axis is cut, if it is this long.
+    /// The number of equal chunks of the first axis, if it is this long.
     pub(super) fn chunks_of_first_axis(&self, size: u64) -> u64 {
         let order = self.order_of_first_axis(size).unwrap_or_default();
         let parts = order.iter().fold(1u64, |parts, &dim| parts.saturating_mul(u64::from(self.dims[dim])));
         if order.len() == 1 || size.is_multiple_of(parts) { parts } else { 1 }
     }
 
-    /// How many different parts the ranks at these coordinates have.
+    /// The number of different shards among the ranks at these coordinates.
     pub(super) fn distinct(&self, coordinates: &[Range<u32>]) -> u64 {
         let sizes = coordinates.iter().zip(&self.splits).filter(|(_, split)| **split != Split::Replicate);
         sizes.map(|(range, _)| u64::from(range.end - range.start)).product::<u64>().max(1)
@@ -205,7 +205,7 @@ impl Mesh {
         places.into_iter().map(|place| self.ranks[place as usize]).filter(|&rank| rank != ABSENT).for_each(&mut each);
     }
 
-    /// Numbers that are the same for equal meshes.
+    /// Numbers that are equal for equal meshes.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         let splits = self.splits.iter().flat_map(|split| match *split {
             Split::Replicate => [0, 0, 0],
@@ -221,7 +221,7 @@ fn length(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// One of `parts` chunks of so many elements, by torch's rule: all have one size, but for the last that has elements.
+/// One of `parts` chunks of `size` elements, by torch's rule: all have one size, except for the last that is not empty.
 fn chunk(size: u64, parts: u64, number: u64) -> Range<u64> {
     let of_chunk = size.div_ceil(parts.max(1));
     let start = of_chunk.saturating_mul(number).min(size);

@@ -1,9 +1,8 @@
-//! Loading by several ranks, each byte once: who reads what, and who gets which of it.
+//! Loads by several ranks that read each byte once: which rank reads a unit, and which ranks receive parts of it.
 //!
-//! A plan is a function of the catalog, of who has which part of each tensor, and of which ranks are on which node: each rank derives it alone, and
-//! all derive the same. What is read are units, in the order of the files, each by one of those that need something of it; units are exchanged in
-//! rounds. Who needs something of a unit is worked out by intervals of coordinates, and the bytes of a rank when its round comes: no table has ranks
-//! times tensors entries.
+//! A plan is a function of the catalog, the sharding of each tensor, and the node of each rank. So every rank derives the same plan without
+//! communication. Ranks read units, in file order: each is owned by one of the ranks that need something of it. Units are exchanged in rounds.
+//! Intervals of coordinates tell which ranks need a unit, and a rank's bytes are computed per round. So no table has ranks times tensors entries.
 
 mod mesh;
 mod owners;
@@ -28,31 +27,31 @@ use crate::error::{Error, Result};
 pub use crate::tensor::Move;
 use crate::tensor::{AxisRanges, Element, Region, RegionBytes, axis_ranges, whole_axes};
 
-/// Who has which part of a tensor.
+/// How ranks share a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sharing {
-    /// Every rank has all of it.
+    /// Every rank has the whole tensor.
     Everyone,
-    /// What the mesh of this number says.
+    /// Sharded by the mesh of this number.
     Mesh(usize),
-    /// One of these parts, by the number of the part that each rank has; `None` is all of it.
+    /// Each rank has one of these parts, by its part number; `None` is the whole tensor.
     Parts(Vec<Option<Region>>),
 }
 
-/// A tensor as the plan sees it.
+/// A tensor in the plan.
 #[derive(Debug, Clone)]
 pub struct Member {
     shape: Vec<u64>,
-    /// So many elements take so many bytes and stay together.
+    /// The number of elements that stay together, and their bytes.
     unit: (u64, u64),
     bytes: u64,
-    /// The file and the first byte there, of a tensor whose bytes can be taken as they lie; others are read as a whole.
+    /// The file and offset of a tensor whose bytes are usable unchanged; others are read whole.
     place: Option<(u32, u64)>,
     sharing: Sharing,
 }
 
 impl Member {
-    /// A tensor of this shape, of which `unit.0` elements take `unit.1` bytes, at a byte of a file.
+    /// A tensor of this shape, in which `unit.0` elements take `unit.1` bytes, at an offset of a file.
     ///
     /// # Errors
     /// A size beyond 64 bits.
@@ -69,7 +68,7 @@ impl Member {
     /// Weight number `number` of a catalog.
     ///
     /// # Errors
-    /// A weight that is no array.
+    /// A weight that is not an array.
     pub fn of(catalog: &Catalog, number: usize, sharing: Sharing) -> Result<Self> {
         let info = catalog.table().get(number);
         let mut shape = info.shape.to_vec();
@@ -93,16 +92,16 @@ impl Member {
     }
 }
 
-/// The sizes of what is read and exchanged, in bytes; `None` for what is best.
+/// The sizes of reads and exchanges, in bytes; `None` for the default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sizes {
-    /// About how large units are.
+    /// The approximate size of units.
     pub unit: Option<u64>,
-    /// How much a rank reads for one round.
+    /// The maximum that a rank reads per round.
     pub round: Option<u64>,
 }
 
-/// Who reads what, and in which round it is exchanged.
+/// The owner and the round of each unit.
 #[derive(Debug)]
 pub struct Plan {
     members: Vec<Member>,
@@ -117,31 +116,31 @@ pub struct Plan {
     hash: [u8; 32],
 }
 
-/// What a plan costs, in bytes where nothing else is said.
+/// The cost of a plan, in bytes unless noted.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
-    /// What each rank reads.
+    /// The bytes that each rank reads.
     pub read: Vec<u64>,
-    /// Requests for that, of units of one size.
+    /// The number of requests, for units of one size.
     pub requests: u64,
-    /// What comes into ranks from others, of the same node too.
+    /// The bytes that ranks receive from others, including those of the same node.
     pub exchanged: u64,
-    /// What comes into a node from others: into that to which most comes.
+    /// The bytes that the busiest node receives from others.
     pub fabric: u64,
-    /// Rounds.
+    /// The number of rounds.
     pub rounds: usize,
 }
 
 impl Plan {
-    /// The plan for these tensors and ranks.
+    /// Creates the plan for these tensors and ranks.
     ///
     /// Args:
-    /// - `nodes`: the number of the node of each rank.
-    /// - `meshes`: what [`Sharing::Mesh`] names.
-    /// - `part_of`: the number of the part of each rank, of what [`Sharing::Parts`] has.
+    /// - `nodes`: the node number of each rank.
+    /// - `meshes`: see [`Sharing::Mesh`].
+    /// - `part_of`: the part number of each rank, see [`Sharing::Parts`].
     ///
     /// # Errors
-    /// A tensor that cannot be split in that way, a mesh or part that is not there.
+    /// A tensor that cannot be split in that way; a mesh or part that does not exist.
     pub fn new(
         members: Vec<Member>,
         meshes: Vec<Mesh>,
@@ -157,7 +156,7 @@ impl Plan {
                 Sharing::Everyone => {}
                 Sharing::Mesh(mesh) => match meshes.get(*mesh) {
                     Some(mesh) => mesh.require_axes(&member.shape)?,
-                    None => return Err(Error::Argument(format!("there is no mesh {mesh}"))),
+                    None => return Err(Error::Argument(format!("mesh {mesh} does not exist"))),
                 },
                 Sharing::Parts(parts) => {
                     if part_of.len() != nodes.len() || part_of.iter().any(|&part| part as usize >= parts.len()) {
@@ -186,12 +185,12 @@ impl Plan {
         self.nodes.len() as u32
     }
 
-    /// How many rounds there are.
+    /// The number of rounds.
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
 
-    /// A hash of everything that the plan is a function of: the same on all ranks, if theirs are the same plans.
+    /// A hash of all inputs of the plan. It is equal on all ranks if they derive the same plan.
     pub fn hash(&self) -> [u8; 32] {
         self.hash
     }
@@ -208,23 +207,23 @@ impl Plan {
         part.map_or_else(|| Ok(whole_axes(&member.shape)), |part| axis_ranges(&member.shape, part)).map(Some)
     }
 
-    /// The same in bytes.
+    /// As [`Self::ranges`], in bytes.
     fn part(&self, member: &Member, rank: u32) -> Result<Option<RegionBytes>> {
         let ranges = self.ranges(member, rank)?;
         ranges.map(|ranges| RegionBytes::new(&member.shape, member.unit, &ranges)).transpose()
     }
 
-    /// What a rank has of a tensor: how many bytes, and the ranges of each axis; `None` if it is no rank of the tensor's mesh.
+    /// A rank's shard of a tensor: its bytes, and the ranges of each axis. `None` if the rank is outside the tensor's mesh.
     ///
     /// # Errors
-    /// A part that elements which are stored together do not allow.
+    /// A shard that would split elements which are stored together.
     pub fn part_of_rank(&self, member: usize, rank: u32) -> Result<Option<(u64, AxisRanges)>> {
         let Some(member) = self.members.get(member) else { return Ok(None) };
         let bytes = self.part(member, rank)?.map(|part| part.bytes());
         Ok(bytes.zip(self.ranges(member, rank)?))
     }
 
-    /// What the plan costs. Where parts are uneven, what is exchanged is about right.
+    /// The cost of the plan. With uneven shards, the exchanged bytes are approximate.
     pub fn costs(&self) -> Costs {
         let mut costs = Costs { rounds: self.rounds.len(), read: vec![0; self.nodes.len()], ..Costs::default() };
         let mut into = vec![0u64; self.owners.of_node.len()];
@@ -232,7 +231,7 @@ impl Plan {
             costs.read[unit.owner as usize] += unit.len;
             costs.requests += self.extents[unit.extents.clone()].len() as u64;
             let home = self.owners.node_of[unit.owner as usize];
-            // A node gets a part once, whoever of its ranks has it.
+            // A node receives a part once, for any number of its ranks.
             let mut seen = vec![0u64; into.len()];
             self.owners.each(unit.consumers, |rank| {
                 if rank != unit.owner {
@@ -250,7 +249,7 @@ impl Plan {
     }
 }
 
-/// What a record of a plan is about.
+/// The kind of a record of a plan.
 #[derive(Clone, Copy)]
 enum Fact {
     Version,
@@ -268,8 +267,8 @@ enum Fact {
     Range,
 }
 
-/// A hash of everything that a plan is a function of, as a packed array of records of one size. The first number of each says what it is about: no two
-/// plans are the same records, whatever they leave out.
+/// A hash of all inputs of a plan, as a packed array of fixed-size records. The first number of each is its kind, so two different plans never have
+/// the same records.
 fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], sizes: Sizes) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |fact: Fact, numbers: &[u64]| {
@@ -278,7 +277,7 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         record[1..=numbers.len()].copy_from_slice(numbers);
         hash.update(record.map(u64::to_le_bytes).as_flattened());
     };
-    add(Fact::Version, &[4]); // of how plans are made
+    add(Fact::Version, &[4]); // the version of the planning rules
     if let Some(bytes) = sizes.unit {
         add(Fact::UnitBytes, &[bytes]);
     }
@@ -292,7 +291,7 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         add(Fact::NodeOfRank, &[node.into()]);
     }
     for mesh in meshes {
-        // They begin with their lengths.
+        // The numbers of a mesh begin with their lengths.
         mesh.numbers().collect::<Vec<u64>>().chunks(4).for_each(|numbers| add(Fact::Mesh, numbers));
     }
     for Member { shape, unit, place, sharing, .. } in members {

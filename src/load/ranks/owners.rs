@@ -1,22 +1,22 @@
-//! Who reads a unit: of those that need something of it, the one that has least to read so far, on the node that has least.
+//! The owner rank of each unit: of the ranks that need it, the one with the least to read so far, then on the node with the least.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::{Plan, Sharing};
 
-/// A rank reads no more for one round.
+/// The maximum that a rank reads per round.
 const READ_FOR_A_ROUND: u64 = 64 << 20;
 /// The owner of a unit that no rank needs.
 pub(super) const NOBODY: u32 = u32::MAX;
-/// Ranks are even enough if none reads more than so many parts of one of the mean more.
+/// Ranks are balanced if the maximum exceeds the mean by at most one part in `EVEN`.
 const EVEN: u64 = 33;
-/// So many steps are made to get there, which take a tenth of a second.
+/// The maximum number of steps of the balancing, which take a tenth of a second.
 const STEPS: usize = 30_000_000;
-/// A rank gets about as much in a round, and no more.
+/// The approximate maximum that a rank receives per round.
 const GET_IN_A_ROUND: u64 = 256 << 20;
 
-/// Sets of ranks, each once, and how much each rank and node has to read.
+/// Distinct sets of ranks, and the load of each rank and node.
 #[derive(Debug)]
 pub(super) struct Owners {
     sets: Vec<Vec<u32>>,
@@ -24,7 +24,7 @@ pub(super) struct Owners {
     by_coordinates: HashMap<(usize, Vec<Range<u32>>), usize>,
     by_parts: HashMap<Vec<u32>, usize>,
     by_ranks: HashMap<Vec<u32>, usize>,
-    /// The place in `of_node` of each rank's node; how many ranks each node has, and what these read.
+    /// The index in `of_node` of each rank's node; per node, the number of ranks and their load.
     pub(super) node_of: Vec<usize>,
     pub(super) of_node: Vec<(u64, u64)>,
     of_rank: Vec<u64>,
@@ -56,7 +56,7 @@ impl Owners {
         owners
     }
 
-    /// The number of a set of ranks, which rise.
+    /// The number of a set of ranks, which must ascend.
     fn set(&mut self, ranks: Vec<u32>) -> usize {
         let next = self.sets.len();
         *self.by_ranks.entry(ranks).or_insert_with_key(|ranks| {
@@ -111,8 +111,8 @@ impl Plan {
         }
     }
 
-    /// Gives units of the ranks that have most to read to others that need something of them, as long as that makes the most less: with few units for
-    /// each rank, the order of the files alone leaves some with one too many.
+    /// Balances the load: moves units from the rank with most to read to others that need them, as long as the maximum falls. With few units per
+    /// rank, the greedy order leaves some ranks with one too many.
     pub(super) fn even_out(&mut self) {
         let world = self.owners.of_rank.len();
         let mut of_rank: Vec<Vec<u32>> = vec![Vec::new(); world];
@@ -131,7 +131,7 @@ impl Plan {
             if load <= mean + mean / EVEN {
                 break;
             }
-            // The unit, who gets it, and what that one gives back; what both read then at most.
+            // The unit, its new owner, the unit given in return, and the larger load of the two ranks after that.
             let mut best: Option<(u64, u32, usize, Option<u32>)> = None;
             for &number in &of_rank[most] {
                 let unit = &self.units[number as usize];
@@ -166,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// Has another rank read a unit.
+    /// Moves a unit to another rank.
     fn give(&mut self, of_rank: &mut [Vec<u32>], number: u32, to: usize) {
         let unit = &mut self.units[number as usize];
         let from = std::mem::replace(&mut unit.owner, to as u32) as usize;
@@ -181,8 +181,8 @@ impl Plan {
         }
     }
 
-    /// Of a set, the rank that has least to read; of several, that on the node that has least. Nodes first would give all to the one rank of a node
-    /// that is in the sets of its neighbours.
+    /// The rank of a set with the least to read; of several, the one on the node with the least. If nodes came first, the one rank of a node that is
+    /// in its neighbours' sets would read everything.
     fn least(&self, set: usize) -> u32 {
         let load = |rank: u32| {
             let (ranks, bytes) = self.owners.of_node[self.owners.node_of[rank as usize]];
@@ -191,11 +191,11 @@ impl Plan {
         self.owners.sets[set].iter().map(|&rank| load(rank)).min().map_or(NOBODY, |(_, _, rank)| rank)
     }
 
-    /// Who needs something of a piece, and into how many different parts it is divided among them.
+    /// The ranks that need something of a piece, and the number of different parts among them.
     fn consumers(&mut self, at: usize) -> (usize, u64) {
         let piece = &self.pieces[at];
         let member = &self.members[piece.member as usize];
-        // The rows that the piece has something of.
+        // The rows that overlap the piece.
         let rows = member.shape.first().copied().unwrap_or(1);
         let row = (member.bytes / rows.max(1)).max(1);
         let even = member.bytes.is_multiple_of(rows.max(1));
@@ -238,7 +238,7 @@ impl Plan {
         }
     }
 
-    /// Puts units together, in their order, so that no rank reads or gets too much at once.
+    /// Groups units into rounds, in order, so that no rank reads or receives too much at once.
     pub(super) fn group_into_rounds(&mut self, size: Option<u64>) {
         let most = size.unwrap_or(READ_FOR_A_ROUND);
         let gets = size.map_or(GET_IN_A_ROUND, |size| size.saturating_mul(4));

@@ -1,4 +1,4 @@
-//! Which bytes of a tensor a rank writes, where several have them: each is written once, by one of those.
+//! Which bytes of a replicated tensor a rank writes: each byte is written by exactly one rank.
 
 use std::ops::Range;
 
@@ -6,38 +6,38 @@ use super::mesh::Mesh;
 use crate::error::{Error, Result};
 use crate::tensor::{Move, RegionBytes, overlap, whole_axes};
 
-/// A part of fewer bytes for each of those that have it is written by one of them.
+/// A replicated part with fewer bytes per replica is written by one rank.
 const SHARED: u64 = 256 << 10;
-/// Those that write a part together begin at multiples of this, so that they do not write to the same pages.
+/// The alignment of the shares of a part, so that no two ranks write to the same pages.
 const TURN: u64 = 64 << 10;
 
-/// What a rank has of a tensor, and what it writes of that.
+/// A rank's shard of a tensor, and the bytes of it that the rank writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes of all that it has.
+    /// The bytes of the shard.
     pub bytes: u64,
-    /// The shape of that.
+    /// The shape of the shard.
     pub shape: Vec<u64>,
-    /// Rows from its part (`to`) into the tensor (`from`), in the order of the tensor.
+    /// Rows from the shard (`to`) into the tensor (`from`), in tensor order.
     pub moves: Vec<Move>,
 }
 
-/// What a rank has of a tensor, and which bytes of that it is the one to write.
+/// A rank's shard of a tensor, and the share of it that the rank writes.
 #[derive(Debug, Clone)]
 pub struct Owned {
     part: RegionBytes,
-    /// The shape of what it has.
+    /// The shape of the shard.
     shape: Vec<u64>,
     clip: Range<u64>,
 }
 
 impl Owned {
-    /// What a rank of `world` writes of a tensor of this shape, of which `unit.0` elements take `unit.1` bytes and stay together; `None` for a rank that
-    /// has nothing to do with it. Without a mesh every rank has all of it. A small part that several have is written by the one whose turn it is; a
-    /// large one by all of them.
+    /// What a rank of `world` writes of a tensor of this shape, in which `unit.0` elements take `unit.1` bytes and stay together. `None` for a rank
+    /// outside the mesh. Without a mesh every rank has the whole tensor. Replicas of a small part take turns by tensor, and those of a large part
+    /// share it.
     ///
     /// # Errors
-    /// A part that elements which are stored together do not allow, or axes that are not there.
+    /// A shard that would split elements which are stored together; axes that do not exist.
     pub fn of_rank(
         shape: &[u64],
         unit: (u64, u64),
@@ -73,10 +73,10 @@ impl Owned {
         Ok(Some(Self { part, shape: own, clip }))
     }
 
-    /// What a rank writes of a tensor of which it has a box, a range of each axis, that no other rank has.
+    /// What a rank writes of a tensor if it alone has this box, a range of each axis.
     ///
     /// # Errors
-    /// A box that is not in the tensor, or that elements which are stored together do not allow.
+    /// A box outside the tensor, or one that would split elements which are stored together.
     pub fn of_box(shape: &[u64], unit: (u64, u64), ranges: &[Range<u64>]) -> Result<Self> {
         let is_within = |(range, &size): (&Range<u64>, &u64)| range.start <= range.end && range.end <= size;
         if ranges.len() != shape.len() || !ranges.iter().zip(shape).all(is_within) {
@@ -89,18 +89,18 @@ impl Owned {
         Ok(Self { part, shape: own, clip })
     }
 
-    /// Rows from its part (`to`) into the tensor (`from`), as far as they are in this range of bytes of that, in the order of the tensor.
+    /// Rows from the shard (`to`) into the tensor (`from`), clipped to this byte range of the tensor, in tensor order.
     pub fn within(&self, range: &Range<u64>) -> Vec<Move> {
         moves(&self.part, &overlap(&self.clip, range))
     }
 
-    /// All that it writes.
+    /// Everything that it writes.
     pub fn all(&self) -> Written {
         Written { bytes: self.part.bytes(), shape: self.shape.clone(), moves: moves(&self.part, &self.clip) }
     }
 }
 
-/// The rows of a part within some bytes of the tensor, counted from its start.
+/// The rows of a part within these bytes of the tensor.
 fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<Move> {
     let mut moves = part.within(clip);
     for one in &mut moves {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::load::ranks::Split;
 
-    /// How often each byte of a tensor is written, by all ranks together.
+    /// How often all ranks together write each byte of a tensor.
     fn times(shape: &[u64], unit: u64, mesh: Option<&Mesh>, world: u32) -> Vec<u32> {
         let mut times = vec![0; (shape.iter().product::<u64>() * unit) as usize];
         for rank in 0..world {

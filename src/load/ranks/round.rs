@@ -1,4 +1,4 @@
-//! What one rank does in a round: what it reads, what it sends to whom, and where what it gets goes.
+//! The work of one rank in a round: its reads, sends and receives.
 
 use std::collections::BTreeMap;
 
@@ -11,39 +11,39 @@ use crate::error::{Error, Result};
 use crate::load::{Placement, Recipe, Segment, Transform, Wanted};
 use crate::tensor::{Move, RegionBytes, Span};
 
-/// A unit of this size that everyone needs is broadcast; smaller ones go with what is sent to each.
+/// A unit of at least this size that all ranks need is broadcast; smaller ones are sent to each rank.
 const BROADCAST: u64 = 256 << 10;
 
-/// What one rank does in a round.
+/// The work of one rank in a round.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// The units that it reads, by their numbers, their bytes, and their extents.
+    /// The units that it reads: number, bytes, and extents.
     pub reads: Vec<(u32, u64, Vec<Extent>)>,
-    /// What becomes of units, in the order in which rows follow each other in messages.
+    /// The transfers of units, in the order of the rows in messages.
     pub transfers: Vec<Transfer>,
 }
 
 /// What a rank does with rows of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RoundAction {
-    /// It reads a unit, all of which is one row.
+    /// Reads a unit, all of which is one row.
     Read,
-    /// It sends rows of a unit to a rank: they go to a place in the message for that.
+    /// Sends rows of a unit to a rank, at a place in the message to it.
     Send,
-    /// It puts rows that come from a rank, from a place in its message, into its part of a tensor.
+    /// Copies rows from a place in a rank's message to its part of a tensor.
     Receive,
-    /// It puts rows of its own unit into its part of a tensor.
+    /// Copies rows of a unit that it read to its part of a tensor.
     Keep,
-    /// The rank that reads a unit broadcasts it, all of which is one row.
+    /// Broadcasts a unit that it read, all of which is one row.
     Broadcast,
-    /// It puts rows of that unit into its part of a tensor.
+    /// Copies rows of a broadcast unit to its part of a tensor.
     Take,
 }
 
-/// Rows of bytes, and what is done with them.
+/// Rows of bytes, and the action on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// What.
+    /// The action.
     pub action: RoundAction,
     /// The rank that they go to or come from.
     pub rank: u32,
@@ -63,8 +63,8 @@ impl Transfer {
 }
 
 impl Round {
-    /// All of it but extents, as one array of records of ten little-endian numbers of 64 bits: action, rank, unit, tensor, where the first row begins
-    /// and the bytes to the next, where it goes and the bytes to the next there, rows, and the bytes of each.
+    /// All but the extents, as one array of records of ten little-endian 64-bit numbers. These are action, rank, unit, tensor, source offset and
+    /// stride, destination offset and stride, rows, and bytes per row.
     pub fn packed(&self) -> Vec<u8> {
         let reads = self.reads.iter().map(|(unit, len, _)| Transfer::whole(RoundAction::Read, 0, *unit, *len));
         let mut bytes = Vec::with_capacity(80 * (self.reads.len() + self.transfers.len()));
@@ -79,7 +79,7 @@ impl Round {
 }
 
 impl Plan {
-    /// For each tensor, the round after which all ranks have what they need of it; 0 for one of no bytes.
+    /// For each tensor, the round after which all ranks have their parts of it; 0 for an empty one.
     pub fn last_rounds(&self) -> Vec<usize> {
         let mut last = vec![0; self.members.len()];
         for (number, units) in self.rounds.iter().enumerate() {
@@ -89,10 +89,10 @@ impl Plan {
         last
     }
 
-    /// What a rank does in round number `number`.
+    /// The work of a rank in round `number`.
     ///
     /// # Errors
-    /// A round or rank that is not there; a part of a tensor that elements which are stored together do not allow.
+    /// A round or rank that does not exist; a part that would split elements which are stored together.
     pub fn round(&self, number: usize, rank: u32) -> Result<Round> {
         let units = self.rounds.get(number).cloned().unwrap_or(0..0);
         if units.is_empty() || rank >= self.world() {
@@ -144,10 +144,10 @@ impl Plan {
         Ok(round)
     }
 
-    /// What is read for extents, for the engine: bytes of files, or whole tensors, whose numbers in the catalog are `numbers`.
+    /// The recipes to read these extents: bytes of files, or whole tensors, whose catalog numbers are `numbers`.
     ///
     /// # Errors
-    /// Extents that are not in the files of this checkpoint.
+    /// Extents outside the files of this checkpoint.
     pub fn recipes(&self, checkpoint: &Checkpoint, numbers: &[usize], extents: &[Extent]) -> Result<Vec<Recipe>> {
         let recipe = |extent: &Extent| match extent.source {
             Source::Tensor(member) => {
@@ -169,14 +169,14 @@ impl Plan {
     }
 }
 
-/// Parts of tensors that were worked out for this round.
+/// Parts of tensors that were computed for this round.
 struct Parts<'a> {
     plan: &'a Plan,
     of: BTreeMap<(u32, u32), Option<RegionBytes>>,
 }
 
 impl Parts<'_> {
-    /// Calls `each` with what a rank needs of a unit: tensor, and rows of the unit.
+    /// Calls `each` with what a rank needs of a unit: the tensor, and rows of the unit.
     fn each(&mut self, unit: usize, rank: u32, mut each: impl FnMut(u32, Move)) -> Result<()> {
         for piece in &self.plan.pieces[self.plan.units[unit].pieces.clone()] {
             let key = (piece.member, rank);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a byte of a file is in these tests.
+/// The byte of a file at an offset, in these tests.
 fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
@@ -32,7 +32,7 @@ fn apply(one: &Move, from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Carries out a plan for all ranks; returns what each has of each tensor in the end.
+/// Executes a plan for all ranks; returns each rank's bytes of each tensor.
 fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
     let world = plan.world();
     let mut parts: Vec<Vec<Vec<u8>>> = (0..world)
@@ -48,7 +48,7 @@ fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
             .iter()
             .flat_map(|round| round.reads.iter().map(|(unit, len, extents)| (*unit, image(plan, extents, *len))))
             .collect();
-        // By who sends them to whom, and what is not received so far.
+        // By sender and receiver: the message, and how much of it was received.
         let mut messages: BTreeMap<(u32, u32), (Vec<u8>, u64)> = BTreeMap::new();
         for (rank, round) in (0u32..).zip(&rounds) {
             for one in round.transfers.iter().filter(|one| one.action == RoundAction::Send) {
@@ -77,10 +77,10 @@ fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
                     }
                     RoundAction::Read | RoundAction::Send => continue,
                 }
-                assert!(number <= last[*tensor as usize], "all have it before that");
+                assert!(number <= last[*tensor as usize], "all ranks have it earlier");
             }
         }
-        assert!(messages.values().all(|(_, left)| *left == 0), "nothing is sent that nobody waits for");
+        assert!(messages.values().all(|(_, left)| *left == 0), "every sent byte is received");
     }
     parts
 }
@@ -313,7 +313,7 @@ fn what_cannot_be_planned_is_refused() {
         plan.map(drop).expect_err("refused").to_string()
     };
     let member = |shape, sharing| Member::new(shape, (1, 1), None, sharing);
-    assert_eq!(plan(member(vec![2], Sharing::Mesh(0)), Vec::new(), Vec::new()), "there is no mesh 0");
+    assert_eq!(plan(member(vec![2], Sharing::Mesh(0)), Vec::new(), Vec::new()), "mesh 0 does not exist");
     assert_eq!(
         plan(member(vec![2], Sharing::Parts(vec![None])), Vec::new(), vec![0, 1]),
         "each of the 2 ranks needs one of the parts 0 to 0"

@@ -1,4 +1,4 @@
-//! What is read as one: neighbours in a file, up to some size, or a piece of a large tensor.
+//! Units of reads: neighbours in a file, up to some size, or a piece of a large tensor.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,63 +8,64 @@ use super::{Member, Plan, Region, Sharing};
 use crate::source::ReadCost;
 use crate::tensor::covered;
 
-/// Units are no smaller than that, and no larger than four times as much, if nobody says how large they should be.
+/// The default minimum size of units; the maximum is four times as large.
 const SMALLEST: u64 = 8 << 20;
 const LARGEST: u64 = 32 << 20;
-/// So many units for each rank, so that all have about as much to read.
+/// The number of units per rank, so that ranks have about the same to read.
 const FOR_EACH_RANK: u64 = 24;
-/// A part of this size is a unit by itself, so that its rank reads it and nothing is exchanged.
+/// A part of this size is a separate unit, so that its rank reads it without an exchange.
 const OWN_PART: u64 = 4 << 20;
-/// What lies between two tensors of a file is read, too, if it is no more than that. All ranks have the same plan, wherever each reads.
+/// Gaps between two tensors of a file up to this size are read, too. It is constant because all ranks need the same plan, whatever storage each
+/// reads.
 const MAX_GAP: u64 = ReadCost::PAGE_CACHE.max_gap();
 
-/// Of a tensor that ranks need more pieces of than that, all is read.
+/// A tensor that ranks need in more pieces is read whole.
 const RANGES: usize = 256;
 
-/// Which bytes of a tensor some rank needs; `None` is all.
+/// The bytes of a tensor that some rank needs; `None` is all.
 type Needed = Option<Rc<[Range<u64>]>>;
 
 /// A piece of a tensor.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     pub(super) member: u32,
-    /// Which of its bytes.
+    /// The byte range of the tensor.
     pub(super) bytes: Range<u64>,
-    /// Where they are in the unit.
+    /// The offset in the unit.
     pub(super) at: u64,
 }
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
-    /// Where they are in the unit.
+    /// The offset in the unit.
     pub at: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: u64,
-    /// Where they come from.
+    /// The source.
     pub source: Source,
 }
 
-/// Where bytes come from.
+/// The source of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// From this byte of a file.
+    /// A file, from this offset on.
     File(u32, u64),
-    /// They are all elements of a tensor in C order, by its number in the plan: in the file they lie in another way.
+    /// All elements of the tensor of this number, in C order; the file stores them differently.
     Tensor(u32),
 }
 
-/// What one rank reads at once for all that need something of it.
+/// The bytes that one rank reads for all ranks that need them.
 #[derive(Debug, Clone)]
 pub(super) struct Unit {
     pub(super) pieces: Range<usize>,
     pub(super) extents: Range<usize>,
     pub(super) len: u64,
     pub(super) owner: u32,
-    /// The set of those that need something of it, and about how much of it each gets.
+    /// The set of ranks that need it, and about how much each receives.
     pub(super) consumers: usize,
     pub(super) share: u64,
-    /// All ranks need all of it.
+    /// Whether all ranks need the whole unit.
     pub(super) everyone: bool,
 }
 
@@ -80,7 +81,7 @@ impl Plan {
         let size = size.unwrap_or(best).max(1);
         let mut order: Vec<u32> = (0..self.members.len() as u32).collect();
         order.sort_by_key(|&number| self.members[number as usize].place.unwrap_or((u32::MAX, 0)));
-        // Of the unit that is being filled: its first piece, its bytes, whether everyone needs it.
+        // The open unit: its first piece, its bytes, and whether every rank needs it.
         let mut open = (0, 0u64, false);
         for number in order {
             let all = 0..self.members[number as usize].bytes;
@@ -94,7 +95,7 @@ impl Plan {
         self.close(&mut open);
     }
 
-    /// Adds some bytes of a tensor to the unit that is being filled, or makes units of them.
+    /// Adds bytes of a tensor to the open unit, or splits them into units.
     fn add(&mut self, number: u32, range: &Range<u64>, everyone: bool, size: u64, open: &mut (usize, u64, bool)) {
         let cuts = self.cuts(&self.members[number as usize], range, size);
         if cuts.len() > 1 {
@@ -115,7 +116,7 @@ impl Plan {
         *open = (open.0, open.1 + bytes, if open.1 == 0 { everyone } else { open.2 && everyone });
     }
 
-    /// Which bytes of each tensor some rank needs: ranks of one machine, of several, may need few.
+    /// The bytes of each tensor that some rank of this load needs. If only some machines take part, these may be few.
     fn needed(&self) -> Vec<Needed> {
         let mut by_rows: HashMap<(usize, u64, u64), Needed> = HashMap::new();
         let mut used: Vec<bool> = Vec::new();
@@ -152,7 +153,8 @@ impl Plan {
         self.members.iter().map(of_member).collect()
     }
 
-    /// The pieces of some bytes of a tensor: along the parts of ranks, where these are large, else of about one size; one piece of few bytes.
+    /// The pieces of a byte range of a tensor. Cuts follow the ranks' parts if those are large; otherwise pieces have about one size. Few bytes are
+    /// one piece.
     fn cuts(&self, member: &Member, range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
         let whole = vec![range.clone()];
         if member.place.is_none() {
@@ -171,7 +173,7 @@ impl Plan {
         if chunk == member.bytes && range.end - range.start <= size + size / 2 {
             return whole;
         }
-        // Cuts are between rows, if these are short, else between what is stored together.
+        // Cuts are between rows, if these are short; otherwise between units of elements.
         let grain =
             if row > 0 && row <= size / 4 && row.is_multiple_of(member.unit.1) { row } else { member.unit.1.max(1) };
         let mut cuts = Vec::new();
@@ -190,7 +192,7 @@ impl Plan {
         self.pieces.push(Piece { member, bytes, at: 0 });
     }
 
-    /// Ends the unit that is being filled: where its pieces are, and what is read for them.
+    /// Closes the open unit: sets the offsets of its pieces, and the reads.
     fn close(&mut self, (first, filled, _): &mut (usize, u64, bool)) {
         let pieces = *first..self.pieces.len();
         *first = pieces.end;
@@ -226,7 +228,7 @@ impl Plan {
 }
 
 impl Member {
-    /// How many rows it has, along its first axis, if each is a whole number of bytes that can be taken as they lie.
+    /// The number of rows along the first axis, if each is a whole number of bytes that are usable unchanged.
     fn rows(&self) -> Option<u64> {
         let rows = self.shape.first().copied().filter(|&rows| rows > 0 && self.place.is_some())?;
         let even = self.bytes.is_multiple_of(rows) && (self.bytes / rows).is_multiple_of(self.unit.1.max(1));
@@ -234,7 +236,7 @@ impl Member {
     }
 }
 
-/// Ranges of rows as ranges of bytes, neighbours together; `None` for all rows.
+/// Coalesces ranges of rows into byte ranges; `None` for all rows.
 fn joined_rows(ranges: impl Iterator<Item = Range<u64>>, rows: u64, row: u64) -> Needed {
     let joined = covered(ranges.map(|range| range.start * row..range.end.min(rows) * row), MAX_GAP);
     let is_all = matches!(&*joined, [all] if *all == (0..rows * row));

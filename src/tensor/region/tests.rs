@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A tensor, what is stored together in it, and a region: any ranges of its axes, in any order.
+/// A tensor, its units of storage, and a region: any ranges of its axes, in any order.
 #[derive(Debug, Clone)]
 struct Case {
     shape: Vec<u64>,
@@ -23,7 +23,7 @@ impl Case {
         all
     }
 
-    /// The positions of its bytes; `None` where some are not whole units.
+    /// The positions of its bytes; `None` if some are not whole units.
     fn bytes(&self) -> Option<Vec<u64>> {
         let ((per, bytes), elements) = (self.unit, self.elements());
         let is_all = elements.iter().copied().eq(0..self.shape.iter().product());
@@ -37,7 +37,7 @@ impl Case {
         Some(units.iter().flat_map(|unit| unit * bytes..(unit + 1) * bytes).collect())
     }
 
-    /// Whether its rows, and what is taken of them, are whole units.
+    /// Whether its rows, and their ranges, are whole units.
     fn is_of_whole_units(&self) -> bool {
         let per = self.unit.0;
         let last = self.shape.last().zip(self.ranges.last());
@@ -64,7 +64,7 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// One range of each axis, of elements that stand alone.
+/// One range of each axis, of separately stored elements.
 fn boxes() -> impl Strategy<Value = Case> {
     (prop::collection::vec(1u64..7, 0..5), 1u64..5).prop_flat_map(|(shape, item)| {
         let starts: Vec<_> = shape.iter().map(|&size| (0..size, 1..=size)).collect();

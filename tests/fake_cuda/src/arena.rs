@@ -12,7 +12,7 @@ const SPACE: u64 = 64 << 30;
 pub(crate) struct Arena {
     pub(crate) addresses: Range<u64>,
     bytes: u64,
-    /// Where the search for free addresses goes on.
+    /// Where the next search for free addresses begins.
     cursor: u64,
 }
 
@@ -58,8 +58,8 @@ impl Arena {
         let start = self.byte(range.start).next_multiple_of(PAGE);
         let end = self.byte(range.end) / PAGE * PAGE;
         if start < end {
-            // SAFETY: whole pages inside the anonymous mapping of `reserve`, which lasts as long as the process, and inside a range of which
-            // the caller says that nothing is allocated there; the next use finds zeros.
+            // SAFETY: the range is whole pages inside the anonymous mapping of `reserve`, which lasts as long as the process. The caller
+            // guarantees that nothing is allocated in it. The next use finds zeros.
             unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, libc::MADV_DONTNEED) };
         }
     }
@@ -68,7 +68,7 @@ impl Arena {
 /// Address space without memory; it is never given back.
 fn map(length: u64, protection: i32) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new anonymous mapping where the kernel wants it: nothing that exists is touched.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses, so no existing mapping is touched.
     let address = unsafe { libc::mmap(ptr::null_mut(), length as usize, protection, flags, -1, 0) };
     (address != libc::MAP_FAILED).then_some(address as u64)
 }

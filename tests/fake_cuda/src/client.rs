@@ -1,4 +1,5 @@
-//! For tests in Rust: the stand-in that this process has open as its driver, which is not the copy of this crate that the test is linked with.
+//! For tests in Rust: the stand-in that this process has opened as its driver, which is not the copy of this crate that is linked into the
+//! test.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -77,7 +78,7 @@ impl StandIn {
     pub fn violations(&self) -> Vec<String> {
         let mut text = [0_u8; 1024];
         let mut found = Vec::new();
-        // SAFETY: a place of the length that is said.
+        // SAFETY: `text` is valid for writes of `text.len()` bytes, which is the length passed.
         while unsafe { (self.violation)(found.len(), text.as_mut_ptr().cast(), text.len()) } >= 0 {
             let sentence = CStr::from_bytes_until_nul(&text).unwrap_or_default();
             found.push(sentence.to_string_lossy().into_owned());
@@ -115,7 +116,7 @@ impl StandIn {
     /// The function can be called with what is launched under this name, from any thread, as long as the process lives.
     pub unsafe fn register_kernel(&self, name: &str, function: Kernel, sizes: &[usize]) -> Result<(), String> {
         let name = CString::new(name).map_err(|cause| cause.to_string())?;
-        // SAFETY: a string that ends with a zero byte and as many sizes as is said; the function is the caller's promise.
+        // SAFETY: `name` ends with a zero byte, and `sizes` has the length passed; the caller guarantees that the function can be called.
         unsafe { (self.register)(name.as_ptr(), Some(function), sizes.as_ptr(), sizes.len()) };
         Ok(())
     }

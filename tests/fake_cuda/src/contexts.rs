@@ -54,7 +54,7 @@ fn destroy(device: usize) -> Outcome {
         ));
     }
     for start in regions {
-        // Host memory stays mapped: whoever still has a pointer to it is told by the violation, and does not crash besides.
+        // Host memory stays mapped: a late use of it is reported as a violation, and does not crash the process.
         if let Some(region) = state.regions.remove(start).filter(|region| matches!(region.kind, Kind::Device(_))) {
             state.release(&region);
         }
@@ -92,7 +92,7 @@ entry_points! {
         drop(state);
         if last { destroy(device as usize) } else { Ok(()) }
     }
-    /// Destroys all of a device's context; whoever retained it goes on having it, empty.
+    /// Destroys everything in a device's context. Callers that retained it keep it, empty.
     fn cuDevicePrimaryCtxReset_v2(device: i32) |_| {
         state()?.device(device)?;
         destroy(device as usize)

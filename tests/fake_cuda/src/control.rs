@@ -121,7 +121,8 @@ pub unsafe extern "C" fn fake_cuda_more_counters(counters: Out<MoreCounters>) ->
     counters.put(value).err().unwrap_or(SUCCESS)
 }
 
-/// Writes the text of a violation, cut to `length` bytes with its zero; its whole length without it, or -1 where there are not so many.
+/// Writes the text of a violation, cut to `length` bytes with its zero. Returns its whole length without the zero, or -1 if `index` is
+/// out of range.
 ///
 /// # Safety
 /// `text` is null or takes `length` bytes.
@@ -216,7 +217,7 @@ fn json(state: &State) -> String {
     format!("{{\n{},\n  \"violation_texts\": [{}]\n}}\n", numbers.join(",\n"), texts.join(", "))
 }
 
-/// Has the end of the process shut the driver down, and write the report where one is wanted.
+/// Makes the exit of the process shut the driver down, and write the report if one is requested.
 pub(crate) fn report_at_exit(path: Option<String>) {
     if let Some(path) = path {
         let _ = REPORT.set(path); // the first one counts

@@ -15,7 +15,7 @@ use crate::state::{Handle, State, state};
 
 /// Copies from host memory that is not pinned are staged up to this size; larger ones are waited for, so that memory stays bounded.
 const STAGED: u64 = 1 << 20;
-/// Checked as a whole up to this size, else at this many places.
+/// Checked completely up to this size, else at this many places.
 const CHECKED: u64 = 1 << 20;
 const PLACES: u64 = 1024;
 
@@ -32,16 +32,17 @@ enum HostEnd {
 
 /// Moves bytes that the driver was told to move.
 fn move_bytes(to: u64, from: u64, length: u64) {
-    // SAFETY: each end is memory of the arena behind an allocation that was checked, or the caller's, which by the contract of the copies
-    // stays until they are executed (pinned memory is not unmapped before). The ends may overlap where a caller copies within one
-    // allocation, which `copy` allows. That nobody writes meanwhile is the caller's promise; breaking it is what the checks look for.
+    // SAFETY: each end is memory of the arena behind an allocation that was checked, or the caller's, which by the contract of the copies stays
+    // until they are executed (pinned memory is not unmapped before). The ends may overlap where a caller copies within one allocation, which
+    // `copy` allows. The caller guarantees that nothing writes meanwhile; the checks look for violations of this.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, length as usize) };
 }
 
 /// The same from memory that may be gone: false where it is, and then any bytes are there.
 fn move_registered(to: u64, from: u64, length: u64) -> bool {
     let part = |address: u64| libc::iovec { iov_base: address as *mut c_void, iov_len: length as usize };
-    // SAFETY: the target is as in `move_bytes`; the system looks at the source, and says so where nothing is there.
+    // SAFETY: the target is memory of the arena behind an allocation that was checked, and stays until the copy is executed. The kernel validates
+    // the source, and returns an error if it is unmapped.
     let moved = unsafe { libc::process_vm_readv(libc::getpid(), &part(to), 1, &part(from), 1, 0) };
     moved == length as isize
 }

@@ -19,7 +19,7 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null, so that by the promise of the type it takes a `T`; `write` reads and drops nothing of what was there.
+        // SAFETY: not null, so by the contract of the type it is valid for a `T`; `write` neither reads nor drops the old value.
         unsafe { self.0.write(value) };
         Ok(())
     }
@@ -38,7 +38,7 @@ impl<T> Out<T> {
         Out(self.0.cast())
     }
 
-    /// The address, for results that have a length of their own.
+    /// The address, for results with a separate length.
     pub(crate) fn address(&self) -> *mut T {
         self.0
     }
@@ -90,8 +90,8 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce(Call) -> Outcome) -> CU
 
 /// The entry points of one file, with the C ABI and the names of the driver, and `functions`, the table of them.
 ///
-/// The safety contract is that of the driver: an `Out` is null or takes its value; memory that a copy, a set or a launch is given lives until the
-/// operation was executed; strings end with a zero byte.
+/// The safety contract is that of the driver. An `Out` is null or valid for its value. Memory that is passed to a copy, a set or a launch lives
+/// until the operation was executed. Strings end with a zero byte.
 macro_rules! entry_points {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$call:pat_param| $body:block)*) => {
         $(

@@ -11,7 +11,7 @@ use crate::streams::{self, Tail};
 const DISABLE_TIMING: u32 = 2;
 const ALL_FLAGS: u32 = 7;
 
-/// When a stream came to the event.
+/// When a stream reached the event.
 type Moment = Arc<OnceLock<Instant>>;
 
 pub(crate) struct Event {
@@ -70,13 +70,13 @@ entry_points! {
         state.events.insert(handle, Event { device, flags, recorded: None });
         event.put(handle)
     }
-    /// The event is gone; who waits for it goes on waiting for what it was recorded behind.
+    /// The event is removed; a wait for it continues until the recorded work is done.
     fn cuEventDestroy_v2(event: Handle) |_| {
         let mut state = state()?;
         let found = state.events.remove(&event).ok_or(INVALID_HANDLE)?;
         state.sound(found.device)
     }
-    /// The event stands behind all that was issued to the stream so far.
+    /// The event is recorded after everything that was issued to the stream so far.
     fn cuEventRecord(event: Handle, stream: Handle) |call| { streams::record(&mut *state()?, call.name, event, stream) }
     /// As `cuEventRecord`; the flags are for graphs.
     fn cuEventRecordWithFlags(event: Handle, stream: Handle, _flags: u32) |call| {

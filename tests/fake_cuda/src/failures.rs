@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex};
 use crate::result::CUresult;
 use crate::state::lock;
 
-/// What a test wants of a call.
+/// The failure that a test plans for a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Planned {
     /// It returns this and does nothing.
@@ -83,7 +83,7 @@ fn known(name: &str, what: Planned) -> Result<(), String> {
     }
 }
 
-/// Counts a call and says what a test wants of it.
+/// Counts a call and returns its planned failure.
 pub(crate) fn plan(name: &'static str) -> Option<Planned> {
     let mut plans = lock(&PLANS);
     let calls = plans.calls.entry(name).or_default();

@@ -36,7 +36,7 @@ pub struct Launch {
     pub write: unsafe extern "C" fn(*const Launch, u64, usize) -> *mut u8,
     /// The operation, of which this library makes use.
     pub operation: *const c_void,
-    /// 0 where nothing is to be computed, as nothing is copied (`FAKE_CUDA_BYTES`): only what is used is told.
+    /// 0 if nothing is to be computed or copied (`FAKE_CUDA_BYTES`): only the memory that is used is reported.
     pub moves: u32,
 }
 
@@ -99,8 +99,8 @@ fn use_memory(launch: *const Launch, address: u64, length: usize, how: Use) -> *
 /// Registers a kernel: its name, and the size of each parameter in bytes. 1 for null.
 ///
 /// # Safety
-/// `name` is null or a string that ends with a zero byte; `sizes` are `count` numbers; `function` can be called, from any thread, with what
-/// is launched under this name, as long as the process lives.
+/// A `name` that is not null ends with a zero byte, and `sizes` are `count` numbers. The function can be called from any thread with the
+/// arguments that are launched under this name, as long as the process lives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_cuda_register_kernel(
     name: *const c_char,

@@ -1,4 +1,4 @@
-//! A stand-in for CUDA's driver library (`libcuda.so`), so that the very code that runs on a GPU runs in tests, on machines without one.
+//! A stand-in for CUDA's driver library (`libcuda.so`). It lets the unchanged GPU code run in tests on machines without a GPU.
 //!
 //! A process that is started with `LD_LIBRARY_PATH` on the folder of the `libcuda.so` that this crate is built as, takes it for the driver's: cudarc
 //! with dynamic loading opens it by this name. It has the functions of the driver that max_weights calls, with the C ABI of CUDA 12, and devices that are threads
@@ -6,9 +6,9 @@
 //!
 //! # How a test starts a process with it
 //!
-//! This crate is a development dependency of the core crate, so that Cargo builds `libcuda.so` beside the tests, in `target/*/deps`. That folder is in the
-//! `LD_LIBRARY_PATH` of the tests that Cargo runs, behind `target/*`, where `cargo build` may have left an older one. Tests that want settings, or
-//! counters of their own, run in a process of their own:
+//! This crate is a development dependency of the core crate, so that Cargo builds `libcuda.so` into the folder of the tests, `target/*/deps`. That
+//! folder is in the `LD_LIBRARY_PATH` of the tests that Cargo runs, after `target/*`, where `cargo build` may have left an older one. Tests with
+//! different settings or counters run in a separate process:
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -29,32 +29,32 @@
 //!
 //! - A stream is a thread that executes what was issued to it in order, and not before `FAKE_CUDA_DELAY` microseconds have passed. The default
 //!   stream and blocking streams wait for each other; streams made with `CU_STREAM_NON_BLOCKING` are on their own.
-//! - A copy from pinned or registered memory reads its source when it is executed; one from other host memory has read it when the call returns, and
-//!   one into such memory is done when the call returns. What a copy to pinned memory is about to write has other bytes until then.
-//! - Device memory has addresses that the host can neither read nor write: doing so ends the process, as a host that takes one pointer for the
-//!   other deserves. The bytes are elsewhere. An address is not given again before all others were.
-//! - A module is PTX, in which kernels are found by their names; what runs is the same source, `src/device/kernels`, which `build.rs` compiles for the host.
-//!   A thread of the device is a call there, one after the other. What no two processors do alike, such as a shift by too much, and an address that is not
-//!   aligned, ends the process. Tests can register kernels of their own.
-//! - Memory is limited, and so is what can be pinned. New memory up to 1 MiB has bytes that are not zero.
-//! - In a forked child every call fails with `CUDA_ERROR_NOT_INITIALIZED`; at the end of the process with `CUDA_ERROR_DEINITIALIZED`.
-//! - When something fails while it is executed, its context fails: every call in it returns that result from then on. Memory, streams and events can
-//!   still be given back, which the driver's cannot: so tests see that everything is.
+//! - A copy from pinned or registered memory reads its source when it is executed. One from other host memory has read it when the call returns, and
+//!   one into such memory is done when the call returns. The target of a copy to pinned memory has other bytes until the copy is executed.
+//! - Device memory has addresses that the host cannot access: an access ends the process. The bytes are elsewhere. An address is only reused after
+//!   all others.
+//! - A module is PTX, in which kernels are found by their names. The same source, `src/device/kernels`, runs here; `build.rs` compiles it for the
+//!   host. A thread of the device is a call, and the calls run sequentially. Operations that are undefined on a device, such as a shift by too much,
+//!   and a misaligned address end the process. Tests can register additional kernels.
+//! - Memory and pinned memory are limited. New memory up to 1 MiB is not zeroed.
+//! - In a forked child every call fails with `CUDA_ERROR_NOT_INITIALIZED`. At the end of the process it fails with `CUDA_ERROR_DEINITIALIZED`.
+//! - A failure during execution fails the context. Every later call in it returns that result. Unlike with the driver, memory, streams and events
+//!   can still be given back, so that tests see that everything is.
 //!
 //! # What it finds
 //!
 //! A violation is noted, counted, and does not fail the call:
 //!
-//! - the source of a copy changed between the call and the copy's end (the buffer was used again too early);
-//! - two streams use the same memory, one of them writing it, and no event orders the two. That is decided by what was promised, not by which thread
-//!   was faster, so that a missing event is found each time;
-//! - memory is freed or unregistered while the host does not know that what uses it is done (`cuMemFree_v2`, `cuMemFreeHost`, `cuMemHostUnregister`), or
-//!   in an order of streams that does not say so (`cuMemFreeAsync`);
-//! - a kernel uses memory that is not allocated (its launch fails, too);
-//! - a context is released for the last time while something of it is alive.
+//! - The source of a copy changed before its end. The buffer was used again too early.
+//! - Two streams use the same memory without an order, and one of them writes it. Only promised orders count, so every missing event is found.
+//! - Memory is freed or unregistered before the host knows that its users are done. The calls are `cuMemFree_v2`, `cuMemFreeHost` and
+//!   `cuMemHostUnregister`.
+//! - `cuMemFreeAsync` frees memory without an order of streams after its users.
+//! - A kernel uses memory that is not allocated. Its launch fails, too.
+//! - A context is released for the last time while objects in it are alive.
 //!
-//! The host knows that an operation is done after `cuStreamSynchronize`, `cuEventSynchronize`, `cuCtxSynchronize`, a query that says so, or when a
-//! function of `cuLaunchHostFunc` was called behind it. All threads of the host count as one that knows everything that one of them does.
+//! The host knows that an operation is done after `cuStreamSynchronize`, `cuEventSynchronize`, `cuCtxSynchronize`, a query that returns success, or
+//! when a later function of `cuLaunchHostFunc` was called. All threads of the host share this knowledge.
 //!
 //! # Settings
 //!
@@ -62,7 +62,7 @@
 //!
 //! | variable | what | usual |
 //! |---|---|---|
-//! | `FAKE_CUDA_DEVICES` | how many devices; 0: `cuInit` says that there is none | 2 |
+//! | `FAKE_CUDA_DEVICES` | how many devices; 0: `cuInit` returns that none exists | 2 |
 //! | `FAKE_CUDA_MEMORY` | bytes of each | 16 GiB |
 //! | `FAKE_CUDA_PINNED` | bytes that can be pinned or registered at a time | 8 GiB |
 //! | `FAKE_CUDA_GBPS` | speed of each device's link, in 10⁹ bytes a second and direction; 0: as fast as it goes | 0 |
@@ -70,16 +70,16 @@
 //! | `FAKE_CUDA_CHECK` | how much of a source is compared: `none`, `sampled` (all up to 1 MiB, 1024 places of more), `full` | sampled |
 //! | `FAKE_CUDA_BYTES` | 0: copies with pinned memory take their time and move nothing, and kernels compute nothing (for benches) | 1 |
 //! | `FAKE_CUDA_ATTRIBUTES` | attributes of the devices, `NUMBER=VALUE` separated by commas | an H200's |
-//! | `FAKE_CUDA_FAIL` | failures, separated by commas: `cuMemAlloc_v2:3=2` has the third call return 2 and do nothing; `cuMemcpyHtoDAsync_v2@1=700` has the first one return 0 and what it issued fail when it is executed | none |
+//! | `FAKE_CUDA_FAIL` | failures, separated by commas: `cuMemAlloc_v2:3=2` makes the third call return 2; `cuMemcpyHtoDAsync_v2@1=700` makes the execution of the first one fail with 700 | none |
 //! | `FAKE_CUDA_REPORT` | a path: the counters and violations are written there as JSON when the process exits | none |
 //!
 //! # In the process
 //!
 //! [`fake_cuda_counters`](control::fake_cuda_counters), [`fake_cuda_more_counters`](control::fake_cuda_more_counters),
-//! [`fake_cuda_violation`](control::fake_cuda_violation), [`fake_cuda_reset`](control::fake_cuda_reset),
-//! [`fake_cuda_fail`](control::fake_cuda_fail), [`fake_cuda_fail_later`](control::fake_cuda_fail_later) and
-//! [`fake_cuda_register_kernel`](kernels::fake_cuda_register_kernel) are exported beside the driver's functions. A copy of this crate
-//! that is linked into a test has a state of its own: [`client::StandIn`] finds the functions of the library that the process has open.
+//! [`fake_cuda_violation`](control::fake_cuda_violation), [`fake_cuda_reset`](control::fake_cuda_reset), [`fake_cuda_fail`](control::fake_cuda_fail),
+//! [`fake_cuda_fail_later`](control::fake_cuda_fail_later) and [`fake_cuda_register_kernel`](kernels::fake_cuda_register_kernel) are exported in
+//! addition to the driver's functions. A copy of this crate that is linked into a test has a separate state: [`client::StandIn`] finds the functions
+//! of the library that the process has open.
 #![allow(unsafe_code, non_snake_case)] // the driver's C functions, by their names
 
 mod arena;

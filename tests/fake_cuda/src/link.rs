@@ -33,9 +33,9 @@ impl Link {
         Self { per_byte, free: [Mutex::new(now), Mutex::new(now)] }
     }
 
-    /// Moves bytes, if any, and returns when they have arrived. The time begins when the copy could first have begun (`ready`) and the link was
-    /// free, not when this thread was woken, so that copies that were issued early enough follow each other without gaps. It ends when a copy that
-    /// moves nothing would have ended, however late this thread is: what keeps a link busy is not slower on a machine that has few cores.
+    /// Moves bytes, if any, and returns when they have arrived. The time begins when the copy could have begun (`ready`) and the link was free,
+    /// not when this thread woke up. So copies that were issued early enough follow each other without gaps. The time ends when a copy without
+    /// bytes would have ended, however late this thread is: a busy link is not slower on a machine with few cores.
     pub(crate) fn carry(
         &self,
         direction: Direction,

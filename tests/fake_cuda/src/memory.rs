@@ -84,7 +84,7 @@ impl State {
     }
 }
 
-/// Allocates; where memory is short, after all frees that are under way.
+/// Allocates; if memory is short, after all pending frees.
 fn allocate(device: usize, length: usize) -> Outcome<u64> {
     let mut locked = state()?;
     locked.sound(device)?;
@@ -120,7 +120,7 @@ fn allocate_pinned(out: &Out<*mut c_void>, length: usize) -> Outcome {
         return Err(INVALID_VALUE);
     }
     state.pin(length as u64)?;
-    // SAFETY: a new anonymous mapping where the kernel wants it: nothing that exists is touched.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses, so no existing mapping is touched.
     let address = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -142,8 +142,8 @@ fn free_host(function: &'static str, start: u64, kind: Kind, otherwise: u32) -> 
     }
     let region = locked.regions.remove(start).ok_or(otherwise)?;
     if kind == Kind::Pinned {
-        // SAFETY: the whole of a mapping of `allocate_pinned`, taken out of the table just now, so that it is unmapped once; the caller
-        // of cuMemFreeHost promises that nothing uses it, and the streams are done with it.
+        // SAFETY: the whole mapping was made by `allocate_pinned`, and was just removed from the table, so it is unmapped once. The caller of
+        // cuMemFreeHost guarantees that nothing uses it, and the streams are done with it.
         unsafe { libc::munmap(start as *mut c_void, region.length() as usize) };
     }
     locked.sound(device)
@@ -237,7 +237,7 @@ entry_points! {
     }
     /// Frees memory that nothing uses any more.
     fn cuMemFree_v2(address: u64) |call| { free(call.name, address) }
-    /// Frees memory when the stream comes to it.
+    /// Frees memory when the stream reaches it.
     fn cuMemFreeAsync(address: u64, stream: Handle) |call| { free_in_order(call.name, address, stream) }
     /// The allocation that holds an address.
     fn cuMemGetAddressRange_v2(base: Out<u64>, length: Out<usize>, address: u64) |_| {
@@ -281,8 +281,8 @@ entry_points! {
     fn cuPointerGetAttribute(value: Out<c_void>, which: u32, address: u64) |_| { attribute(&value, which, address) }
 }
 
-/// Has all pages of a range in memory, as a driver must that pins them, and as it does with pages of a private mapping that it may write: copies of
-/// their own. False where they cannot be read, or written.
+/// Brings all pages of a range into memory, as a driver does to pin them. Writable pages of a private mapping are copied for this. False if they
+/// cannot be read, or written.
 fn bring_in(range: &Range<u64>, writable: bool) -> bool {
     let start = range.start / 4096 * 4096;
     let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
@@ -292,7 +292,7 @@ fn bring_in(range: &Range<u64>, writable: bool) -> bool {
     said == 0 || (unknown && is_mapped(range, writable)) // Linux before 5.14 has no such advice
 }
 
-/// Whether all of a range is mapped so that it can be read, and written where that is asked for.
+/// Whether a whole range is mapped readable, and writable if `writable`.
 fn is_mapped(range: &Range<u64>, writable: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return true };
     let mut reached = range.start;

@@ -1,4 +1,4 @@
-//! All that the driver knows: one value under one lock. Nobody waits for a stream while holding it, because streams take it too.
+//! The state of the driver, under one lock. No thread waits for a stream while holding it, as streams take it too.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,7 @@ pub(crate) struct State {
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
-/// Locks; a panic elsewhere has been reported already and says nothing about what is locked here.
+/// Locks; a panic elsewhere has been reported already and does not affect the locked value.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

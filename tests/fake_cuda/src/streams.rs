@@ -18,7 +18,7 @@ const LEGACY: Handle = 1;
 /// The default stream of each thread.
 const PER_THREAD: Handle = 2;
 
-/// What was issued through one handle, and what is known to come before whatever is issued next.
+/// The work that was issued through one handle, and the known predecessors of the next one.
 pub(crate) struct Stream {
     pub(crate) handle: Handle,
     /// As no other stream's, which the handle of a default stream is not when its context was released and retained again.
@@ -190,7 +190,7 @@ impl State {
         }
     }
 
-    /// Takes a stream that is there out of the table; its thread goes on until all is executed.
+    /// Removes a stream from the table, if it exists; its thread continues until everything is executed.
     pub(crate) fn close(&mut self, handle: Handle) -> usize {
         let Some(stream) = self.streams.remove(&handle) else { return 0 };
         stream.close();
@@ -213,7 +213,8 @@ impl State {
 /// What a caller gave a stream to call: the function and its argument.
 struct HostCall(unsafe extern "C" fn(*mut c_void), *mut c_void);
 
-// SAFETY: by the contract of cuLaunchHostFunc the driver calls the function on a thread of its own; what the argument means is the caller's.
+// SAFETY: by the contract of cuLaunchHostFunc the driver calls the function on one of its threads, so the caller guarantees that function
+// and argument may be used there.
 unsafe impl Send for HostCall {}
 
 impl HostCall {

@@ -428,7 +428,7 @@ fn a_process_finds_the_library_beside_the_tests_and_it_has_every_function() {
     }
     // SAFETY: the function of this name has this type.
     let init: extern "C" fn(u32) -> u32 = unsafe { std::mem::transmute(address(c"cuInit")) };
-    // SAFETY: as above.
+    // SAFETY: the library exports this function with this type, and is never closed.
     let retain: extern "C" fn(*mut Handle, i32) -> u32 =
         unsafe { std::mem::transmute(address(c"cuDevicePrimaryCtxRetain")) };
     let mut context = ptr::null_mut();
@@ -441,11 +441,11 @@ fn a_process_finds_the_library_beside_the_tests_and_it_has_every_function() {
 
     // SAFETY: the functions of these names have these types.
     let current: extern "C" fn(Handle) -> u32 = unsafe { std::mem::transmute(address(c"cuCtxSetCurrent")) };
-    // SAFETY: as above.
+    // SAFETY: the library exports this function with this type, and is never closed.
     let load: extern "C" fn(*mut Handle, *const u8) -> u32 =
         unsafe { std::mem::transmute(address(c"cuModuleLoadData")) };
     type Find = extern "C" fn(*mut Handle, Handle, *const std::ffi::c_char) -> u32;
-    // SAFETY: as above.
+    // SAFETY: `Find` is the type of this exported function, and the library is never closed.
     let find: Find = unsafe { std::mem::transmute(address(c"cuModuleGetFunction")) };
     let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
     assert_eq!((current(context), load(&raw mut module, c".entry add(".as_ptr().cast())), (0, 0));

@@ -1,4 +1,4 @@
-//! What comes before what: within a stream, across streams, and what is found when nothing says so.
+//! The order of operations: within a stream, across streams, and the violations if nothing orders them.
 #![allow(unsafe_code, clippy::items_after_statements, clippy::large_stack_arrays)]
 
 #[macro_use]

@@ -1,5 +1,5 @@
-//! A stand-in for the library of GPUDirect Storage (`libcufile.so`): it reads a file by the host, and has the stand-in for libcuda copy the
-//! bytes to its device.
+//! A stand-in for the library of GPUDirect Storage (`libcufile.so`): it reads a file through the host, and the stand-in for libcuda copies
+//! the bytes to its device.
 //!
 //! `FAKE_CUFILE_FAIL` names a function that fails with 5000, or, for `cuFileRead`, from the second call on. `FAKE_CUFILE_REPORT` is a file to
 //! which the number of bytes of each read is appended.
@@ -13,7 +13,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the library says, and what CUDA said.
+/// The result of the library, and that of CUDA.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Code(c_int, c_int);
@@ -27,7 +27,7 @@ pub struct Descriptor(c_int, Place, *const c_void);
 #[derive(Debug)]
 struct Place(c_int);
 
-/// At most so many bytes are read at a time, so that callers have to go on.
+/// Maximum bytes of one read, so that callers have to continue.
 const MOST: usize = 1 << 20;
 const FAILED: c_int = 5000;
 

@@ -1,4 +1,4 @@
-//! A connection: heads that are read from it, and answers that are written to it, as fast and as far as is wanted.
+//! A connection: reads heads, and writes answers at the configured speed and up to the configured byte.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::text::http_date;
 
 /// The longest head.
 const LONGEST_HEAD: usize = 64 << 10;
-/// What is read of a file and sent at a time.
+/// Bytes of a file that are read and sent at a time.
 const PIECE: usize = 256 << 10;
 
 /// Wait so long, or until the server stops.
@@ -92,7 +92,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Send an answer, with its body if the request has one coming; `sent` is told the length of each piece.
+    /// Send an answer, with its body if the request has one coming; `sent` gets the length of each piece.
     pub(crate) fn send(
         &mut self,
         answer: &Answer,

@@ -9,7 +9,7 @@ use crate::http::{Answer, Body, Head};
 use crate::route::Route;
 use crate::text::{escape_xml, gzip, json_text};
 
-/// What a client is told instead.
+/// The answer that replaces the right one.
 pub(crate) fn instead(faults: &[Fault], head: &Head, route: &Route) -> Option<Answer> {
     let here = || format!("http://{}{}", head.host(), head.target);
     let internal = "We encountered an internal error. Please try again.";
@@ -119,7 +119,7 @@ fn set_range(answer: &mut Answer, first: u64, end: u64, total: u64) {
     answer.headers.push(("Content-Range", content_range(first, end, total)));
 }
 
-/// The bytes one further than was asked, and a header that says so.
+/// The range one byte further than requested, and a header that declares it.
 fn shift(answer: &mut Answer, (first, end): (u64, u64)) {
     let total = total_of(answer);
     let (first, end) = if end < total { (first + 1, end + 1) } else { (first + 1, end) };

@@ -10,7 +10,7 @@ use crate::http::Head;
 use crate::s3::Operation;
 use crate::text::decode_percent;
 
-/// What goes wrong. The table below says what each name stands for, src/lib.rs what it does.
+/// The faults. The table below has the name of each, and src/lib.rs describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
     SlowDown,
@@ -72,7 +72,7 @@ pub(crate) fn number(name: &str, text: &str) -> io::Result<u64> {
 }
 
 impl Fault {
-    /// The fault of a name and what stands behind `=`; no fault for a name that none has.
+    /// The fault with this name and the argument after `=`; `None` for an unknown name.
     fn named(name: &str, argument: &str) -> io::Result<Option<Self>> {
         let whole = || number(name, argument);
         let seconds = || {

@@ -23,7 +23,7 @@ pub(crate) struct Version {
     pub(crate) has_shrunk: bool,
 }
 
-/// A file, as it is served.
+/// A served file.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) path: PathBuf,
@@ -137,7 +137,7 @@ enum Asked {
     OutOfReach,
 }
 
-/// What a header `Range` asks for. What is none, and several ranges, stand for all.
+/// The range that a header `Range` requests. An invalid one, and several ranges, stand for the whole file.
 fn asked(range: Option<&str>, total: u64) -> Asked {
     let Some((first, last)) = range.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
         return Asked::Whole;

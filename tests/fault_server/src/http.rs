@@ -96,7 +96,7 @@ impl Head {
 /// A body in chunks, each with its length in front.
 struct Chunks<R> {
     wire: R,
-    /// What is left of the chunk; none after the last.
+    /// The rest of the chunk; `None` after the last.
     left: Option<u64>,
     is_first: bool,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Part {
     pub(crate) path: PathBuf,
     pub(crate) start: u64,
     pub(crate) length: u64,
-    /// Where the file ends; zeros follow, where it is said to be longer.
+    /// Where the file ends; zeros follow up to the declared length.
     pub(crate) end_of_file: u64,
     /// Each byte is sent with these bits changed: other content, of the same length.
     pub(crate) mask: u8,
@@ -181,7 +181,7 @@ impl Body {
         }
     }
 
-    /// The bytes, as they are sent.
+    /// The bytes to send.
     pub(crate) fn reader(&self) -> io::Result<Box<dyn Read + '_>> {
         let part = match self {
             Self::Bytes(bytes) => return Ok(Box::new(bytes.as_slice())),

@@ -1,4 +1,4 @@
-//! A stand-in for the hub: what a model consists of, and links to its files at another host name.
+//! A stand-in for the hub: the files of a model, and links to them at another host name.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -157,7 +157,7 @@ fn resolve(files: &Files, links: &Links, head: &Head, model: &str, file: &str, c
         .with("Location", format!("http://{other}:{port}/cdn/{key}?signature={signature}"))
 }
 
-/// A file by a link, which may be followed so many times.
+/// A file by a link, which may be followed `most` times.
 pub(crate) fn follow(
     files: &Files,
     links: &Links,

@@ -1,5 +1,5 @@
-//! A server with faults, for tests of checkpoints that are elsewhere: plain HTTP, the part of S3 that such clients use, and a stand-in for the hub, over
-//! one folder. It counts requests and bytes. Only this machine can reach it.
+//! A server with faults, for tests of remote checkpoints: plain HTTP, the part of S3 that such clients use, and a stand-in for the hub, over one
+//! folder. It counts requests and bytes. Only this machine can reach it.
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -23,21 +23,22 @@
 //! - `/s3/BUCKET/KEY`: GET, HEAD, PUT, DELETE with preconditions, ListObjectsV2, multipart uploads, DeleteObjects; a bucket is a folder. Signatures are not
 //!   looked at. Directory markers, copies, versions and checksums are not there.
 //!   With `x-goog-if-generation-match: 0`, it is the same part of Google's.
-//! - `/azure/CONTAINER/KEY`: GET, HEAD, PUT and DELETE of a blob, blocks and lists of them, and the list of a container. Several are deleted at once by a batch.
-//! - `/hub/api/models/MODEL/revision/REVISION`, `/hub/api/models/MODEL/tree/REVISION` and `/hub/MODEL/resolve/REVISION/FILE`, with `HF_ENDPOINT` at `/hub`: a model is a folder, its commit a hash of
-//!   what is in it, its revisions `main` and that commit. A file is a link to `/cdn/...` at another name of the same host, with a signature.
-//! - `/machine/…`: what Amazon's, Google's and Azure's machines say of who a program on them is (`AWS_METADATA_ENDPOINT` and `GCE_METADATA_HOST` at
-//!   `/machine`, `IDENTITY_ENDPOINT` at `/machine/azure`, `AWS_CONTAINER_CREDENTIALS_FULL_URI` at `/machine/container`), and at `/machine/sts` the service
-//!   that `AWS_ENDPOINT_URL_STS` names.
+//! - `/azure/CONTAINER/KEY`: GET, HEAD, PUT and DELETE of a blob, blocks and lists of them, and the list of a container. A batch deletes several at once.
+//! - `/hub/api/models/MODEL/revision/REVISION`, `/hub/api/models/MODEL/tree/REVISION` and `/hub/MODEL/resolve/REVISION/FILE`: the hub, with
+//!   `HF_ENDPOINT` at `/hub`. A model is a folder. Its commit is a hash of its files, and its revisions are `main` and that commit. A file is a link to
+//!   `/cdn/...` at another name of the same host, with a signature.
+//! - `/machine/…`: the metadata services with the credentials of machines of Amazon, Google and Azure. The variables `AWS_METADATA_ENDPOINT` and
+//!   `GCE_METADATA_HOST` are `/machine`, `IDENTITY_ENDPOINT` is `/machine/azure`, and `AWS_CONTAINER_CREDENTIALS_FULL_URI` is `/machine/container`. At
+//!   `/machine/sts` is the service that `AWS_ENDPOINT_URL_STS` names.
 //!
 //! Tags are hashes of the content. A file is read again for its tag when its length or time of modification is another.
 //!
 //! # Faults
 //!
 //! A text of words between spaces, commas or lines. `latency_ms=N` and `rate=N` (bytes a second of each connection) are for all requests. A name of a
-//! fault, perhaps with `=` and an argument, begins a rule, and options behind it say which of the requests that can have this fault it hits: `path=TEXT`
-//! those whose path or query contains it, `method=NAME`, `from=N` the N-th and later ones, `times=N` no more than N, `percent=P` so many at random, as
-//! `seed=N` says. All rules that hit a request are obeyed.
+//! fault, perhaps with `=` and an argument, begins a rule. Options after it select some of the requests that can have this fault. The option
+//! `path=TEXT` selects those whose path or query contains it, and `method=NAME` those with this method. With `from=N` the rule hits the N-th and
+//! later ones, with `times=N` at most N, and with `percent=P` a random share with the seed of `seed=N`. All rules that hit a request are obeyed.
 //!
 //! | fault | the answer |
 //! |---|---|
@@ -53,14 +54,14 @@
 //! | `etag-changes-in-body` | half the body, and the connection is closed; from then on another object |
 //! | `no-etag` | without an ETag |
 //! | `if-match-ignored` | as if `If-Match` were not there |
-//! | `shifted-range` | the range one byte further, and a `Content-Range` that says so |
+//! | `shifted-range` | the range one byte further, and a `Content-Range` that declares it |
 //! | `other-total` | a `Content-Range` with another total |
 //! | `no-content-range` | 206 without `Content-Range` |
 //! | `whole-200`, `whole-200-right-range` | 200 with the whole object, or with the range and its `Content-Range` |
 //! | `lists=NAME` | a name more in a listing of the store or the hub, percent-encoded here, as no file could have it |
 //! | `gzip`, `chunked` | `Content-Encoding: gzip`, or chunks without a length |
 //! | `short-body`, `short-adjusted` | half the body; the connection is closed, or `Content-Length` is the half, too |
-//! | `reset-in-body=BYTES` | the connection is reset after so many bytes |
+//! | `reset-in-body=BYTES` | the connection is reset after this many bytes |
 //! | `stall=SECONDS`, `drip` | half the body, and nothing for so long; a byte a second |
 //! | `corrupt` | a bit in the middle is flipped |
 //! | `part-fails` | 500 for a part of an upload |

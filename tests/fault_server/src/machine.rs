@@ -1,5 +1,5 @@
-//! What a machine of a vendor says to programs on it of who they are, and what a service says to those with a token of their own. What has to be asked for
-//! with a header is refused without it.
+//! The credentials that a vendor's machine gives to programs on it, and those that a token service exchanges for a token. Requests without a required
+//! header are refused.
 
 use crate::http::{Answer, Head};
 use crate::text::json_text;

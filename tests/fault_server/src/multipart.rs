@@ -273,7 +273,7 @@ fn no_such_upload() -> Answer {
     Answer::error(404, "NoSuchUpload", "The specified upload does not exist.")
 }
 
-/// Files one after the other, each opened when its turn comes.
+/// Files in sequence, each opened when its turn comes.
 pub(crate) struct Joined {
     pub(crate) paths: std::vec::IntoIter<PathBuf>,
     pub(crate) file: Option<File>,

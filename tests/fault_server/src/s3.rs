@@ -38,7 +38,7 @@ pub(crate) struct Store<'a> {
     pub(crate) uploads: &'a Uploads,
     /// Whether all parts but the last must have 5 MiB.
     pub(crate) is_strict: bool,
-    /// Whether tags are made of MD5s.
+    /// Whether tags are composed of MD5s.
     pub(crate) has_md5: bool,
 }
 

@@ -102,8 +102,8 @@ impl Server {
         self.state.record.reset();
     }
 
-    /// From the next request on only the faults of this text, in the words of [`Behaviour`]; none for an empty one. Latency and rate stay as they are
-    /// where the text has none.
+    /// From the next request on only the faults of this text apply, in the words of [`Behaviour`]; none for an empty one. Latency and rate stay
+    /// unchanged if the text has none.
     pub fn set(&self, faults: &str) -> io::Result<()> {
         self.state.set(faults)
     }
@@ -237,7 +237,7 @@ fn with_body<T>(
     Ok(used)
 }
 
-/// The right answer, but for what the object has become, and how much of the body was taken.
+/// The right answer, except for changes of the object, and how much of the body was read.
 fn answer(
     state: &State,
     head: &Head,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The text that a percent-encoded one stands for; none if it stands for no text.
+/// Decodes a percent-encoded text; `None` if the result is no text.
 pub(crate) fn decode_percent(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -20,7 +20,7 @@ pub(crate) fn decode_percent(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A path or a value as it stands in a URL; `/` stays.
+/// Encodes a path or a value for a URL; `/` stays.
 pub(crate) fn encode_percent(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -33,12 +33,12 @@ pub(crate) fn encode_percent(text: &str) -> String {
     encoded
 }
 
-/// Text as it stands in XML.
+/// Escapes text for XML.
 pub(crate) fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// What stands in each element of this name that has no elements inside.
+/// The contents of each element of this name that has no elements inside.
 pub(crate) fn xml_fields(xml: &str, name: &str) -> Vec<String> {
     let (start, end) = (format!("<{name}>"), format!("</{name}>"));
     let pieces = xml.split(start.as_str()).skip(1).filter_map(|piece| piece.split(end.as_str()).next());

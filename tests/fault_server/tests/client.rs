@@ -1,4 +1,4 @@
-//! A client that shows what came over the wire, and a server over a folder of its own.
+//! A client that shows the bytes on the wire, and a server over a separate folder.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -38,7 +38,7 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// What stands in the first element of this name.
+    /// The contents of the first element of this name.
     pub(crate) fn element(&self, name: &str) -> String {
         self.elements(name).into_iter().next().unwrap_or_default()
     }
@@ -177,7 +177,7 @@ impl Served {
         Client::new(&self.server)
     }
 
-    /// One request over a connection of its own.
+    /// One request over a separate connection.
     pub(crate) fn ask(&self, line: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         self.client().ask(line, headers, body)
     }

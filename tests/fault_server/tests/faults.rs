@@ -10,7 +10,7 @@ fn tag(reply: &Reply) -> &str {
     reply.header("etag").unwrap_or_default()
 }
 
-/// The answer is the right one, but for what a test says.
+/// The answer is the right one, except for what a test checks.
 fn assert_right(reply: &Reply) {
     assert_eq!((reply.status, reply.body.as_slice()), (206, &content(1000)[100..200]));
     assert_eq!((reply.header("content-range"), reply.ending), (RIGHT, Ending::Whole));

@@ -51,7 +51,7 @@ fn cve_2024_23605_key_count_that_overflows() {
 fn cve_2024_25664_key_count_beyond_the_file() {
     let made = |data| Made::new(0, 9).key("a", STRING).string("text").data(data);
     refused(&made(64), "gguf.key-count", None, 16);
-    // Where there is room for more keys, what follows the only one is read as one.
+    // Enough bytes for more keys: the bytes after the only key are read as one.
     refused(&made(128), "gguf.string-length", None, START + 13 + 12 + 8);
 }
 
@@ -66,7 +66,7 @@ fn cve_2024_25665_string_length_beyond_the_file() {
 fn cve_2024_25666_tensor_count_beyond_the_file() {
     let made = |data| Made::new(3, 0).tensor("a", &[1], 0, 0).pad(32).data(data);
     refused(&made(32), "gguf.tensor-count", None, 8);
-    // Where there is room for more records, what follows the only one is read as one.
+    // Enough bytes for more records: the bytes after the only record are read as one.
     refused(&made(64), "gguf.string-length", None, START + LEAST_TENSOR + 8 + 8);
 }
 

@@ -83,7 +83,7 @@ fn many_large_tensors_in_the_same_bytes_of_a_small_file() {
     let data_start = made.len() - (1 << 12);
     let fault = refused(&made, "gguf.overlap", Some("1"), data_start);
     assert!(fault.message.contains("4096 bytes before the end of tensor '0'"), "{fault}");
-    // Each at a place of its own, but half of it in the next.
+    // Each at a different offset, but half of it overlaps the next.
     let start = Made::new(3, 0);
     let made = (0..3).fold(start, |made, i| made.tensor(format!("{i}"), &[16], 0, 32 * i)).pad(32).data(128);
     assert_eq!(fault_of(&made).rule.id, "gguf.overlap");

@@ -1,4 +1,4 @@
-"""`max_weights.bench` and `max-weights bench`: what is run, what is said of it, and what cannot be measured."""
+"""`max_weights.bench` and `max-weights bench`: what is run, what is reported, and what cannot be measured."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_ctrl_c_ends_the_command_and_its_processes(file: Path) -> None:
     assert children
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
-    # One that was about to begin ends by itself when nobody can ask it any more.
+    # A child that was just starting ends by itself when its pipe is closed.
     while any(map(_lives, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(_lives, children))

@@ -1,4 +1,4 @@
-"""What the command line takes of time and memory, whatever a file says: many keys, tensors over few bytes."""
+"""Time and memory of the command line are bounded for any file: many keys, tensors over few bytes."""
 
 import json
 import struct
@@ -13,13 +13,13 @@ from command_line import listed, measured, rows
 
 
 def shown(*arguments: object) -> tuple[dict[str, str], int]:
-    """The rows of `show` by label, and the most memory that the process held, in MB."""
+    """The rows of `show` by label, and the peak memory of the process in MB."""
     done, peak = measured("show", *arguments)
     assert (done.status, done.stderr) == (0, "")
     return rows(done.stdout), peak
 
 
-@pytest.mark.timeout(60)  # it takes the square of their number otherwise
+@pytest.mark.timeout(60)  # otherwise it is quadratic
 def test_ls_json_of_many_keys_ends(make_file: Callable[..., Path]) -> None:
     metadata = {f"key {i}": "value" for i in range(16_000)}
     path = make_file({"w": np.ones(1, np.float32)}, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Commands on the pages print what the pages say; docs/cli.md has all commands, and all keys of the JSON."""
+"""Commands on the pages have the shown output; docs/cli.md has all commands, and all keys of the JSON."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_a_command_prints_what_the_page_says(commands: list[tuple[str, str]], mo
     for command, expected in commands:
         done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8")
         printed = done.stdout + done.stderr
-        # A line of `...` stands for any lines.
+        # A line of `...` matches any lines.
         pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in expected.splitlines(True))
         assert re.fullmatch(pattern, printed), printed
 
@@ -69,14 +69,14 @@ def test_the_help_of_every_command_fits_a_screen(columns: str) -> None:
 
 
 class Call:
-    """What pickle would call something for."""
+    """Its pickle would call something."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return print, ("called",)
 
 
 def keys(value: Any) -> Iterator[str]:
-    """The keys of an object and of those in it; not those that come of a file."""
+    """The keys of an object and of nested ones, except keys that come from a file."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key

@@ -1,4 +1,4 @@
-"""The command line on PyTorch files: what they name, and what they hold beside weights."""
+"""The command line on PyTorch files: the names in them, and their content other than weights."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ from command_line import run
 
 
 class Config:
-    """Something of a user's own."""
+    """A user-defined class."""
 
 
 @pytest.fixture(params=["zip", "legacy"])
@@ -73,7 +73,7 @@ def test_a_global_that_is_not_known_is_status_1(tmp_path: Path) -> None:
 
 
 def test_every_file_of_a_folder_is_looked_at(tmp_path: Path, models: Path) -> None:
-    """A good file beside bad ones once hid them."""
+    """A good file once hid the bad ones of its folder."""
     shutil.copy(models / "minilm.safetensors", tmp_path / "model.safetensors")
     torch.save({"w": torch.ones(2)}, tmp_path / "pytorch_model.bin")
     assert run("globals", tmp_path).status == 0

@@ -1,4 +1,4 @@
-"""`max-weights show`: where a weight lies and what its values are like, and the metadata."""
+"""`max-weights show`: the place and the statistics of a weight, and the metadata."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""The mistakes that people really make, through Python and the command line: one clear sentence each, never a
-traceback.
-"""
+"""Common mistakes in Python and on the command line: one clear sentence each, never a traceback."""
 
 import os
 import subprocess
@@ -16,7 +14,7 @@ from conftest import safetensors_bytes
 from refusals import refuses
 
 GOOD = safetensors_bytes({"w": ("F32", [16], bytes(64))})
-# The file's name, its content, the class, the rule, and what the sentence says.
+# The file's name, its content, the class, the rule, and the expected sentence.
 CASES: dict[str, tuple[str, bytes, type[Exception], str, str]] = {
     "truncated download": (
         "m.safetensors",

@@ -1,4 +1,4 @@
-"""A name, pattern or option that has no effect is an error with near names, in Python and in the shell."""
+"""A name, pattern or option without effect is an error with similar names, in Python and in the shell."""
 
 import json
 from collections.abc import Callable
@@ -201,6 +201,6 @@ def test_a_table_of_many_names_is_looked_up_and_not_compared() -> None:
     assert compared == ["layers.*"]
     with refuses(WeightNotFoundError, "weight.not-found"):
         require_effect("rename", [*names, "layers.1000.weight"], names, fits=counting)
-    # A name with a bracket is a pattern, too, which fits another name.
+    # A name with a bracket is also a pattern, which matches another name.
     with pytest.raises(WeightNotFoundError):
         require_effect("select", ["a[0]"], ["a[0]"])

@@ -1,4 +1,4 @@
-"""Commands as tasks: together they do what one run does, whichever is run again, and what is missing is named."""
+"""Commands as tasks: together they have the result of one run, after any rerun, and missing parts are named."""
 
 import concurrent.futures
 import hashlib
@@ -25,7 +25,7 @@ TASKS = 3
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of several sizes, some with what is broken or runs code."""
+    """Folders of several sizes, some with broken or malicious files."""
     folder = tmp_path_factory.mktemp("models")
     for number in range(7):
         data = {f"layer.{i}.weight": np.full((64 * (number + 1), 16), i, np.float32) for i in range(4)}
@@ -38,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def digests(folder: Path) -> dict[str, tuple[str, int]]:
-    """What the files of a folder are, and when they were written."""
+    """The digests and modification times of a folder's files."""
     return {
         path.name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
         for path in folder.iterdir()
@@ -148,7 +148,7 @@ def test_tasks_write_the_files_of_a_folder_and_the_last_the_index(models: Path, 
     for number in (1, 3):
         assert run("convert", *arguments, "--task", f"{number}/{TASKS}").status == 0
     assert digests(out) == before, "what is run again writes nothing"
-    # Whoever comes last writes the index; what is lost is written again by its own task.
+    # The last task writes the index; a lost file is written again by its task.
     lost = sorted(name for name in before if name.endswith(".safetensors"))[1]
     (out / lost).unlink()
     for number in range(1, TASKS + 1):
@@ -160,7 +160,7 @@ def test_tasks_write_the_files_of_a_folder_and_the_last_the_index(models: Path, 
     assert 'if_exists is "same"' in other.stderr
     one_file = run("convert", source, tmp_path / "one.safetensors", "--task", "1/2")
     assert one_file.status == 2
-    assert "has no part of one file" in one_file.stderr
+    assert "cannot write a part of one file" in one_file.stderr
 
 
 def test_tasks_write_to_a_store(models: Path, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_tasks_write_to_a_store(models: Path, tmp_path: Path) -> None:
 
 
 class Client:
-    """As a client of Dask: `map` gives futures, which `gather` waits for."""
+    """Like a client of Dask: `map` returns futures, which `gather` waits for."""
 
     def map(self, function: Any, numbers: Any) -> list[Any]:
         return [lambda number=number: function(number) for number in numbers]
@@ -236,7 +236,7 @@ def test_ray_runs_the_tasks(models: Path, tmp_path: Path) -> None:
     subprocess.run(["uv", "venv", "-q", "--python", sys.executable, environment], check=True, timeout=120)
     python = environment / "bin/python"
     subprocess.run(["uv", "pip", "install", "-q", "--python", python, "ray", "numpy"], check=True, timeout=600)
-    # This package, as these tests have it.
+    # This package, as installed for these tests.
     variables = os.environ | {"PYTHONPATH": str(ROOT / "python"), "RAY_TMPDIR": str(tmp_path)[:40]}
     command = [python, "-c", RAY, models]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables)

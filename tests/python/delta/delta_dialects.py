@@ -1,4 +1,4 @@
-"""Deltas of other libraries once more, in NumPy, zstandard, xxhash and zlib: written and read as by their programs."""
+"""An independent implementation of other libraries' deltas, in NumPy, zstandard, xxhash and zlib."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def checksum(kind: str, raw: bytes) -> str:
-    """That of all bytes of a tensor."""
+    """The checksum of all bytes of a tensor."""
     return {"xxh3-128": lambda: xxhash.xxh3_128(raw).hexdigest(), "adler32": lambda: f"{zlib.adler32(raw):08x}"}[kind]()
 
 
@@ -30,7 +30,7 @@ def flat(tensor: np.ndarray) -> np.ndarray:
 
 
 def encoded(encoding: str, old: np.ndarray, new: np.ndarray) -> bytes:
-    """What changed, before it is compressed."""
+    """The uncompressed changes."""
     if encoding == "xor":
         return (old ^ new).tobytes()
     places = np.flatnonzero(old != new).astype("<u4")
@@ -87,7 +87,7 @@ def write_index(folder: Path, metadata: Mapping[str, object], weight_map: Mappin
 
 
 def read_published(folder: Path, base: Tensors) -> Tensors:
-    """The version that a folder makes of a base; what receivers compare is compared."""
+    """The version that a folder makes of a base, with the checks of the receivers."""
     index = json.loads((folder / INDEX).read_text())
     said: dict[str, str] = index["metadata"]
     assert said["compression_format"] == "zstd"
@@ -122,7 +122,7 @@ def changes(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def write_trl(
     path: Path, old: Tensors, new: Tensors, version: int, encoding: str = "gap_delta", *, before: int | None = None
 ) -> Path:
-    """Write a sparse patch of TRL: with `before`, as its first version did."""
+    """Write a sparse patch of TRL; with `before`, in the form of its first version."""
     tensors: Tensors = {}
     for name, tensor in new.items():
         places, values = changes(old[name], tensor)
@@ -166,7 +166,7 @@ def read_trl(path: Path, base: Tensors) -> Tensors:
 
 def hash_tensor(tensor: np.ndarray) -> int:
     """`torch.hash_tensor`: the exclusive or of all elements, as floats or whole numbers of 64 bits."""
-    with np.errstate(invalid="ignore"):  # NaN, of which readers compare nothing
+    with np.errstate(invalid="ignore"):  # NaN, which readers do not compare
         wide = tensor.astype(np.float64 if tensor.dtype.kind == "f" else np.int64)
     return int(np.bitwise_xor.reduce(wide.view(np.uint64))) if wide.size else 0
 

@@ -1,4 +1,4 @@
-"""Deltas once more, as docs/delta.md specifies them, in NumPy and xxhash alone."""
+"""An independent implementation of docs/delta.md, in NumPy and xxhash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _header(path: Path) -> tuple[dict[str, object], int]:
 
 
 def metadata(path: Path) -> dict[str, object]:
-    """What the metadata of a delta say, if its header has the digest that it says."""
+    """The description in a delta's metadata, if the digest of its header is right."""
     header, data = _header(path)
     pairs = header.pop("__metadata__")
     assert isinstance(pairs, dict)
@@ -92,7 +92,7 @@ def tensors_digest(tensors: Mapping[str, np.ndarray]) -> str:
 
 
 def unchanged(names: Iterable[str]) -> np.ndarray:
-    """The names of the tensors that stay as they are."""
+    """The names of the unchanged tensors."""
     return np.array(sorted(xxhash.xxh3_64(name.encode()).intdigest() for name in names), np.uint64)
 
 
@@ -111,12 +111,12 @@ def sealed(tensors: Mapping[str, np.ndarray], said: Mapping[str, object], to: Pa
 
 
 def width(dtype: np.dtype) -> int:
-    """Bytes that are replaced as one."""
+    """Bytes that are replaced together."""
     return min(dtype.itemsize, 8)
 
 
 def identity(tensors: Mapping[str, np.ndarray]) -> str:
-    """What tells a version from others."""
+    """The identity of a version."""
     hashed = xxhash.xxh3_128()
     for name, tensor in sorted(tensors.items(), key=lambda item: item[0].encode()):
         _add_tensor(hashed, name, _dtype(tensor), tensor.shape)
@@ -166,7 +166,7 @@ def apply(base: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
 
 
 def rows_of(tensor: np.ndarray) -> np.ndarray:
-    """The rows of a tensor that is there with all of its elements."""
+    """The rows of a tensor that is stored completely."""
     raw, step = tensor.tobytes(), BLOCK * width(tensor.dtype)
     hashes = [xxhash.xxh3_64(raw[start : start + step]).intdigest() for start in range(0, len(raw), step)]
     nothing = xxhash.xxh3_64(b"").intdigest()
@@ -175,7 +175,7 @@ def rows_of(tensor: np.ndarray) -> np.ndarray:
 
 
 def change(block: np.ndarray, record: bytes, counts: list[int], places: int) -> None:
-    """Replaces what a record says: the lower halves of some elements, and others as a whole."""
+    """Apply a record: replace the lower halves of some elements, and other elements completely."""
     size = block.shape[1]
     at = 0
     values = []
@@ -193,7 +193,7 @@ def change(block: np.ndarray, record: bytes, counts: list[int], places: int) -> 
 
 
 def gaps(record: bytes, at: int, count: int) -> tuple[np.ndarray, int]:
-    """The places of so many elements, and where those of the next list begin."""
+    """The positions of `count` elements, and the offset of the next list."""
     numbers: list[int] = []
     after = 0
     while len(numbers) < count:

@@ -34,7 +34,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def first(seed: int = 0) -> Tensors:
-    """Tensors of elements of 1 to 8 bytes, some of several blocks, some of nothing."""
+    """Tensors of elements of 1 to 8 bytes, some of several blocks, some empty."""
     random = np.random.default_rng(seed)
     codes = lambda count: random.integers(0, 1 << 16, count, dtype=np.uint16)  # noqa: E731
     return {
@@ -49,7 +49,7 @@ def first(seed: int = 0) -> Tensors:
 
 
 def step(tensors: Tensors, rate: float, seed: int) -> Tensors:
-    """The next version: the least step of some elements, all bits of a few, a run that is set anew."""
+    """The next version: some elements change by the smallest step, a few in all bits, and a run is replaced."""
     random = np.random.default_rng(seed)
     new = {}
     for name, tensor in tensors.items():
@@ -173,7 +173,7 @@ def test_bases_and_deltas_are_read_by_url(chain: Chain) -> None:
 
 
 def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket: a name that no other test has
+    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket, so the name is unique among tests
     (bucket / "run-1.5/deltas").mkdir(parents=True)
     shutil.copy(chain.version(0), bucket / "run-1.5/base.safetensors")
     for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
@@ -374,7 +374,7 @@ def test_a_tensor_that_is_another_one_is_refused_before_anything_is_changed(chai
     with refuses(FormatError, "delta.base") as error:
         delta.apply_into(tensors, chain.delta(1))
     first_of_block = place // 65_536 * 65_536
-    assert "tensor 'a.weight': it has other values" in str(error.value)
+    assert "tensor 'a.weight': its values differ" in str(error.value)
     assert f"in the elements {first_of_block} to" in str(error.value)
     assert_same(tensors, before)
 
@@ -389,14 +389,14 @@ def test_tensors_that_do_not_fit_are_named(chain: Chain) -> None:
             delta.apply_into(tensors, *(deltas or (chain.delta(1),)))
         return str(error.value)
 
-    assert "tensor 'b.weight': the delta changes it, but it is not among the tensors" in refused(
+    assert "tensor 'b.weight': the delta changes it, but the caller did not pass it" in refused(
         lambda t: t.pop("b.weight")
     )
     wider = refused(lambda t: t.update({"b.weight": t["b.weight"].astype(np.float64)}))
     assert "it has float64 elements in the shape [700, 211], but F32 in [700, 211] changed" in wider
     assert "the shape [211, 700]" in refused(lambda t: t.update({"b.weight": t["b.weight"].reshape(211, 700)}))
-    assert "are the same memory" in refused(lambda t: t.update(other=t["b.weight"]))
-    assert "are the same memory in part" in refused(lambda t: t.update(other=t["b.weight"][1:]))
+    assert "have the same memory" in refused(lambda t: t.update(other=t["b.weight"]))
+    assert "overlap in memory" in refused(lambda t: t.update(other=t["b.weight"][1:]))
     assert "not contiguous" in refused(lambda t: t.update({"b.weight": np.asfortranarray(t["b.weight"])}))
     assert "delta.chain" in refused(lambda _: None, chain.delta(1), chain.delta(3))
     assert "'d.same': the delta removes it" in refused(lambda t: t.update({"new.weight": new}), *chain.deltas())
@@ -418,7 +418,7 @@ def rewritten(path: Path, to: Path, change: Callable[[Tensors, dict[str, Any]], 
 BLOCKS, CHANGES = f"{specification.PREFIX}blocks/", f"{specification.PREFIX}changes/"
 
 
-# --- looked at without its base ------------------------------------------------------------------------------------
+# --- inspected without its base ------------------------------------------------------------------------------------
 
 
 def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_path: Path) -> None:

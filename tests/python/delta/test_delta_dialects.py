@@ -1,4 +1,4 @@
-"""Deltas of other libraries: opened with their base, applied, and what is wrong with them named."""
+"""Deltas of other libraries: opened with their base and applied; errors in them are named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from refusals import refuses
 
 
 def first() -> Tensors:
-    """Tensors of elements of 1 to 8 bytes, one of which nothing changes."""
+    """Tensors of elements of 1 to 8 bytes, one of which never changes."""
     random = np.random.default_rng(3)
     return {
         "a.weight": random.integers(0, 1 << 16, 200_000, dtype=np.uint16).view(np.float16).reshape(200, 1000),
@@ -121,7 +121,7 @@ def test_frames_of_every_level_are_unpacked(tmp_path: Path, encoding: str, kind:
     old = {"w": random.integers(0, 1 << 16, 700_000, dtype=np.uint16), "empty": np.zeros(0, np.float32)}
     new = {**old, "w": old["w"] + (random.random(700_000) < 0.03).astype(np.uint16)}
     save_file(old, tmp_path / "base.safetensors")
-    # The numbers of some trainers are numbers.
+    # Some trainers write numbers as numbers.
     folder = publish(tmp_path / "v", old, new, 12, 11, encoding, kind=kind, level=level)
     assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), new)
     said = delta.read(folder)
@@ -176,7 +176,7 @@ def test_sparse_files_are_read_however_places_are_written(tmp_path: Path) -> Non
 
 def test_sparse_updates_of_prime_rl_are_read_and_their_sums_compared(tmp_path: Path) -> None:
     old = first()
-    # Of NaN, other processors have other bits.
+    # The bits of NaN depend on the processor.
     old["a.weight"] = np.random.default_rng(1).standard_normal((200, 1000)).astype(np.float16)
     new = step(old, 1)
     save_file(old, tmp_path / "base.safetensors")
@@ -210,7 +210,7 @@ def test_no_xor_is_applied_twice_to_tensors_in_memory(chain: Chain) -> None:
         assert_same(tensors, chain.versions[1])
         counts.append((applied.changed, applied.unchanged))
     assert counts == [(4, 0), (0, 4), (0, 4)]
-    # One tensor has the next version already, another is that before both.
+    # One tensor already has the next version, another has an older one.
     tensors["a.weight"][:] = chain.versions[2]["a.weight"]
     tensors["b.weight"][:] = chain.versions[0]["b.weight"]
     delta.apply_into(tensors, *chain.deltas())

@@ -1,4 +1,4 @@
-"""What is wrong with deltas of other libraries is named: chains, frames, places, checksums, indexes."""
+"""Errors in deltas of other libraries are named: chains, frames, positions, checksums, indexes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_chains_of_folders_that_are_none_are_named(chain: Chain, tmp_path: Path)
         return str(error.value)
 
     one, two, three = chain.deltas()
-    assert "one between is missing [delta.chain]" in refused(chain.base, one, three)
+    assert "one between them is missing [delta.chain]" in refused(chain.base, one, three)
     assert "it is the same change as" in refused(chain.base, one, one)
     assert "it builds on" in refused(chain.base, three, two, one)
     fork = publish(tmp_path / "fork", *chain.versions[0:2], "000009", "000000")
@@ -59,7 +59,7 @@ def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_pa
 
 
 class Damage:
-    """A folder in which something is changed, and what is said of it."""
+    """A folder in which something is changed, and the resulting error."""
 
     def __init__(self, folder: Path) -> None:
         self.old = {"w": np.arange(1000, dtype=np.uint8), "v": np.arange(10)}
@@ -68,7 +68,7 @@ class Damage:
         save_file(self.old, self.base)
 
     def refused(self, encoding: str = "xor", *, kind: str = "adler32", **changes: Any) -> str:
-        """`raw`: what is compressed; `frame`: what is there instead; `sum`; `name`; `said`: of the index; `map`."""
+        """`raw`: compressed bytes; `frame`: their replacement; `sum`; `name`; `said`: index entries; `map`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         publish(self.folder, self.old, self.new, "2", "1", encoding, kind=kind)
         file = next(self.folder.glob("*.safetensors"))
@@ -105,12 +105,12 @@ def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + frame)
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: b"\x50\x2a\x4d\x18\x01\0\0\0a" + frame)
     # The size that the frame declares.
-    assert "no whole frame" in damage.refused(frame=lambda frame: frame[:5] + bytes([frame[5] ^ 1]) + frame[6:])
+    assert "complete zstd frame" in damage.refused(frame=lambda frame: frame[:5] + bytes([frame[5] ^ 1]) + frame[6:])
     with_sum = zstandard.ZstdCompressor(write_checksum=True).compress(bytes([1] * 1000))
     wrong = with_sum[:-1] + bytes([with_sum[-1] ^ 1])
-    assert "no whole frame of zstd: Restored data doesn't match checksum" in damage.refused(frame=lambda _: wrong)
-    assert "unpacks to 999 bytes, but the tensor has 1000" in damage.refused(raw=bytes(999))
-    assert "unpacks to more than the 1000 bytes of the tensor" in damage.refused(raw=bytes(1001))
+    assert "not a complete zstd frame: Restored data doesn't match checksum" in damage.refused(frame=lambda _: wrong)
+    assert "unpack to 999 bytes, but the tensor has 1000" in damage.refused(raw=bytes(999))
+    assert "unpack to more than the 1000 bytes of the tensor" in damage.refused(raw=bytes(1001))
 
 
 def test_a_frame_that_unpacks_to_much_more_takes_no_memory(damage: Damage) -> None:
@@ -149,7 +149,7 @@ def test_places_that_are_wrong_are_named(damage: Damage) -> None:
 
 
 def test_checksums_that_are_wrong_are_named(damage: Damage) -> None:
-    assert "has not the checksum 00000000 (adler32)" in damage.refused(sum="00000000")
+    assert "does not have the checksum 00000000 (adler32)" in damage.refused(sum="00000000")
     assert "is none of adler32, which has 8" in damage.refused(sum="0" * 32)
     assert "is none of blake3, which has 64" in damage.refused(said={"checksum_format": "blake3"})
     assert "have no checksum of it" in damage.refused(sum=None)
@@ -169,7 +169,7 @@ def test_indexes_that_are_wrong_are_named(damage: Damage) -> None:
 
 
 def test_tensors_that_do_not_fit_are_named(damage: Damage) -> None:
-    assert "'nothing': it changed, but is not there" in damage.refused(name="nothing")
+    assert "'nothing': it changed, but is missing" in damage.refused(name="nothing")
     assert "float32 elements in the shape [2]" in damage.refused(stored=np.zeros(2, np.float32))
     assert "uint8 elements in the shape [2, 3]" in damage.refused(stored=np.zeros((2, 3), np.uint8))
 
@@ -201,4 +201,4 @@ def test_sparse_files_that_are_wrong_are_named(tmp_path: Path) -> None:
     assert "but float16 in [1000] changed" in refused(pair([3], np.zeros(1, np.float16)))
     assert "places of 0 tensors" in refused({"w.val": np.zeros(1, np.float32)})
     assert "nvcomp_cascaded" in refused(pair([3]), encoding="nvcomp_cascaded")
-    assert "it changed, but is not there" in refused({"x.idx": np.zeros(1, np.int32), "x.val": np.zeros(1, np.float32)})
+    assert "it changed, but is missing" in refused({"x.idx": np.zeros(1, np.int32), "x.val": np.zeros(1, np.float32)})

@@ -1,4 +1,4 @@
-"""Deltas in the forms of other libraries, written: as their readers read them, in bounded memory."""
+"""Deltas written in the formats of other libraries: readable by their readers, in bounded memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_as_receivers_do(chain: Chain, tmp_path: Path, e
     assert_same(load_weights([chain.base, chain.delta(1), folder]).load(framework="numpy"), chain.versions[2])
     frames = load_file(folder / "model-00000-of-00001.safetensors")
     for name, frame in frames.items():
-        # So much room is made for it by those that receive it.
+        # Receivers allocate this much for it.
         size = zstandard.frame_content_size(frame.tobytes())
         assert size == chain.versions[2][name].nbytes or encoding == "overwrite"
     theirs = publish(tmp_path / "theirs", *chain.versions[1:3], 2, 1, encoding)
@@ -113,7 +113,7 @@ def test_what_folders_have_no_place_for_is_named(chain: Chain, tmp_path: Path) -
     assert "there is no checksum_format 'md5'" in refused(old, checksum="md5")
     assert list(tmp_path.iterdir()) == []
     delta.create(chain.base, old, tmp_path / "weight_v000001", dialect="xor", sync=False)
-    assert "has an index already" in refused(old)
+    assert "already has an index" in refused(old)
 
 
 def test_folders_are_written_in_the_shell(chain: Chain, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_a_sparse_file_has_no_place_for_is_named(chain: Chain, tmp_path: Pa
     assert "'a.weight' is not in the base with this dtype and shape" in refused({**old, "a.weight": np.zeros(3)})
     assert "'d.same' is not in the new version" in refused({name: old[name] for name in old if name != "d.same"})
     assert "as step_000012.safetensors, not 'next'" in refused(old, "next.safetensors")
-    assert "the version 'b' is no number" in refused(old, version="b")
+    assert "the version 'b' is not a number" in refused(old, version="b")
     assert "the second is higher" in refused(old, version="3", base_version="3")
     assert list(tmp_path.iterdir()) == []
 
@@ -203,7 +203,7 @@ KINDS = [np.uint8, np.int8, np.float16, np.uint16, np.int32, np.float32, np.int6
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two versions of 256 MB, of which half of the bytes changed to values that nobody can compress."""
+    """Two versions of 256 MB; half of the bytes changed to incompressible values."""
     folder = tmp_path_factory.mktemp("large")
     old = np.zeros(256_000_000, np.uint8)
     save_file({"w": old}, folder / "old.safetensors")
@@ -225,7 +225,7 @@ def test_what_changed_waits_in_a_file_if_it_is_much(large: tuple[Path, Path], tm
 
 
 def random_versions(random: np.random.Generator) -> list[Tensors]:
-    """A version and the next one, of which some tensors are the same, and of some every element is another."""
+    """A version and the next one: some tensors are equal, and in some every element differs."""
     old, new = {}, {}
     for number in range(int(random.integers(1, 7))):
         shape = tuple(int(size) for size in random.choice([0, 1, 3, 70, 401], random.integers(0, 3)))

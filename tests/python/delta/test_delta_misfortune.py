@@ -1,4 +1,4 @@
-"""Deltas applied to files, by programs that are killed or not alone; and what is wrong with deltas and chains named."""
+"""Deltas applied to files by killed or concurrent programs; errors in deltas and chains are named."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_file_and_a_folder_become_the_new_version(chain: Chain, tmp_path: Path
 def test_a_file_that_is_no_version_of_the_chain_stays_as_it_is(chain: Chain, tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     other = memory(chain.versions[0])
-    other["d.same"][3] += 1  # what the delta does not touch
+    other["d.same"][3] += 1  # not touched by the delta
     save_file(other, file)
     before = file.read_bytes()
     with refuses(FormatError, "delta.base"):
@@ -120,11 +120,11 @@ def test_a_thousand_kills_at_all_system_calls_leave_the_version_before_or_the_ne
                 max_weights.fingerprint(path, identity=True).identity,
             ]
             for call, count in clean.counted().items():
-                # Before it begins it reads "go" and the end of that line, each byte by itself.
+                # Before it begins it reads "go" and a newline, byte by byte.
                 for number in range(4 if call == "read" else 1, count + 1):
                     put(folder, before)
                     outcome = saver.save("delta.apply", f"{call}:signal=SIGKILL:when={number}", **arguments)
-                    # A thread that waits for another one may wait once less.
+                    # A thread that waits for another may wait one time fewer.
                     if outcome.signal:
                         assert outcome.signal == signal.SIGKILL
                         kills[f"{dialect}, {'folder' if shards else 'file'}"] += 1
@@ -146,9 +146,9 @@ def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
         return str(error.value)
 
     base = chain.version(0)
-    assert "one between is missing [delta.chain]" in refused(base, chain.delta(1), chain.delta(3))
+    assert "one between them is missing [delta.chain]" in refused(base, chain.delta(1), chain.delta(3))
     assert "it is the same change as" in refused(base, chain.delta(1), chain.delta(1))
-    assert "one between is missing" in refused(base, chain.delta(2), chain.delta(1))
+    assert "one between them is missing" in refused(base, chain.delta(2), chain.delta(1))
     assert "it builds on" in refused(base, chain.delta(3), chain.delta(2), chain.delta(1))
     other = tmp_path / "fork.safetensors"
     delta.create(base, step(chain.versions[0], 0.01, 99), other, sync=False)
@@ -209,7 +209,7 @@ def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: A
         there = load_file(file)
         assert any(all(there[name].tobytes() == one[name].tobytes() for name in old) for one in versions[1:])
         assert 0 in ended
-        # Whoever comes later has another base than the other version needs, or finds its file replaced.
+        # The later process finds another base than its delta needs, or its file replaced.
         assert all("Error" in text for text, status in zip(said, ended, strict=True) if status), said
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith("unfinished")] == []
 
@@ -217,7 +217,7 @@ def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: A
 def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_path: Path) -> None:
     with refuses(FormatError, "delta.base"):
         load_weights([chain.version(1), chain.delta(1)])
-    # Of a large base, blocks are compared when they are read.
+    # The blocks of a large base are compared when they are read.
     old = {"a.weight": np.zeros(9 << 20, np.uint16), "b.weight": np.ones(9, np.float32)}
     new = memory(old)
     new["a.weight"][:7] = 1
@@ -259,9 +259,9 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "beyond the end" in refused(row(4, 0, 1 << 40))
     assert "beyond the end" in refused(row(1, 1, 1 << 60))
     assert "counts that no block has" in refused(row(0, 2, 1 << 32))
-    assert "are no changes of" in refused(row(0, 2, 5))
+    assert "are not changes of" in refused(row(0, 2, 5))
     assert "leaves bytes out" in refused(row(0, 1, 1))
-    assert "are no changes of" in refused(row(0, 4, 1))
+    assert "are not changes of" in refused(row(0, 4, 1))
     assert f"no '{CHANGES}a.weight'" in refused(lambda tensors, _: tensors.pop(f"{CHANGES}a.weight"))
     assert "[delta.header]" in refused(lambda tensors, _: tensors.pop(f"{BLOCKS}a.weight"))
     assert "of which its metadata say nothing" in refused(lambda tensors, _: tensors.update(more=np.zeros(1)))
@@ -270,13 +270,13 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "[delta.header]" in refused(lambda _, said: said.update(version=9))
     assert "version 9" in refused(lambda _, said: said.update(version=9))
     assert "it is a delta of version 1" in refused(lambda _, said: said.update(version=1))
-    assert "no identity" in refused(lambda _, said: said.update(base="xyz"))
+    assert "not an identity" in refused(lambda _, said: said.update(base="xyz"))
     assert "unknown field `more`" in refused(lambda _, said: said.update(more=1))
     for field in sorted(specification.metadata(chain.delta(1))):
         if field not in ("changed", "whole"):
             assert f"missing field `{field}`" in refused(lambda _, said, field=field: said.pop(field))
     assert "both changed and removed" in refused(lambda _, said: said.update(removed=["a.weight"]))
-    assert "it is removed, but is not there" in refused(
+    assert "it is removed, but is missing" in refused(
         lambda _, said: said.update(removed=["nothing"], base_tensors="0" * 32)
     )
     wider = refused(
@@ -301,7 +301,7 @@ def test_tensors_in_memory_are_what_they_were_if_a_delta_cannot_be_applied(tmp_p
 
         return change
 
-    # Blocks of three versions: each is done as far as it goes, and goes back to where it was.
+    # Blocks of three versions: each is applied as far as possible, then rolled back.
     tensors = memory(versions[0])
     codes = tensors["a.weight"].reshape(-1)
     for number in (1, 2):

@@ -1,4 +1,4 @@
-"""What a trainer relies on: damage is named, a wrong base is refused, memory is changed wholly or not at all."""
+"""What a trainer relies on: damage is named, a wrong base is refused, memory is changed atomically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from test_delta import Tensors, assert_same, memory, rewritten
 
 
 def small(kind: str) -> tuple[Tensors, Tensors]:
-    """Two versions of a small checkpoint, whose difference is of one kind, or of all."""
+    """Two versions of a small checkpoint, with one kind of difference or all."""
     old = {
         "T": np.arange(40, dtype=np.float32),
         "zeros": np.zeros(140_000, np.uint8),
@@ -34,7 +34,7 @@ def small(kind: str) -> tuple[Tensors, Tensors]:
     new = memory(old)
     if kind in ("part", "all"):
         new["T"][3:5] = -1
-        new["zeros"][70_000] = 1  # a block that is like the one before and the one behind
+        new["zeros"][70_000] = 1  # a block equal to its neighbours
     if kind in ("whole", "all"):
         new["w"] = -np.arange(12, dtype=np.float32) - 1
     if kind in ("new", "all"):
@@ -45,7 +45,7 @@ def small(kind: str) -> tuple[Tensors, Tensors]:
 
 
 class Damaged:
-    """A delta of which bits are flipped, and all that may be done with it."""
+    """A delta with flipped bits, and all operations on it."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.old, self.new = small(kind)
@@ -58,7 +58,7 @@ class Damaged:
         self.named = 0
 
     def flip(self, bit: int, verbs: str = "lavm") -> None:
-        """Flip a bit: each verb names it, or does what it does without it."""
+        """Flip a bit: each verb reports it, or gives the result for the intact file."""
         damaged = bytearray(self.whole)
         damaged[bit // 8] ^= 1 << bit % 8
         self.path.write_bytes(damaged)
@@ -94,7 +94,7 @@ class Damaged:
 def test_a_flipped_bit_anywhere_in_a_delta_is_named_or_harmless(tmp_path: Path, kind: str) -> None:
     damaged = Damaged(tmp_path, kind)
     bits = len(damaged.whole) * 8
-    # A bit of every byte, another one in each, and of the verbs one after the other.
+    # One bit of every byte, at a changing position, with the verbs in turns.
     for byte, verb in zip(range(bits // 8), itertools.cycle("lavm")):
         damaged.flip(byte * 8 + byte % 8, verb)
     data = 8 + int.from_bytes(damaged.whole[:8], "little")
@@ -149,7 +149,7 @@ def test_the_outcome_is_compared_with_the_target_before_files_are_replaced(tmp_p
 
 @pytest.fixture(params=["small", "large"])
 def steps(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Path], list[Tensors]]:
-    """A base, a delta that changes elements of a tensor, and one that has whole tensors alone."""
+    """A base, a delta that changes elements of a tensor, and one with only whole tensors."""
     count = 1000 if request.param == "small" else 3_000_000
     first = {f"layers.{number}.weight": np.full(count, number, np.float32) for number in range(4)}
     second = memory(first)
@@ -220,7 +220,7 @@ def test_whole_tensors_and_blocks_are_what_they_were_if_one_cannot_be_changed(tm
             with refuses(FormatError, "delta.base"):
                 delta.apply_into(tensors, path)
             assert_same(tensors, before)
-        # Interrupted when nearly all of it is done.
+        # Interrupted when it is nearly done.
         tensors = memory(old)
 
         def stop(done: int, total: int) -> None:
@@ -251,7 +251,7 @@ def test_tensors_of_the_host_are_what_they_were_if_those_of_a_device_cannot_be_c
         delta.apply_into({**tensors, "b": torch.empty(1000, device="meta")}, path)
     assert_same({name: tensor.numpy() for name, tensor in tensors.items()}, old)
 
-    # A device, played by memory of the host that is copied to and fro, of which the second tensor fails.
+    # A device, simulated by host memory that is copied back and forth; its second tensor fails.
     class Device:
         def __init__(self, tensor: torch.Tensor, *, fails: bool) -> None:
             self.tensor, self.fails = tensor, fails
@@ -513,7 +513,7 @@ def test_folding_keeps_the_newest_deltas_and_one_before_them(tmp_path: Path, kee
     assert len(delta.read(summary.path).folded) == 5 - keep
     assert_same(load_weights([base, folder]).load(framework="numpy"), versions[-1])
     assert delta.fold(base, folder, keep=keep, sync=False) is None
-    # The next step goes on from there, and the folded one is folded again.
+    # The next step continues from there, and the folded delta is folded again.
     new = memory(versions[-1])
     new["x"][0] = 4
     delta.create(versions[-1], new, folder / "step-006.safetensors", sync=False)
@@ -528,7 +528,7 @@ def test_folding_that_was_interrupted_leaves_the_same_version_and_is_finished(tm
     folder = paths[0].parent
     old = {path: path.read_bytes() for path in paths}
     delta.fold(base, folder, keep=2, sync=False)
-    # Between the step in which the folded one appears and each of those in which another goes.
+    # Interrupted after writing the folded file, before removing the others.
     for there in ([0, 1], [0]):
         for number in there:
             paths[number].write_bytes(old[paths[number]])

@@ -1,4 +1,4 @@
-"""Whether a test that something names is there, and whether `make test` runs it.
+"""Whether a named test exists, and whether `make test` runs it.
 
 A test is named by its file and its function:
 `tests/python/delta/test_delta.py::test_a_base_and_deltas_are_one_checkpoint` or
@@ -19,7 +19,7 @@ _LEFT_OUT = ("nightly", "pytest.mark.skip(", "pytest.mark.skip\n")
 
 
 def is_run(test: str) -> bool:
-    """Whether there is a test of this name that `make test` runs: one that only the night runs is none."""
+    """Whether `make test` runs a test of this name; nightly tests do not count."""
     file, _, name = test.partition("::")
     if not (ROOT / file).is_file():
         return False
@@ -44,7 +44,7 @@ def source_of(test: str) -> str:
 
 
 def _leaves_out(decorator: ast.expr) -> bool:
-    """Whether nothing of a test is run: of cases, one may be the night's alone."""
+    """Whether a test is skipped completely: single cases may be nightly."""
     text = f"{ast.unparse(decorator)}\n"
     if isinstance(decorator, ast.Call) and text.startswith("pytest.mark.parametrize("):
         cases = decorator.args[1]

@@ -1,4 +1,4 @@
-"""What the rows of `option_table.py` are made of: kinds of rows, the files of a case, and how verbs are called."""
+"""Building blocks of `option_table.py`: kinds of rows, the files of a case, and calls of verbs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HALF = Shard(0, 2, {"a": ShardingStrategy.rowwise(2)})
 
 @dataclass(frozen=True)
 class Changes:
-    """With this value the result is another one."""
+    """This value changes the result."""
 
     value: Any
 
@@ -38,12 +38,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class Called:
-    """A function that is given is called."""
+    """The given function is called."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A test of its own keeps it."""
+    """A separate test covers it."""
 
     test: str
 
@@ -70,13 +70,13 @@ class Verb:
     function: Any
     rows: Mapping[str, Row]
     run: Callable[[Case, dict[str, Any]], Any] | None = None
-    """Calls it with options, and returns what can be compared."""
+    """Calls it with options, and returns a comparable result."""
     keywords: tuple[Any, ...] = field(default=())
     """The TypedDicts of its `**options`."""
 
 
 def seen(tensors: Mapping[str, Any]) -> Any:
-    """What is seen of tensors: kinds, dtypes, shapes, whether they are views, and bytes."""
+    """Observed properties of tensors: kinds, dtypes, shapes, whether they are views, and bytes."""
     return [
         (name, type(one).__name__, str(one.dtype), list(one.shape), getattr(one, "is_mapped", None), _bytes(one))
         for name, one in tensors.items()
@@ -88,7 +88,7 @@ def _bytes(tensor: Any) -> bytes:
 
 
 def written(case: Case) -> Any:
-    """What is in the folder that was written to."""
+    """The content of the output folder."""
     paths = sorted(path for path in case.folder.rglob("*") if path.is_file() and path != case.path)
     return [(str(path.relative_to(case.folder)), path.read_bytes()) for path in paths]
 
@@ -146,9 +146,9 @@ def scaled(values: Any, options: dict[str, Any]) -> Any:
 def saved_by_torch(case: Case, options: dict[str, Any]) -> None:
     state = {name: torch.from_numpy(one) for name, one in case.tensors.items()}
     writer = WeightsWriter(**options)
-    writer.set_up_storage_writer()  # what it raises is no Exception where `save` calls it
+    writer.set_up_storage_writer()  # if `save` calls it, its error is no Exception
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is one process alone
+        warnings.simplefilter("ignore")  # that there is only one process
         dcp.save(state, storage_writer=writer, no_dist=True)
 
 

@@ -1,11 +1,11 @@
-"""Every option of every public verb, and what shows that it has an effect; `test_option_table.py` walks it.
+"""Every option of every public verb, and the proof that it has an effect; `test_option_table.py` runs it.
 
-A new option needs a row in the table of its verb: without one a test fails. A row is one of
+A new option needs a row in the table of its verb: without one a test fails. The kinds of rows:
 
-- `Changes(value)`: with this value the result is another one;
-- `Refused(value, message)`: an error says why the value cannot be, where it changes how, and not what;
-- `Called()`: for `progress`: the function is called;
-- `Kept("test_file.py::test_name")`: a test of its own, whose file names the option.
+- `Changes(value)`: This value changes the result.
+- `Refused(value, message)`: The value is an error with this message; for options that change how, not what.
+- `Called()`: For `progress`: the function is called.
+- `Kept("test_file.py::test_name")`: A separate test, whose file names the option.
 
 A value that is a function of one argument is called with the `Case`, which has files and trees.
 """
@@ -156,7 +156,7 @@ VERBS: dict[str, Verb] = {
     ),
     "load_ranks": Verb(
         max_weights.load_ranks,
-        # There are no GPUs here: the programs on the stand-in driver call it, and it takes the way of `load`.
+        # No GPU is available here: the programs on the stand-in driver call it, and it uses the code path of `load`.
         dict.fromkeys(
             [*WHAT, *READ, "framework", "copy", "progress"],
             Kept("test_gpu_loading.py::test_every_program_is_run"),
@@ -546,13 +546,13 @@ VERBS: dict[str, Verb] = {
         saved(lambda case, options: saved_by_torch(case, {"folder": case.folder / "dcp"} | options)),
     ),
 }
-"""By the names that messages have; a verb whose options mean something else for other arguments stands here twice."""
+"""By the names in messages; a verb whose options depend on its arguments is listed twice."""
 
 
-# Public functions and classes whose parameters are what they work on, and no options of how.
+# Public functions and classes whose parameters are inputs, and no options.
 WITHOUT_OPTIONS = {
     "aliases",
-    "dequantize_groups",  # they say what the bytes are: test_quantized_groups.py
+    "dequantize_groups",  # they describe the bytes: test_quantized_groups.py
     "infos",
     "load_file",  # these three: the options of max_weights.torch's
     "load_into",

@@ -3,10 +3,10 @@
 
     sharded_llama.py [MODEL.safetensors]
 
-Without a file, one block in the shapes of a small Llama is written to a temporary folder. Each rank is a process of its
-own, as in real use. It declares the weights with their strategies, takes its shards, and says what they hold and what
-was read from the disk for them. The page cache is emptied before each rank where the system allows it; on a RAM disk
-nothing is ever read from a disk.
+Without a file, one block in the shapes of a small Llama is written to a temporary folder. Each rank is a separate
+process, as in real use. It declares the weights with their strategies, takes its shards, and prints their sizes and the
+bytes read from the disk. The page cache is emptied before each rank if the system allows it; a RAM disk never has disk
+reads.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RANKS = 4
 HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, HEAD_DIM = 2048, 5632, 32, 4, 64
 BLOCK = "model.layers.0."
 
-# Queries, keys, values, gate and up give each rank some of the outputs; the two projections back into the stream take
-# the matching columns, so that a rank's products need nothing of the others' before the last sum.
+# Queries, keys, values, gate and up are split by outputs; the two output projections take the matching columns. So a
+# rank needs nothing from the others before the last sum.
 STRATEGIES = {
     "input_layernorm.weight": ShardingStrategy.replicate(RANKS),
     "self_attn.q_proj.weight": ShardingStrategy.segmented(RANKS, 0, [Segment.head_aware(HEADS, HEAD_DIM)]),
@@ -46,7 +46,7 @@ STRATEGIES = {
 
 
 def write_block(path: Path) -> None:
-    """Write one block of random bf16 numbers as a safetensors file, and an embedding that no rank wants."""
+    """Write one block of random bf16 numbers as a safetensors file, and an embedding that no rank uses."""
     shapes = {
         "input_layernorm.weight": [HIDDEN],
         "self_attn.q_proj.weight": [HEADS * HEAD_DIM, HIDDEN],
@@ -85,10 +85,10 @@ def shards_of(path: Path, rank: int) -> dict[str, Buffer]:
 
 
 def run_rank(path: Path, rank: int) -> tuple[int, int, list[str]]:
-    """Take the shards of a rank and use them; return their bytes, those read from the disk, and a line for each."""
+    """Use the shards of a rank; return their bytes, the bytes read from the disk, and a line for each shard."""
     before = disk_bytes()
     shards = shards_of(path, rank)
-    used = {name: shard.copy() for name, shard in shards.items()}  # stands for the way to the device
+    used = {name: shard.copy() for name, shard in shards.items()}  # stands for the copy to the device
     read = disk_bytes() - before
     lines = [
         f"  {name:49} {list(shard.shape)!s:13} {'view' if shard.is_mapped else 'gathered'}"
@@ -115,7 +115,7 @@ def forget(path: Path) -> None:
 
 
 def run(path: Path) -> None:
-    """Run the ranks one after the other, each in a process of its own."""
+    """Run the ranks sequentially, each in a separate process."""
     size = path.stat().st_size
     print(f"{path.name}: {size:,} bytes, {RANKS} ranks")
     for rank in range(RANKS):

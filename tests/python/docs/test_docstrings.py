@@ -1,19 +1,20 @@
-"""Every public function says what it takes, gives and refuses, and shows it with an example, which is run here.
+"""Every public function documents its arguments, results and errors, with an example that is run here.
 
 The sections are `Args:` with each parameter, `Returns:` or `Yields:` (unless the first sentence begins with "Return" or
 "Iterate", or nothing is returned), and `Raises:` where there are parameters.
 
-An example stands in the section `Example:` of a docstring, in lines that begin with `>>> `. It runs in a new folder:
+An example is in the section `Example:` of a docstring, in lines that begin with `>>> `. It runs in a new folder:
 
-- `model.safetensors`: `model.embed_tokens.weight` and `lm_head.weight` (16, 8), `model.norm.weight` (8,),
-  `model.layers.0.self_attn.q_proj.weight` and `model.layers.0.mlp.down_proj.weight` (8, 8), all of them float32;
-- `new.safetensors`: the same names with other values; `model.pt`: the same tensors, by `torch.save`;
-- `model.gguf`: `token_embd.weight` (16, 32) in Q4_0, `output_norm.weight` (32,) in F32.
+- `model.safetensors`: Five tensors of float32. `model.embed_tokens.weight` and `lm_head.weight` are (16, 8),
+`model.norm.weight` is (8,), `model.layers.0.self_attn.q_proj.weight` and `model.layers.0.mlp.down_proj.weight` are (8,
+8).
+- `new.safetensors`: The same names with other values. The same tensors, by `torch.save`, are in `model.pt`.
+- `model.gguf`: The tensors are `token_embd.weight` (16, 32) in Q4_0 and `output_norm.weight` (32,) in F32.
 
 These names are there without an import: `max_weights`, `np`, `torch`, the opened `weights` of model.safetensors, and
-`model`, a module of torch with its parameters. Examples of `max_weights.graph`, `nn` and `engine` are inside of
-`with Graph("g")` and have `graph`, `ops`, `nn`, `engine`, every name of `graph.__all__`, `DType`, `CPU` (a DeviceRef)
-and the values `x` (2, 3) and `y` (3, 2) of float32.
+`model`, a module of torch with its parameters. Examples of `max_weights.graph`, `nn` and `engine` run inside of `with
+Graph("g")`. They also have `graph`, `ops`, `nn`, `engine`, every name of `graph.__all__`, `DType`, `CPU` (a DeviceRef),
+and `x` (2, 3) and `y` (3, 2) of float32.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from max_weights import nn
 from max_weights.dtype import DType
 from max_weights.graph import DeviceRef, Graph, TensorType
 
-# Not ours to explain: these modules are the doors of another library, or explain themselves to their own tests.
+# Modules that are exempt, with the reasons.
 EXEMPT = {
     "max_weights.safetensors": "the functions of safetensors, with its own documentation",
     "max_weights.integrations": "called by the library that is integrated, and not by people",
 }
-OF_MAPPINGS = {"get", "items", "keys", "values"}  # methods of each mapping of Python, which Python explains
+OF_MAPPINGS = {"get", "items", "keys", "values"}  # methods of every Python mapping, documented by Python
 SKIPPED = {"jax": "max_weights.jax needs jax"}
 STUBS = Path(max_weights.__file__).with_name("_core")
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Example|Examples|Attributes|Note):(.*)$")
@@ -91,7 +92,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
         if key.startswith("_") or key in OF_MAPPINGS or not (inspect.isroutine(member) and callable(member)):
             continue
         inherited = any(getattr(vars(base).get(key), "__doc__", None) for base in kind.__mro__[1:])
-        if member.__doc__ or not inherited:  # what a base class explains need not be explained again
+        if member.__doc__ or not inherited:  # documented by a base class
             yield key, member
 
 
@@ -99,7 +100,7 @@ ROUTINES = routines()
 
 
 def sections(text: str) -> dict[str, list[str]]:
-    """The lines of each section of a docstring; what comes first is the section ''."""
+    """The lines of each section of a docstring; the text before the first section has the key ''."""
     found: dict[str, list[str]] = {"": []}
     name = ""
     for line in text.splitlines():
@@ -118,7 +119,7 @@ def explained(lines: list[str]) -> set[str]:
 
 
 def in_stubs() -> dict[str, str]:
-    """What the functions of the compiled module return, as its stub says."""
+    """The return types of the compiled module's functions, from its stub."""
     found = {}
     for stub in STUBS.glob("*.pyi"):
         for node in ast.walk(ast.parse(stub.read_text())):
@@ -131,7 +132,7 @@ RETURNED = in_stubs()
 
 
 def lacks(routine: Any) -> list[str]:
-    """What a docstring leaves out."""
+    """The missing parts of a docstring."""
     text = inspect.getdoc(routine) if routine.__doc__ else None
     if not text:
         return ["a docstring"]
@@ -142,7 +143,7 @@ def lacks(routine: Any) -> list[str]:
     if returns is inspect.Signature.empty:
         returns = RETURNED.get(routine.__name__, "")
     missing = [f"Args: {name}" for name in takes if name not in explained(said.get("Args", []))]
-    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need not be said twice
+    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need no second mention
     if returns not in (None, "None", "NoReturn", "Never") and not says:
         missing.append("Returns")
     if takes and "Raises" not in said:
@@ -223,7 +224,7 @@ def module() -> torch.nn.Module:
 
 
 def graph_names() -> dict[str, Any]:
-    """What examples of graphs have, too; the graph is entered."""
+    """The additional names of graph examples; the graph is entered."""
     made = Graph("g", input_types=[TensorType(DType.float32, shape, DeviceRef.CPU()) for shape in ((2, 3), (3, 2))])
     x, y = made.inputs
     names = {name: getattr(max_weights.graph, name) for name in max_weights.graph.__all__}
@@ -246,7 +247,7 @@ EXAMPLES = examples()
 
 
 def run(name: str, text: str, names: dict[str, Any]) -> str:
-    """Run an example; what it printed that it should not have, with what was expected."""
+    """Run an example; return its unexpected output, with what was expected."""
     report: list[str] = []
     test = doctest.DocTestParser().get_doctest(text, names, name, None, None)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

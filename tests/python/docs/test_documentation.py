@@ -1,4 +1,4 @@
-"""Documentation where people look: `help()`, `?` and completion have a text for every public name."""
+"""Interactive documentation: `help()`, `?` and completion have a text for every public name."""
 
 import importlib
 import inspect
@@ -55,7 +55,7 @@ def undocumented(owner: str, names: list[str], home: object) -> Iterator[str]:
         if inspect.getdoc(value) is None:
             yield f"{owner}.{name}"
         if inspect.isclass(value) and module.startswith("max_weights"):
-            # What a base class explains need not be explained again.
+            # Members documented by a base class need no text.
             yield from (f"{owner}.{name}.{key}" for key, _ in public_members(value) if not text_of(value, key))
 
 

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run, and print the documented results."""
 
 import os
 import re
@@ -22,9 +22,9 @@ def test_the_sharded_llama_reads_a_part_of_the_file_for_each_rank() -> None:
     ranks = re.findall(r"rank (\d): ([\d,]+) bytes of shards .*, ([\d,]+) bytes read", shown)
     assert [rank for rank, _, _ in ranks] == ["0", "1", "2", "3"]
     for rank, held, read in ranks:
-        # A quarter of the block, which is what is left of the file without the embedding, and two norms.
+        # A quarter of the block (the file without the embedding), and two norms.
         assert int(held.replace(",", "")) == pytest.approx((size - 8192 * 2048 * 2) / 4, rel=1e-3)
-        # The first rank also has the pages of libraries read that nothing has used before, on a machine just set up.
+        # On a fresh machine, the first rank also reads library pages for the first time.
         assert int(read.replace(",", "")) < (0.6 if rank == "0" else 0.4) * size
     assert re.search(r"q_proj\.weight\[0\] +\[512, 2048\] +view", shown)
     assert re.search(r"down_proj\.weight\[0\] +\[2048, 1408\] +gathered", shown)

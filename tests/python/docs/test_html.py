@@ -1,4 +1,4 @@
-"""What all views of notebooks are made with: escaped, bounded, and in need of nothing but the page around it."""
+"""The building blocks of notebook views: escaped, bounded, and self-contained."""
 
 import re
 from html.parser import HTMLParser
@@ -14,7 +14,7 @@ HOSTILE = "\x1b]0;x\x07\u202e<img src=x onerror=y>&'\"\n"
 
 
 class Page(HTMLParser):
-    """The tags of a view, each closed where it should be, and its text."""
+    """The tags of a view, checked for balance, and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_a_view_asks_for_nothing_and_runs_nothing() -> None:
     made = html.view("a", "b", html.sparkline([1, 2]))
     assert not re.search(r"https?:|url\(|@import|<script|<link|javascript:", made)
     style = made[made.index("<style>") + 7 : made.index("</style>")]
-    # Every rule is for what is inside, so that nothing else of the notebook changes.
+    # Every rule is scoped to the view, so that the rest of the notebook does not change.
     rules = re.sub(r"@container[^{]*\{", "", style)
     for selector in re.findall(r"(?:^|\})\s*([^{}]+)\{", rules):
         for one in re.split(r",(?![^(]*\))", selector):

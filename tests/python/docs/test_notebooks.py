@@ -1,4 +1,4 @@
-"""The notebooks of `examples/`: each runs from its first cell to its last, and is kept without outputs."""
+"""The notebooks of `examples/`: each runs from its first cell to its last, and is stored without outputs."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import max_weights
 from conftest import ROOT
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-# Of some cells, what has to stand in their outputs.
+# Expected parts of some cells' outputs.
 SAID = {
     "tour": {
         "open": "<details",
@@ -40,7 +40,7 @@ SAID = {
 }
 
 
-# A file of GGUF becomes a folder of transformers in test_convert.py, too.
+# test_convert.py also converts a GGUF file to a folder for transformers.
 SLOW = {"gguf_to_transformers"}
 
 
@@ -52,7 +52,7 @@ def test_a_notebook_runs(path: Path, models: Path, tmp_path: Path, monkeypatch: 
     notebook: Any = nbformat.read(path, as_version=4)
     shutil.copy(ROOT / "examples" / "tour.safetensors", tmp_path)
     monkeypatch.setenv("MAX_WEIGHTS_MODELS", str(models))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what it makes goes with the test
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its output is removed with the test
     client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = {cell.id: json.dumps(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"}

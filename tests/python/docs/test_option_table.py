@@ -1,4 +1,6 @@
-"""An option that has no effect is an error: every option of every verb has a row in `option_table.py`, which holds."""
+"""An option that has no effect is an error: every option of every verb has a row in `option_table.py`, which is
+checked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def options(verb: Verb) -> set[str]:
-    """The parameters that may be left out."""
+    """The optional parameters."""
     names: set[str] = set()
     for name, parameter in inspect.signature(verb.function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -36,7 +38,7 @@ def test_every_option_of_a_verb_has_a_row(name: str) -> None:
     verb = VERBS[name]
     without = options(verb) - set(verb.rows)
     assert not without, f"give these a row in tests/python/docs/option_table.py: {sorted(without)}"
-    assert set(verb.rows) <= options(verb), "rows of options that there are no more"
+    assert set(verb.rows) <= options(verb), "rows of removed options"
 
 
 def test_every_public_function_is_in_the_table() -> None:

@@ -1,11 +1,11 @@
-"""What the pages promise is kept by a test that `make test` runs, and each paragraph says by which.
+"""Each paragraph of the documentation names the tests that check its promise, and `make test` runs them.
 
-After a paragraph, a bullet or a table, in a comment that readers do not see:
+They are named after a paragraph, a bullet or a table, in an invisible comment:
 
     <!-- kept by: tests/python/delta/test_delta.py::test_name, crates/check/tests/x.rs::name -->
     <!-- no promise -->
 
-A paragraph that leads to others ends with a colon, and needs none.
+A paragraph that introduces others ends with a colon, and needs none.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kept_by import is_run
 
 DOCS = Path(__file__).parents[3] / "docs"
 WHOLE = ["delta.md", "saving.md", "security.md", "verify_loaded.md"]
-"""Pages on which every paragraph says what keeps it."""
+"""Pages whose every paragraph names its tests."""
 BEGUN: list[str] = []
-"""Pages on which some do."""
+"""Pages with some such paragraphs."""
 _COMMENT = re.compile(r"<!-- (?:(kept by: )(.*?)|(no promise)) -->", re.DOTALL)
 
 
 def blocks(text: str) -> Iterator[str]:
-    """Paragraphs, bullets with what is indented below them, and tables, each with the comment behind it."""
+    """Paragraphs, bullets with their indented content, and tables, each with the comment after it."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     block: list[str] = []
     for line in [*text.splitlines(), "# end"]:

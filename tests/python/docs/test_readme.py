@@ -1,4 +1,4 @@
-"""The Python snippets of the README and the docs pages run as they stand."""
+"""The Python snippets of the README and the docs pages run unchanged."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ SNIPPETS = [
 ]
 
 
-# Of the snippets that import transformers, by themselves or in what they call.
+# For snippets that import transformers, directly or indirectly.
 NEEDS_TRANSFORMERS = re.compile(r"transformers|hub_folder|config\.json|patch\(\)")
 
 

@@ -1,4 +1,4 @@
-"""The pictures of the command line are what the commands print."""
+"""The pictures of the command line have the actual output of the commands."""
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

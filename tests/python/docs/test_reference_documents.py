@@ -1,4 +1,4 @@
-"""The examples of the documents that define the API, as they are written, under this package's name."""
+"""The unchanged examples of the documents that define the API, under this package's name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight,
 from max_weights.graph.weights import WeightData, Weights, load_weights
 from refusals import refuses
 
-# Every name that the documents give, and the modules they stand in, with `max.` as `max_weights.`; a member after "::".
+# Every name in the documents, and its module, with `max.` as `max_weights.`; a member after "::".
 PATHS = (
     # 000
     "graph.weights.WeightData",
@@ -106,7 +106,7 @@ PATHS = (
     "graph.Type",
     "graph.ops.call",
     "graph.ops.silu",
-    # What api.md adds to them.
+    # Additions of api.md.
     "driver.CPU",
     "driver.Device",
     "graph.Segment",
@@ -174,7 +174,7 @@ def test_aliases_are_the_same_objects() -> None:
 
 @pytest.fixture
 def weights(make_file: Callable[..., Path]) -> Any:
-    """A checkpoint with the names of the examples of documents 000 and 001; one file stands for the models of both."""
+    """A checkpoint with the names of the examples of documents 000 and 001; one file serves the models of both."""
     square, row = np.full((768, 768), 1.5, np.float32), np.ones(4, np.float32)
     names = ("model.layer.weight", "model.embeddings.weight", "transformer.layers.0.norm", "transformer.layers.00")
     return load_weights(make_file({"model.layers.0.weight": square, **dict.fromkeys(names, row)}))
@@ -238,8 +238,8 @@ def test_the_examples_of_data_exists_and_items_of_document_001(
 
 
 def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
-    """The document has two slips: it names its parameters in_dims and out_dims, and writes in_dim and out_dim; and its
-    weight is (in_dims, out_dims), which `x @ self.weight.T` does not fit.
+    """The document has two mistakes: it names its parameters in_dims and out_dims, and writes in_dim and out_dim; and
+    its weight is (in_dims, out_dims), which `x @ self.weight.T` does not fit.
     """
 
     class Linear(nn.Module):
@@ -272,7 +272,7 @@ def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
 
     class Corrected(Linear):
         def __call__(self, x):  # type: ignore[no-untyped-def]
-            return x @ self.weight  # (in_dims, out_dims), so that nothing is to be transposed
+            return x @ self.weight  # (in_dims, out_dims), so that nothing has to be transposed
 
     model.up, model.gate, model.down = Corrected(5, 10), Corrected(5, 10), Corrected(10, 5)
     model.state_dict()
@@ -372,14 +372,14 @@ def test_a_hook_may_print_values_of_a_graph_or_make_them_outputs() -> None:
     assert len(graph.outputs) == 2
 
 
-# The signatures of the documents, as they stand there.
+# The signatures in the documents, verbatim.
 DOCUMENTED: dict[str, str] = {
     # 000
     "graph.weights.WeightData": "(data, name, dtype, shape, quantization_encoding=None)",
     "graph.weights.WeightData.astype": "(self, dtype)",
     "graph.weights.WeightData.from_numpy": "(arr, name)",
     "graph.weights.WeightData.to_buffer": "(self)",
-    # 001, for the protocol and for everything that keeps it
+    # 001, for the protocol and for its implementations
     "graph.weights.Weights": "(*args, **kwargs)",
     **{
         f"{tree}.{method}": signature
@@ -424,7 +424,7 @@ _LOAD_STATE_DICT = (
     "(self, state_dict, *, override_quantization_encoding=False, weight_alignment=None, strict=True, "
     "copy_if_misaligned=False)"
 )
-# What is different here on purpose: the signature, and what the page of differences says of it.
+# Deliberate differences: the signature, and its entry on the page of differences.
 ON_PURPOSE: dict[str, tuple[str, str]] = {
     "graph.weights.WeightData": (
         "(data, name, dtype, shape, quantization_encoding=None, *, refusal=None)",
@@ -437,14 +437,14 @@ ON_PURPOSE: dict[str, tuple[str, str]] = {
     "pipelines.nn.layer.LayerList": ("(layers=())", "`LayerList()` may be empty"),
     "pipelines.nn.layer.LayerList.extend": ("(self, layers)", "`extend(layers)` takes several layers"),
     "pipelines.nn.layer.LayerV2.load_state_dict": (_LOAD_STATE_DICT, "that of `LayerV2` has `strict`"),
-    # Type checkers see that one of the two is needed.
+    # Type checkers require one of the two.
     "nn.Module.build_subgraph": (
         "(self, name, input_types=None, weight_prefix='', *, inputs=None)",
         "`build_subgraph(inputs=…)`",
     ),
     "nn.Module.load_state_dict": (_LOAD_STATE_DICT, "`load_state_dict(…, copy_if_misaligned=False)`"),
 }
-# What is here beside the five documents, and should not change unseen.
+# Signatures outside the five documents that should not change unnoticed.
 SIGNATURES: dict[str, str] = {
     "graph.Weight.__init__": (
         "(self, name, dtype, shape, device, quantization_encoding=None, align=None, sharding_strategy=None)"
@@ -476,7 +476,7 @@ def bare_signature(path: str) -> str:
     parameters = [
         one.replace(annotation=inspect.Parameter.empty) for one in inspect.signature(found).parameters.values()
     ]
-    # A compiled method takes `self` by position, as all methods are called.
+    # A compiled method takes `self` by position, as in all calls.
     bound = [
         one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) if one.name == "self" else one for one in parameters
     ]
@@ -513,7 +513,7 @@ def test_the_bases_of_the_documents_are_those_here(weights: Any) -> None:
     assert issubclass(Weight, TensorValue)
     assert issubclass(nn.Module, nn.Layer)
     assert issubclass(nn.LayerV2, nn.Layer)
-    # 003: what lists hold, and lists themselves
+    # 003: the elements of lists, and lists themselves
     assert issubclass(nn.LayerList, nn.LayerV2)
     assert issubclass(nn.Linear, nn.LayerV2)
     layers = nn.LayerList([nn.Identity(), nn.LayerList()])

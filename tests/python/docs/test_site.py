@@ -1,4 +1,4 @@
-"""The documentation site: built strictly, small, and without anything of another machine."""
+"""The documentation site: built strictly, small, and without requests to other machines."""
 
 import importlib
 import inspect
@@ -26,7 +26,7 @@ PUBLIC = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole site, as `make site` builds it: a link or an anchor that leads nowhere is an error."""
+    """The whole site, as built by `make site`: a broken link or anchor is an error."""
     folder = tmp_path_factory.mktemp("built") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""How Chromium lays views out: nothing is wider than the page, and every text can be read, light and dark."""
+"""The layout of views in Chromium: nothing is wider than the page, and every text is readable, light and dark."""
 
 import json
 import re
@@ -9,8 +9,8 @@ import pytest
 
 import notebook_pictures
 
-# Says of each view how wide it is, and of each text in it how its colour differs from that of the page, by the formula
-# of WCAG. A canvas knows every way to write a colour.
+# Reports the width of each view, and the contrast of each text with the page, by the formula of WCAG. A canvas parses
+# every colour notation.
 MEASURE = """<script>
 const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
 const page = getComputedStyle(document.body).backgroundColor;

@@ -1,4 +1,4 @@
-"""What notebooks show of each kind of object."""
+"""The notebook views of each kind of object."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ from test_html import Page
 
 
 def seen(value: object) -> str:
-    """The text of a view, whose tags are as they should be."""
+    """The text of a view, after a check of its tags."""
     return " ".join(Page(value._repr_html_()).text.split())  # type: ignore[attr-defined]
 
 
@@ -173,7 +173,7 @@ def test_histograms_count_what_numpy_counts(make_file: Callable[..., Path]) -> N
     weights = load_weights(make_file({"half": values.astype(np.float16), "single": values}))
     exact, close = (np.histogram(weights[name].numpy().astype(np.float64), 24)[0] for name in ("half", "single"))
     rows = {row["name"]: row["histogram"] for row in max_weights.stats(weights, bins=24).rows()}
-    # Which bin a value is in that stands on an edge is a matter of rounding.
+    # The bin of a value on an edge depends on rounding.
     assert np.abs(exact - rows["half"]).sum() < 0.002 * values.size
     assert sum(rows["single"]) == values.size
     assert np.abs(close - rows["single"]).sum() < 0.1 * values.size  # those of wider types are close

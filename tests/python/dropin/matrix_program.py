@@ -1,4 +1,4 @@
-"""A program that does with real models what people do with them, and prints what it got; test_dropin_models.py runs it.
+"""Uses real models in the usual ways, and prints the results; test_dropin_models.py runs it.
 
     matrix_program.py MODELS after     with the libraries imported: unpatched; patched then; in a forked process
     matrix_program.py MODELS spawn     in a spawned process, which is patched before it imports them, by its environment
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# What loads the model, and where it is: the folder, or its files under their names in MODELS.
+# The loader of a model and its place: the folder, or its files under their names in MODELS.
 MODELS: dict[str, tuple[str, dict[str, str]]] = {
     "minilm": ("AutoModel", {"config.json": "minilm.config.json", "model.safetensors": "minilm.safetensors"}),
     "antiberty": ("AutoModel", {}),
@@ -52,7 +52,7 @@ def bits(tensor: Any) -> Any:
 
 
 def digest(state: Mapping[str, Any]) -> str:
-    """Of names, dtypes, shapes and bits."""
+    """Digest of names, dtypes, shapes and bits."""
     whole = hashlib.sha256()
     for name, tensor in state.items():
         whole.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensor.device}".encode())
@@ -81,12 +81,12 @@ def tied(state: Mapping[str, Any]) -> list[list[str]]:
 
 
 def checksums(folder: Path) -> dict[str, int]:
-    """Of the files in a folder."""
+    """Digests of the files in a folder."""
     return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def outcome(where: Path, loader: Any, dtype: Any, folder: Path) -> dict[str, Any]:
-    """What comes of one model with one dtype."""
+    """The results of one model with one dtype."""
     import torch
 
     ids = torch.arange(1, 17)[None]
@@ -144,7 +144,7 @@ def served(name: str) -> int:
 
 
 def outcomes(models: Path, dtypes: tuple[str | None, ...] = (None,)) -> dict[str, Any]:
-    """What comes of every model with these dtypes, what served it, and what the libraries have bound."""
+    """The results of every model with these dtypes, which replacements served it, and the bindings of the libraries."""
     import transformers
 
     for library in LIBRARIES:
@@ -167,7 +167,7 @@ def outcomes(models: Path, dtypes: tuple[str | None, ...] = (None,)) -> dict[str
 
 
 def bound() -> list[str]:
-    """Where in the libraries there is what safetensors and torch have now, as `module.name`."""
+    """Where the libraries bind the current functions of safetensors and torch, as `module.name`."""
     import safetensors
     import safetensors.torch
     import torch

@@ -1,11 +1,11 @@
-"""A program that loads small models with the libraries that people use, and prints what it got; test_patch_libraries.py
-runs it in several ways.
+"""Loads small models with widely used libraries, and prints the results; test_patch_libraries.py runs it in several
+ways.
 
     patched_program.py FOLDER HOW LIBRARY...
 
-HOW is `after`: save the models, and load them unpatched, patched with everything imported, and unpatched again;
-`fork`: load them in a process that was forked when this one was patched, with nothing imported; `spawn`: in a spawned
-process, or `none`: in this one, patched by whoever runs it if at all.
+HOW is one of four ways. With `after`, the models are saved, then loaded unpatched, patched with everything imported,
+and unpatched again. With `fork`, a child loads them that was forked from this process patched, before the imports. With
+`spawn`, a spawned process loads them. With `none`, this process loads them, patched or not by its environment.
 """
 
 import copy
@@ -30,7 +30,7 @@ warnings.simplefilter("ignore")
 
 
 def digest(state: Any) -> str:
-    """Of names, dtypes, shapes and bits; what loaded tensors can do besides is tried on the way."""
+    """Digest of names, dtypes, shapes and bits; other operations of loaded tensors are tried, too."""
     import torch
 
     whole = hashlib.sha256()
@@ -233,7 +233,7 @@ LOADERS: dict[str, Callable[[Path], dict[str, str]]] = {
 
 
 def load(folder: Path, libraries: list[str]) -> dict[str, Any]:
-    """What every library gave, and which of our replacements served a call."""
+    """The results of every library, and which of our replacements served a call."""
     found: dict[str, Any] = {library: LOADERS[library](folder) for library in libraries}
     dropin = sys.modules.get("max_weights._dropin")
     calls = dropin.patched() if dropin is not None else {}
@@ -241,7 +241,7 @@ def load(folder: Path, libraries: list[str]) -> dict[str, Any]:
 
 
 def after(folder: Path, libraries: list[str]) -> dict[str, Any]:
-    """All of it in one process: the libraries are what takes long to import."""
+    """All in one process, because the libraries are slow to import."""
     import safetensors.numpy
     import safetensors.torch
     import torch

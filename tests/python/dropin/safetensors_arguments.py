@@ -1,4 +1,4 @@
-"""What `safetensors_cases` gives to functions of safetensors: right arguments, and wrong ones."""
+"""Arguments that `safetensors_cases` passes to functions of safetensors: right and wrong ones."""
 
 from typing import Any
 

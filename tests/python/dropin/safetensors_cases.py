@@ -1,7 +1,7 @@
-"""Programs over the safetensors package, run over ours and over each version of the real one.
+"""Programs over the safetensors package, run with ours and with each version of the real one.
 
-`outcomes` says in words what came of each. Run as a script it prints those of a package as JSON:
-`python safetensors_cases.py FOLDER PACKAGE [SITE]`, where SITE comes first on the path.
+`outcomes` has the result of each in words. Run as a script it prints those of a package as JSON: `python
+safetensors_cases.py FOLDER PACKAGE [SITE]`, where SITE comes first on the path.
 """
 
 import copy
@@ -26,7 +26,7 @@ CASES: dict[str, Case] = {}
 
 
 def case(function: Case) -> Case:
-    """Adds a program; it gets the package, with its modules, and a folder with the files of `write_files`."""
+    """Add a program; it gets the package with its modules, and a folder with the files of `write_files`."""
     CASES[function.__name__] = function
     return function
 
@@ -54,7 +54,7 @@ def plain(value: Any) -> Any:
 
 
 def outcomes(package: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """What came of each program: its value, or {"error": kind, "text": what it says}; and the version."""
+    """The result of each program: its value, or {"error": kind, "text": message}; and the version."""
     found: dict[str, Any] = {"version": package.__version__}
     for name, program in CASES.items():
         try:
@@ -224,7 +224,7 @@ cases(
 )
 
 
-# Which of several wrong arguments is the one that is named.
+# Which of several wrong arguments the error names.
 cases(
     "wrong",
     {key: lambda package, _folder, given=given: package.safe_open("absent", **given) for key, given in WRONG.items()},
@@ -417,7 +417,7 @@ cases(
     },
 )
 
-# Plans of `prefetch`, which are looked at before the device is.
+# Plans of `prefetch`, which are validated before the device.
 cases(
     "prefetch",
     {

@@ -1,6 +1,6 @@
-"""Programs that save with the safetensors package, run over ours and over each version of the real one.
+"""Programs that save with the safetensors package, run with ours and with each version of the real one.
 
-Run as a script it prints what came of each as JSON: `python safetensors_saving_cases.py FOLDER PACKAGE [SITE]`, as
+Run as a script it prints the results as JSON: `python safetensors_saving_cases.py FOLDER PACKAGE [SITE]`, as
 `safetensors_cases` does.
 """
 
@@ -34,7 +34,7 @@ def over_the_file_that_is_open(package: Any, folder: pathlib.Path) -> Any:
 
 
 def nothing_stays_behind(package: Any, folder: pathlib.Path) -> Any:
-    """What lies in the folder after a save, and after one that failed."""
+    """The content of the folder after a save, and after a failed one."""
     package.torch.save_file({"a": torch.ones(3)}, folder / "x")
     for wrong in ({"a": BASE.T}, {"a": 3}):
         try:
@@ -45,7 +45,7 @@ def nothing_stays_behind(package: Any, folder: pathlib.Path) -> Any:
 
 
 def arguments(package: Any, folder: pathlib.Path) -> Any:
-    """The names of the arguments, and what is returned."""
+    """The names of the arguments, and the result."""
     tensors, arrays = {"a": torch.ones(2)}, {"a": np.ones(2)}
     return [
         package.torch.save_file(tensors=tensors, filename=folder / "a", metadata={"x": "y"}),
@@ -63,7 +63,7 @@ CASES |= {program.__name__: program for program in (over_the_file_that_is_open, 
 
 
 def outcomes(package: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """What came of each program in a folder of its own: its value, or {"error": kind, "text": what it says}."""
+    """The result of each program in a separate folder: its value, or {"error": kind, "text": message}."""
     found: dict[str, Any] = {"version": package.__version__}
     for number, (name, program) in enumerate(CASES.items()):
         own = folder / str(number)

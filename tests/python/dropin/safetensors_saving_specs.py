@@ -139,7 +139,7 @@ cases(
 
 
 class Path:
-    """A path that is not of the standard library."""
+    """A path type outside the standard library."""
 
     def __init__(self, path: Any) -> None:
         self.path = path
@@ -149,7 +149,7 @@ class Path:
 
 
 def written(package: Any, path: Any, *look: Any) -> Any:
-    """What a file has after it was saved to the path; `look` says where it is, if elsewhere."""
+    """The content of a file saved to the path; `look` is its place, if it differs."""
     package.torch.save_file({"a": torch.arange(3)}, path)
     return pathlib.Path(*(look or (path,))).read_bytes()
 

@@ -93,7 +93,7 @@ TENSORS: dict[str, Callable[[], Any]] = {
 
 
 def inference_tensor() -> Any:
-    """A tensor that was made in the mode for inference."""
+    """A tensor made in inference mode."""
     with torch.inference_mode():
         return {"a": torch.ones(3)}
 
@@ -130,7 +130,7 @@ cases(
 
 
 def in_fake_mode(program: Callable[[], Any]) -> Any:
-    """What a program does where torch makes tensors without memory."""
+    """The result of a program under a mode that makes tensors without memory."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -138,7 +138,7 @@ def in_fake_mode(program: Callable[[], Any]) -> Any:
 
 
 def flattened(flatten: Any, tensors: Any) -> Any:
-    """What `serialize` would get, without addresses, and whether something keeps the memory alive."""
+    """The arguments for `serialize` without addresses, and whether something keeps the memory alive."""
     kept: list[Any] = []
     return [
         {name: [made.dtype, made.shape, made.data_len] for name, made in flatten(tensors, kept).items()},
@@ -147,7 +147,7 @@ def flattened(flatten: Any, tensors: Any) -> Any:
 
 
 class Tied(torch.nn.Module):
-    """A model of two layers that are one tensor, and a third with a part of it."""
+    """A model of two layers that share a tensor, and a third with a part of it."""
 
     def __init__(self, *, part: bool = False) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def only_parts() -> torch.nn.Module:
 
 
 def with_model(package: Any, folder: pathlib.Path, model: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
-    """The bytes of a file of a model, and what loading it into a copy leaves."""
+    """The bytes of a model's file, and the state after loading it into a copy."""
     path = folder / "model.safetensors"
     assert package.torch.save_model(model, path, *arguments, **options) is None
     other = copy.deepcopy(model)

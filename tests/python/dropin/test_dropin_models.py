@@ -1,5 +1,5 @@
-"""Five real models that install from the package index, and all that people do with a model: the same patched as
-unpatched, before and after the imports of the libraries, in forked and in spawned processes.
+"""Five real models from the package index, and the usual work with a model: the same results patched and unpatched,
+before and after the imports, in forked and spawned processes.
 """
 
 import json
@@ -22,7 +22,7 @@ TRUE += [f"of torch.save, mmap={mmap}" for mmap in (False, True)]
 
 
 def run(models: Path, how: str, **environment: str) -> dict[str, Any]:
-    """What the program prints."""
+    """The output of the program."""
     environment = {name: value for name, value in os.environ.items() if name != "MAX_WEIGHTS_PATCH"} | environment
     done = subprocess.run(
         [sys.executable, matrix_program.__file__, str(models), how],
@@ -79,11 +79,11 @@ def test_all_that_is_done_with_the_model_has_the_same_outcome(
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_is_loaded_by_what_replaces_the_functions(patched: dict[str, Any], name: str) -> None:
     calls = patched[name]["calls"]
-    assert {count[1] for count in calls.values()} == {0}  # nothing is left to the originals
+    assert {count[1] for count in calls.values()} == {0}  # the originals serve no call
     loaded = len(patched[name]["results"])
     from_disk = sum("copied" in found for found in patched[name]["results"].values())
     assert calls["safetensors.safe_open"][0] >= from_disk
-    # Of what torch.save wrote, mapped and not; of the model itself, offloaded, and again.
+    # For files of torch.save, mapped and not; for the model itself, offloaded, and again.
     saved, itself = 2 * from_disk, 2 * loaded + from_disk
     if name in SAFETENSORS:
         assert calls["torch.load"][0] == saved

@@ -1,4 +1,4 @@
-"""`max_weights.safetensors` beside two versions of the safetensors package: the same programs, results and errors."""
+"""`max_weights.safetensors` against two versions of the safetensors package: the same programs, results and errors."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ CANDIDATE = Path(sys.prefix) / "rivals" / "safetensors-0.9.0rc1"
 WITHOUT = Path(__file__).with_name("without_safetensors.py")
 SITES = {"installed": None, "0.9.0rc1": CANDIDATE}
 
-# Where ours is another on purpose.
+# Deliberate differences of ours.
 BETTER = {
     "dtype-slice[F4]": "torch's packed elements are sliced, where there the shape does not fit",
     "load-dtype[F4]": "get_tensor has it there too",
@@ -23,15 +23,15 @@ BETTER = {
     "slice-np-mmap-z.last[4:2]": "an empty array, where there a SystemError comes out of the interpreter",
     "slice-np-pread-z.last[4:2]": "an empty array, where there a SystemError comes out of the interpreter",
 }
-# What is the package's own: models, and its helpers.
+# Specific to the package: models, and its helpers.
 OF_THE_PACKAGE = ("load_model[", "helpers", "no_whole_tensor")
 SINCE_0_9 = ("prefetch[", "meta[")
-# Python's own errors name the class, and its arguments, in words of their own.
+# Python words these errors, which name the class and its arguments.
 WORDED_BY_PYTHON = ("AttributeError", "TypeError")
 
 
 def outcomes(folder: Path, package: str, site: Path | None = None, *before: Path) -> dict[str, Any]:
-    """The outcomes of a package, in a process of its own: what others imported changes what NumPy has."""
+    """The outcomes of a package, in a separate process: other imports change NumPy's dtypes."""
     write_files(folder)
     command = [sys.executable, *before, safetensors_cases.__file__, str(folder), package]
     command += [str(site)] if site else []
@@ -54,12 +54,12 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def expected_of(name: str) -> str:
-    """Whose outcome is to be equalled: for torch, slices of a file that is read are those of a mapped one."""
+    """The case with the expected outcome: for torch, slices of a file that is read equal those of a mapped one."""
     return name.replace("slice-pt-pread", "slice-pt-mmap")
 
 
 def same_error(found: Any, expected: Any) -> bool:
-    """Whether both failed in the same way: the kind, and what programs look for at the start of the text."""
+    """Whether both failed in the same way: the kind, and the start of the text, which programs match."""
     if not (isinstance(found, dict) and isinstance(expected, dict) and "error" in found and "error" in expected):
         return False
     if found["error"] != expected["error"]:

@@ -1,4 +1,4 @@
-"""What `max_weights.safetensors` does beyond the package, and what it does without it."""
+"""Features of `max_weights.safetensors` beyond the package, and its behaviour without the package."""
 
 import copy
 import importlib
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: str, *arguments: str) -> str:
-    """What a program prints in a process of its own."""
+    """The output of a program in a separate process."""
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -250,7 +250,7 @@ def test_errors_have_the_names_that_older_versions_gave_and_say_where(folder: Pa
 
 
 def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
-    # There the last one wins; two readers could then see two models in one file.
+    # In the package the last one wins; two readers could then see two models in one file.
     path = tmp_path / "twice.safetensors"
     path.write_bytes(file_bytes(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},' * 1 + b'"a":{"dtype":"U8",'
                                 b'"shape":[1],"data_offsets":[0,1]}}', b"x"))  # fmt: skip
@@ -501,7 +501,7 @@ class TestPrefetch:
     def test_a_ctrl_c_that_comes_when_a_loader_goes_is_not_lost(self, folder: Path) -> None:
         command = [sys.executable, "-c", CTRL_C, str(folder / "model.safetensors")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        # Python's own threads may complain of a Ctrl-C that comes while one is started.
+        # Python's threads may report a Ctrl-C that comes while one is started.
         assert done.stdout == "150\n", done.stderr
         assert "KeyboardInterrupt" not in done.stderr
 

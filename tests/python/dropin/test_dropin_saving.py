@@ -1,4 +1,4 @@
-"""Saving by `max_weights.safetensors` beside two versions of the safetensors package: the same bytes and errors."""
+"""Saving by `max_weights.safetensors` and by two versions of the safetensors package: the same bytes and errors."""
 
 import json
 import subprocess
@@ -14,15 +14,15 @@ CANDIDATE = Path(sys.prefix) / "rivals" / "safetensors-0.9.0rc1"
 WITHOUT = Path(__file__).with_name("without_safetensors.py")
 SITES = {"installed": None, "0.9.0rc1": CANDIDATE}
 
-# Where ours is another on purpose.
+# Deliberate differences of ours.
 BETTER = {"serialize[nothing but empty metadata]": "JSON, where there the header is none, which no reader takes"}
-# What is the package's own: its classes, its helpers, models, and names of arguments that differ among its modules.
+# Specific to the package: its classes, its helpers, models, and names of arguments that differ among its modules.
 OF_THE_PACKAGE = ("serialize[", "torch-helpers[", "model[", "arguments")
-# Python's own errors name the class, and its arguments, in words of their own.
+# Python words these errors, which name the class and its arguments.
 WORDED_BY_PYTHON = ("AttributeError", "TypeError")
-# What the system says of names that it does not have.
+# The system's errors for invalid file names.
 WORDED_BY_RUST = ("path[empty]", "path[nul]")
-# What programs look for in longer texts.
+# The parts of longer texts that programs match.
 KEYS = (
     "You are trying to save a non contiguous tensor: `a` which is not allowed",
     "You are trying to save a non contiguous tensor: `weight` which is not allowed",
@@ -35,7 +35,7 @@ KEYS = (
 
 
 def outcomes(folder: Path, package: str, site: Path | None = None, *before: Path) -> dict[str, Any]:
-    """The outcomes of a package, in a process of its own."""
+    """The outcomes of a package, in a separate process."""
     program = safetensors_saving_cases.__file__
     command = [sys.executable, *before, program, str(folder), package, *([str(site)] if site else [])]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,7 +59,7 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def same_error(name: str, found: Any, expected: Any) -> bool:
-    """Whether both failed in the same way: the kind, and what programs look for in the text."""
+    """Whether both failed in the same way: the kind, and the part of the text that programs match."""
     if not (isinstance(found, dict) and isinstance(expected, dict) and "error" in found and "error" in expected):
         return False
     if found["error"] != expected["error"]:

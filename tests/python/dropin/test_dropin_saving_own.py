@@ -1,4 +1,4 @@
-"""What `max_weights.safetensors` saves better than the package, and how: modes, gaps, memory, failures."""
+"""Improvements of saving by `max_weights.safetensors` over the package: modes, gaps, memory, failures."""
 
 import os
 import stat
@@ -28,7 +28,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, t
 
 
 def run(program: str, *arguments: str) -> str:
-    """What a program prints in a process of its own."""
+    """The output of a program in a separate process."""
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -190,7 +190,7 @@ print(load_file(folder + "/a")["a"].sum().item(), os.listdir(folder))
 
 
 def test_what_may_not_be_written_says_so_and_stays(tmp_path: Path) -> None:
-    # The superuser may write everywhere: the program becomes somebody else, when all that it imports is there.
+    # The superuser may write everywhere, so the program changes its user after all imports.
     program = """
 import os, sys, torch
 from max_weights.safetensors import SafetensorError
@@ -257,7 +257,7 @@ def count():
     while not stop.is_set():
         counted[0] += 1
         time.sleep(0)
-sys.setswitchinterval(1000)  # nobody is made to give the interpreter away
+sys.setswitchinterval(1000)  # threads never have to release the interpreter
 thread = threading.Thread(target=count)
 thread.start()
 before = counted[0]
@@ -284,7 +284,7 @@ def test_random_tensors_have_the_bytes_that_the_package_gives(data: st.DataObjec
         tensors[name] = whole[start : start + count].reshape(shape)
     noted = data.draw(st.sampled_from([None, {}, {"format": "pt"}, {'"': "\u00e9\n"}]))
     made = save(tensors, noted)
-    if tensors or noted != {}:  # of nothing with no metadata, the package makes no JSON
+    if tensors or noted != {}:  # without tensors and metadata, the package writes no JSON
         assert made == safetensors.torch.save(tensors, noted)
     found = load(made)
     assert found.keys() == tensors.keys()

@@ -1,7 +1,7 @@
-"""Never lose what the original kept: a program that was moved here, by import or by patch, may do to the file that it
-loaded what it did before, with the same outcome. The table in docs/security.md has these doors and acts.
+"""A migrated program, by import or by patch, may do to its loaded file what it did before, with the same outcome. The
+table in docs/security.md lists these entry points and actions.
 
-Each door is tried in a process of its own: a view that is not kept ends it by SIGBUS.
+Each entry point is tried in a separate process: a view of a lost file ends it by SIGBUS.
 """
 
 from pathlib import Path
@@ -105,7 +105,7 @@ def module_load(path, way):
     return lambda: np.asarray(own.state_dict()["a"])
 
 THEIRS, OURS = ("original", "import", "patch"), ("import",)
-# What keeps everything has memory of its own; a view keeps what is not done to its bytes.
+# Copies keep everything; a view survives everything except changes of its bytes.
 OWN = {
     "torch.load": (ZIP, THEIRS, lambda path, way: of(found("torch", "load", way)(path))),
     "torch.load, the older format": (STREAM, THEIRS, lambda path, way: of(found("torch", "load", way)(path))),
@@ -197,7 +197,7 @@ for way in ways:
         import max_weights
         max_weights.patch()
     for act in (*acts, saved_over):
-        # torch.save writes in place: what it does to a view of its own file the original loses, too.
+        # torch.save writes in place: the original also loses a view of its own file.
         if act is saved_over and KIND == "views" and file == ZIP:
             continue
         write(file)

@@ -1,4 +1,4 @@
-"""`patch()`: what is replaced and where, what goes to the originals, and that everything can be undone."""
+"""`patch()`: replaced functions and their modules, calls passed to the originals, and complete undo."""
 
 import inspect
 import io
@@ -24,7 +24,7 @@ from max_weights._dropin import Calls
 from refusals import refuses
 from torch_same import assert_same
 
-# Held where no sweep finds them: not as a value of a module.
+# Held where no sweep finds them: outside module attributes.
 ORIGINAL = {"load": torch.load}
 
 
@@ -59,7 +59,7 @@ def outcome(function: Any, *arguments: Any, **options: Any) -> tuple[str, Any]:
 
 
 def run(script: str, *arguments: str, **environment: str) -> str:
-    """What a new process prints."""
+    """The output of a new process."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True, text=True, check=False, env={**os.environ, **environment},
@@ -151,7 +151,7 @@ max_weights.patch()
 assert torch.load is theirs
 assert "torch.load" not in max_weights.patched()
 """
-    assert "torch.load stays as it is: it is __main__.theirs, which is not the library's own" in run(script)
+    assert "torch.load is not replaced: it is __main__.theirs, which is not the library's own" in run(script)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -275,11 +275,11 @@ def test_every_file_has_the_outcome_that_it_has_without(models: Path, tmp_path: 
         torch.save(value, path, pickle_protocol=int(name[-1]), **options)
     elif name == "small":  # the first bytes of an archive, and no more
         path.write_bytes(b"PK\x03\x04")
-    elif name == "numpy":  # which we can, and torch does not without being asked
+    elif name == "numpy":  # which we support, and torch only by an option
         torch.save({"a": np.arange(3)}, path)
     elif name == "code":
         torch.save({"a": Unknown()}, path)
-    elif name == "bytes":  # which torch refuses, for it is a call of bytes
+    elif name == "bytes":  # which torch refuses, because it is a call of bytes
         torch.save({"a": b""}, path)
     elif name == "empty":
         path.write_bytes(b"")

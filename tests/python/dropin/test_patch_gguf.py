@@ -1,4 +1,4 @@
-"""`patch()` and GGUF: what is decoded, which names tensors get, what the metadata says, and models of transformers."""
+"""`patch()` and GGUF: decoding, names of tensors, metadata, and models of transformers."""
 
 import gc
 import hashlib
@@ -21,7 +21,7 @@ from max_weights._dropin.calls import Counter
 from max_weights._dropin.gguf_functions import dequantize
 from test_patch import outcome
 
-# Held where no sweep finds them: not as a value of a module.
+# Held where no sweep finds them: outside module attributes.
 ORIGINAL = {"dequantize": gguf.dequantize, "map": gguf.get_tensor_name_map, "reader": gguf.GGUFReader}
 VALUES = "transformers.integrations.ggml._gguf_parse_value"
 
@@ -48,7 +48,7 @@ def since(name: str, before: Mapping[str, Calls]) -> Calls:
 
 
 def decoded(data: Any, qtype: Any) -> tuple[str, Any]:
-    """What `gguf.dequantize` gives: what it is besides its values, and its bits; or the error."""
+    """The result of `gguf.dequantize`: its properties and its bits; or the error."""
     kind, value = outcome(gguf.dequantize, data, qtype)
     if kind != "value":
         return kind, value
@@ -75,7 +75,7 @@ def test_tensors_are_decoded_as_without_bit_for_bit(models: Path) -> None:
 @pytest.mark.parametrize("qtype", Type)
 def test_any_bytes_are_decoded_as_without(qtype: Type) -> None:
     size = gguf.GGML_QUANT_SIZES[qtype][1]
-    # Of a hundred blocks, some have scales that are infinite or no number.
+    # Of a hundred blocks, some have scales that are infinite or NaN.
     blocks = np.random.default_rng(0).integers(0, 256, (5, 2, 10 * size), np.uint8)
     for data in (blocks, blocks[1], blocks[1, 1], blocks[0, 0, :size]):
         found = decoded(data, qtype)
@@ -86,7 +86,7 @@ def test_any_bytes_are_decoded_as_without(qtype: Type) -> None:
 
 @pytest.mark.usefixtures("patched")
 def test_floats_of_16_bits_are_decoded_as_without(tmp_path: Path) -> None:
-    halves = np.arange(0x7C00, dtype=np.uint16).reshape(31, -1)  # all that are finite, and not negative
+    halves = np.arange(0x7C00, dtype=np.uint16).reshape(31, -1)  # all finite, nonnegative ones
     (tmp_path / "halves").write_bytes(halves.tobytes())
     mapped: Any = np.memmap(tmp_path / "halves", np.uint8, "r").reshape(31, -1)
     cases: list[tuple[Any, Type]] = [
@@ -201,7 +201,7 @@ def test_maps_are_built_anew_where_that_of_another_architecture_changed_their_ta
 ) -> None:
     table = dict(gguf.TensorNameMap.block_mappings_cfg)
     monkeypatch.setattr(gguf.TensorNameMap, "block_mappings_cfg", table)
-    # As the architectures of this table have it, with a tensor that both have.
+    # For the architectures of this table, with a tensor that both have.
     other = {gguf.MODEL_ARCH.GPT2: {gguf.MODEL_TENSOR.ATTN_Q: ("elsewhere.{bid}.query",)}}
     monkeypatch.setattr(gguf.TensorNameMap, "arch_block_mappings_cfg", other)
     first = gguf.get_tensor_name_map(LLAMA, 2)
@@ -348,5 +348,5 @@ def test_damaged_files_have_the_outcome_that_they_have_without(tmp_path: Path, d
     assert expected[0] != "value"
     max_weights.patch()
     found = outcome(loaded, tmp_path, "model.gguf")
-    # What we refuse as damaged is refused in our words.
+    # Files that we refuse as damaged have our error message.
     assert found == expected or (found[0] == "FormatError" and "model.gguf" in found[1])

@@ -30,7 +30,7 @@ TYPES: dict[int, tuple[int, int]] = transformers_dequant.GGML_BLOCK
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Those whose values are one product, which float32 holds exactly.
 PRODUCTS = {gguf.GGMLQuantizationType[name].value for name in ("Q4_0", "Q8_0", "IQ4_NL")}
-# Held where no sweep finds it: not as a value of a module.
+# Held where no sweep finds it: outside module attributes.
 ORIGINAL = {"dequantize": transformers_dequant.dequantize}
 
 
@@ -49,7 +49,7 @@ def patched() -> None:
 
 
 def decoded(*arguments: Any, **options: Any) -> tuple[str, Any]:
-    """What the function gives: what it is besides its values, and its bits; or the error."""
+    """The result of the function: its properties and its bits; or the error."""
     kind, value = outcome(transformers_dequant.dequantize, *arguments, **options)
     if kind != "value":
         return kind, value
@@ -82,7 +82,7 @@ def test_tensors_of_every_type_are_decoded_as_without_bit_for_bit(models: Path, 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("ggml_type", TYPES)
 def test_any_bytes_are_decoded_as_without(ggml_type: int, dtype: Any) -> None:
-    # Of thousands of blocks, some have scales that are infinite or no number.
+    # Of thousands of blocks, some have scales that are infinite or NaN.
     size = 3000 * TYPES[ggml_type][1]
     data = torch.from_numpy(np.random.default_rng(ggml_type).integers(0, 256, size, np.uint8))
     for blocks in (data, data[: size // 3000], data.reshape(3, -1)):

@@ -1,4 +1,4 @@
-"""Programs that load models with other libraries have the same ones patched and unpatched, in every kind of process."""
+"""Programs that load models with other libraries get the same models patched and unpatched, in every process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ ALL = {
 
 
 def run(*arguments: Any, **environment: str) -> dict[str, Any]:
-    """What the program prints."""
+    """The output of the program."""
     environment = {name: value for name, value in os.environ.items() if name != "MAX_WEIGHTS_PATCH"} | environment
     done = subprocess.run(
         [sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False, env=environment

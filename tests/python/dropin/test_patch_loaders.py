@@ -1,6 +1,6 @@
 """Programs that load as ComfyUI, huggingface_hub, keras-hub, open_clip and spandrel do, patched and unpatched.
 
-huggingface_hub is there itself; for the others the calls stand here that they make, in words of our own.
+huggingface_hub itself is installed; for the others, the tests repeat their calls.
 """
 
 import json
@@ -57,7 +57,7 @@ def folder(tmp_path: Path, state: dict[str, torch.Tensor]) -> Path:
 
 
 def patch() -> Callable[[str], int]:
-    """Patch; what is returned says how many calls of a function we served since."""
+    """Patch, and return a function that counts the calls of a function that we have served since."""
     max_weights.patch()
     before = max_weights.patched()
     return lambda name: max_weights.patched()[name].fast - before[name].fast
@@ -132,7 +132,7 @@ def test_comfyui_loads_the_same(folder: Path, file: str, copies: bool) -> None:
 def test_comfyui_explains_damaged_files(folder: Path, file: str) -> None:
     path = folder / f"{file}.safetensors"
     before = outcome(as_comfyui, path)
-    assert before[0] == "SafetensorError"  # which says nothing that ComfyUI looks for, since 0.6
+    assert before[0] == "SafetensorError"  # whose message lacks ComfyUI's pattern since 0.6
     patch()
     kind, message = outcome(as_comfyui, path)
     assert kind == "ValueError"
@@ -206,7 +206,7 @@ def test_shards_of_the_hub_are_loaded_the_same(tmp_path: Path, state: dict[str, 
     served = patch()
     assert_same(loaded(), expected)
     assert served("safetensors.torch.load_file") > 1
-    # Loaded tensors have storages of their own: they are split and saved as they were.
+    # Loaded tensors have separate storages: they are split and saved as before.
     found = huggingface_hub.load_state_dict_from_file(next(tmp_path.glob("*.safetensors")))
     assert huggingface_hub.split_torch_state_dict_into_shards(found).filename_to_tensors.popitem()[1] == list(found)
 
@@ -227,7 +227,7 @@ def test_the_hub_refuses_pickles_where_it_is_asked_to(folder: Path, file: str, o
 
 
 def as_keras_hub(paths: dict[str, Path]) -> dict[str, np.ndarray[Any, Any]]:
-    """Arrays by handles that stay open together; the names are asked for anew for each."""
+    """Arrays by handles that are open at the same time; each one lists the names again."""
     found = {}
     with ExitStack() as stack:
         files = {name: stack.enter_context(safetensors.safe_open(path, framework="np")) for name, path in paths.items()}
@@ -251,7 +251,7 @@ def test_keras_hub_gets_the_same_arrays(folder: Path) -> None:
 
 
 class Restricted(pickle.Unpickler):
-    """An unpickler of the caller's own, as spandrel has."""
+    """A custom unpickler, as in spandrel."""
 
     def find_class(self, module: str, name: str) -> Any:
         if not module.startswith(("torch", "collections")):
@@ -260,7 +260,7 @@ class Restricted(pickle.Unpickler):
 
 
 class RestrictedPickle:
-    """What torch.load takes as a module that unpickles."""
+    """A pickle module for torch.load."""
 
     __name__ = "restricted"
     Unpickler = Restricted
@@ -271,7 +271,7 @@ class RestrictedPickle:
 
 
 def as_open_clip(path: Path) -> Any:
-    """A state dict, without the prefix of a model that was parallel."""
+    """A state dict without the prefix of a parallel model."""
     if path.suffix == ".safetensors":
         return safetensors.torch.load_file(path, device="cpu")
     try:
@@ -283,7 +283,7 @@ def as_open_clip(path: Path) -> Any:
 
 
 def as_spandrel(path: Path) -> Any:
-    """By the suffix: by safetensors, or by an unpickler of its own."""
+    """By the suffix: with safetensors, or with a custom unpickler."""
     if path.suffix == ".safetensors":
         return safetensors.torch.load_file(str(path), device=str(torch.device("cpu")))
     return torch.load(path, map_location=torch.device("cpu"), pickle_module=RestrictedPickle)

@@ -25,7 +25,7 @@ NAMES = [
     *("safetensors.numpy.save_file", "safetensors.numpy.save"),
 ]
 
-# Saves in every way there is, and prints what was served, and what came of it: `SITE` comes first on the path.
+# Saves in every available way, and prints the served calls and the results; `SITE` comes first on the path.
 PROGRAM = """
 import hashlib, json, sys
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_every_function_that_saves_is_ours_and_has_the_outcome_that_it_has_witho
     assert "saved" not in found["refused"]
     served = {name: found["calls"][name][0] for name in NAMES}
     assert served == dict(zip(NAMES, [1, 1, 2, 1, 1, 1, 1], strict=True))
-    # What ours refuses, the original gets, whose own parts are ours again.
+    # The original handles calls that ours refuses, and its inner calls are ours again.
     assert found["calls"]["safetensors.torch.save_file"][1] == 4
     assert found["calls"]["safetensors.numpy.save"][1] == 1
 
@@ -115,7 +115,7 @@ def unpatched_again() -> Iterator[None]:
 
 
 def functions() -> list[Any]:
-    """What each name is now."""
+    """The current binding of each name."""
     return [vars(sys.modules[name.rpartition(".")[0]])[name.rpartition(".")[2]] for name in NAMES]
 
 

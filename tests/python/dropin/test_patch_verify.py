@@ -1,4 +1,4 @@
-"""`MAX_WEIGHTS_VERIFY=1`: what `from_pretrained` loads is compared with its files; what differs is an error."""
+"""`MAX_WEIGHTS_VERIFY=1`: the result of `from_pretrained` is compared with its files; differences are errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warm import Parent
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """Patch, and give what the log says of verifications since the last call."""
+    """Patch, and return the log lines about verifications since the last call."""
     caplog.set_level(logging.INFO, "max_weights.dropin")
     max_weights.patch(verify=True)
 
@@ -61,14 +61,14 @@ def test_every_parameter_of_every_architecture_is_verified(
             f"{type(model).__name__}: {len(model.state_dict())} parameters and buffers are equal to "
         )
         assert "not verified" not in line
-        # The weights that a class has no use for are the head's alone.
+        # The only unused weights of a class are those of the head.
         used = "unused: 1 weight of the files ('lm_head.weight' first)" if loader is AutoModel else ""
         assert line.endswith(used)
         assert ("unused" in line) is (loader is AutoModel)
 
 
 def _load_wrongly(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
-    """Let transformers make an error at the end of its loading."""
+    """Inject an error at the end of transformers' loading."""
     from transformers import PreTrainedModel
 
     original = PreTrainedModel._finalize_model_loading
@@ -252,7 +252,7 @@ def test_a_head_of_another_size_is_not_verified_and_said_to_be(tmp_path: Path, l
     state["lm_head.weight"] = state["lm_head.weight"][:20].clone()
     save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
     AutoModelForCausalLM.from_pretrained(tmp_path, ignore_mismatched_sizes=True)
-    assert "1 ('lm_head.weight' first): its shape is another one" in lines()[0]
+    assert "1 ('lm_head.weight' first): its shape differs" in lines()[0]
 
 
 def test_of_a_quantized_model_what_is_as_in_the_file_is_verified_and_the_rest_said_not_to_be(

@@ -1,5 +1,5 @@
-"""What test_gpu_cufile.py runs in processes of their own, on the stand-ins for libcuda and libcufile: one
-function for each promise of `load(device=…, backend="cufile")`.
+"""Run by test_gpu_cufile.py in separate processes, on the stand-ins for libcuda and libcufile: one function for each
+promise of `load(device=…, backend="cufile")`.
 """
 
 import os
@@ -53,7 +53,7 @@ def a_machine_without_the_library_says_what_is_missing(folder: Path) -> None:
     weights = load_weights(large(folder, 5))
     message = refused(lambda: weights.load(device="cuda", backend="cufile"))
     assert message.startswith("GPUDirect Storage needs libcufile.so.0, which was not found: install"), message
-    with pytest.raises(ValueError, match="backend='cufile' brings bytes from a disk to a GPU: name it with device="):
+    with pytest.raises(ValueError, match="backend='cufile' reads from a disk to a GPU: name the GPU with device="):
         weights.load(backend="cufile")
     assert nothing_is_left()
 

@@ -1,5 +1,5 @@
-"""What test_gpu_dequantize.py runs in processes of their own, on the stand-in driver: one function for
-each promise of decoding packed blocks on a device.
+"""Run by test_gpu_dequantize.py in separate processes, on the stand-in driver: one function for each promise of
+decoding packed blocks on a device.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ from max_weights.graph.quantization import QuantizationEncoding
 Blocks = npt.NDArray[np.uint8]
 
 TARGETS = [DType.float32, DType.float16, DType.bfloat16]
-# Where the f16 scales of a block begin; where they are not listed, at its first byte. The others have none, or not in
-# one place, or an f32.
+# Offsets of the f16 scales of a block; the default is its first byte. Other encodings have no scale, several places, or
+# an f32.
 SCALES: dict[str, list[int]] = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208], "MXFP4": [], "NVFP4": []}
 SCALES |= {"IQ1_M": [], "Q8_K": [], "TQ1_0": [52], "TQ2_0": [64]}
 SCALES |= {name: [0, 2] for name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")}
@@ -33,18 +33,18 @@ SCALES |= {name: [0, 2] for name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")}
 SPECIAL = [0x0000, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF, 0x3C00, 0x2E66]
 SPECIAL = [sign | bits for bits in SPECIAL for sign in (0, 0x8000)]
 
-# Every call that decoding makes on a device, beyond those that a copy makes.
+# The driver calls of decoding that a copy does not make.
 CALLS = ["cuCtxPushCurrent_v2", "cuMemAlloc_v2", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"]
 CALLS += ["cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"]
 
 
 def blocks_of(encoding: QuantizationEncoding, count: int) -> Blocks:
-    """So many blocks of any bytes, the same each time."""
+    """`count` blocks of reproducible random bytes."""
     return np.random.default_rng(count).integers(0, 256, (count, encoding.block_size), np.uint8)
 
 
 def special_blocks(encoding: QuantizationEncoding) -> Blocks:
-    """Blocks with every pair of special scales, one half of all other bytes zero; or with every scale of a byte."""
+    """Blocks with every pair of special scales, half of them with zeros elsewhere; or with every scale of a byte."""
     places = SCALES.get(encoding.value, [0])
     scales = list(itertools.product(SPECIAL, repeat=len(places))) if places else []
     blocks = blocks_of(encoding, 2 * max(len(scales), 256))
@@ -58,7 +58,7 @@ def special_blocks(encoding: QuantizationEncoding) -> Blocks:
 
 
 def equal(found: Buffer, expected: Buffer) -> bool:
-    """Whether two tensors have the same bits, of which those of NaN are not promised."""
+    """Whether two tensors have the same bits; the bits of NaN are not promised."""
     if (found.dtype, found.shape) != (expected.dtype, expected.shape):
         return False
     width, infinity = {
@@ -72,7 +72,7 @@ def equal(found: Buffer, expected: Buffer) -> bool:
 
 
 def decodes_equally(blocks: Buffer, encoding: QuantizationEncoding) -> None:
-    """That blocks decode on a device to what they decode to on the CPU."""
+    """Assert that blocks decode to the same values on a device and on the CPU."""
     there = blocks.to("cuda:0")
     for target in TARGETS:
         found = dequantize(there, encoding, target)
@@ -81,7 +81,7 @@ def decodes_equally(blocks: Buffer, encoding: QuantizationEncoding) -> None:
 
 
 def all_is_freed() -> bool:
-    """Whether all memory was given back, once the frames that errors keep are gone."""
+    """Whether all memory was freed, after the frames held by errors are gone."""
     gc.collect()
     return nothing_is_left()
 
@@ -104,7 +104,7 @@ def blocks_decode_wherever_they_begin(encoding: QuantizationEncoding) -> None:
 
 
 def a_file_decodes_as_on_the_cpu(path: Path, wanted: set[str]) -> None:
-    """That a file's packed weights, loaded to a device as they are, decode there."""
+    """Assert that packed weights of a file, loaded to a device unchanged, decode there."""
     weights = load_weights(path)
     there, found = weights.load(device="cuda:0", packed="keep"), set()
     for number, (name, weight) in enumerate(weights.items()):
@@ -164,7 +164,7 @@ def every_call_that_fails_is_an_error_that_names_it() -> None:
     there = blocks.to("cuda")
     held = counters()
     for number, call in enumerate(CALLS):
-        # A kernel is compiled once: each call finds one that was not used before.
+        # A kernel is compiled once, so each call uses one that was not used before.
         encoding = list(QuantizationEncoding)[number]
         part = there[: encoding.block_size * 7]
         assert driver().fake_cuda_fail(call.encode(), ctypes.c_uint64(1), 999) == 0
@@ -186,7 +186,7 @@ def a_kernel_that_fails_while_it_runs_is_an_error() -> None:
     there = blocks.to("cuda")
     assert driver().fake_cuda_fail_later(b"cuLaunchKernel", ctypes.c_uint64(1), 700) == 0
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(lambda: dequantize(there, "Q8_0").to("cpu"))
-    other = dequantize(blocks.to("cuda:1"), "Q8_0")  # another device goes on
+    other = dequantize(blocks.to("cuda:1"), "Q8_0")  # another device still works
     assert equal(other.to("cpu"), dequantize(blocks, "Q8_0"))
 
 
@@ -208,7 +208,7 @@ def a_consumers_stream_waits_for_the_elements() -> None:
 
 def the_blocks_may_go_while_they_are_decoded() -> None:
     blocks = random(34 * 10_000)
-    made = dequantize(blocks.to("cuda"), "Q8_0", "float16")  # nobody else has the blocks there
+    made = dequantize(blocks.to("cuda"), "Q8_0", "float16")  # no one else holds the blocks there
     assert equal(made.to("cpu"), dequantize(blocks, "Q8_0", "float16"))
     del made
     assert all_is_freed()

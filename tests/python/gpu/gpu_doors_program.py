@@ -1,6 +1,5 @@
-"""What test_gpu_doors.py runs in processes of their own, on the stand-in driver: the doors that bring
-tensors to a GPU. Torch cannot use that driver, so that a double takes what arrives there, as its `from_dlpack` would:
-on a stream of its own.
+"""Run by test_gpu_doors.py in separate processes, on the stand-in driver: the entry points that bring tensors to a GPU.
+Torch cannot use that driver, so a test double receives the tensors, as its `from_dlpack` would: on a separate stream.
 """
 
 import ctypes
@@ -33,13 +32,13 @@ FILE = "minilm.safetensors"
 SMALL = "derived/layer0.f8e4m3.safetensors"
 TORCHS = (AssertionError, RuntimeError)
 SAYS = "NVIDIA driver|not compiled with CUDA"
-"""What torch says here of a GPU, by its build."""
+"""The GPU that torch reports, by its build."""
 arrived: list[str] = []
-"""The devices of what the double was given."""
+"""The devices of the tensors that the double received."""
 
 
 def take_the_place_of_torchs_cuda(current: int = 0) -> None:
-    """Have torch say that it has the stand-in's devices, and take tensors from there: what its stream finds."""
+    """Make torch report the stand-in's devices, and receive tensors from there as its stream sees them."""
     own = torch.utils.dlpack.from_dlpack
 
     def from_dlpack(tensor: Any) -> torch.Tensor:
@@ -78,7 +77,7 @@ class Producer:
         if self._read_only:
             get = ctypes.pythonapi.PyCapsule_GetPointer
             get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-            # The flags stand behind the version, the context and the deleter; the first of them says "read-only".
+            # The flags follow the version, the context and the deleter; the first one means "read-only".
             ctypes.c_uint64.from_address(get(capsule, b"dltensor_versioned") + 24).value |= 1
         return capsule
 
@@ -93,7 +92,7 @@ def equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> 
 
 
 def came_from(device: str, count: int) -> bool:
-    """Whether so many tensors came from this device, and none from another, since this was last asked."""
+    """Whether `count` tensors came from this device, and none from another, since the previous call."""
     came = arrived == [device] * count
     arrived.clear()
     return came
@@ -141,7 +140,7 @@ def parts_of_tensors_arrive(_: Path, models: Path) -> None:
             assert torch.equal(part[::-1000], rows[range(len(rows) - 1, -1, -1000)])
             with pytest.raises(IndexError):
                 part[10**9]
-            # No basic index: torch takes the part, and copies it to the GPU itself.
+            # Not a basic index: torch selects the part, and copies it to the GPU itself.
             with pytest.raises(TORCHS, match=SAYS):
                 part[[1, 5, 2]]
             arrived.clear()
@@ -201,7 +200,7 @@ def calls_of_a_patched_program_are_served(_: Path, models: Path) -> None:
     assert equal(torch.load(models / "crepe-tiny.pth", map_location="cuda"), state)
     assert came_from("gpu:0", len(state))
     assert {name: calls.fallback for name, calls in patched().items() if calls.fallback} == {}
-    # Another device, framework or index is the original's, and so is its error.
+    # The original handles other devices, frameworks and indices, and raises their errors.
     for device in ("npu:0", "hpu", "xpu", "mps", "cuda:2", 7, "cuda:x", "disk", -1):
         with pytest.raises(Exception) as theirs:  # noqa: PT011
             original(models / FILE, device)
@@ -272,7 +271,7 @@ def allocated_weights_arrive_when_they_are_used(_: Path, models: Path) -> None:
     assert (weight.device, weight.dtype, weight.align) == (DeviceRef.GPU(1), DType.float32, 64)
     value = weights.allocated_weights[name]
     assert (tuple(value.shape), value.dtype) == (expected.shape, DType.float32)
-    assert np.array_equal(np.asarray(value), expected.to_numpy())  # in host memory, for whoever asks for that
+    assert np.array_equal(np.asarray(value), expected.to_numpy())  # in host memory, for consumers that request it
     assert counters()["contexts"] == 0
     there = value.to_buffer()
     assert str(there.device) == "gpu:1"
@@ -318,9 +317,7 @@ def out_is_written_where_it_lies(folder: Path, models: Path) -> None:
             assert all(same(own[name].to("cpu"), tensor) for name, tensor in expected.items())
             assert all(found[name]._data_ptr() == own[name]._data_ptr() for name in expected)
             for tensor in own.values():
-                tensor.view(
-                    "uint8", [tensor.nbytes]
-                )  # a view of the same memory; what is in it goes with the next load
+                tensor.view("uint8", [tensor.nbytes])  # a view of the same memory, which the next load overwrites
         assert "out" in {part.to for part in max_weights.plan(weights, out=own, **options).ranges}
     del found, out, own, others, tensor
     assert nothing_is_left()
@@ -355,12 +352,12 @@ def out_that_is_inflated_or_swapped_arrives_too(folder: Path, models: Path) -> N
 
 
 def out_waits_for_what_its_library_asked_before_and_is_there_on_return(folder: Path, _: Path) -> None:
-    # The double's stream writes to the memory until long after the call, and hands that over as the protocol says.
+    # The double's stream still writes to the memory long after the call, and synchronizes as the protocol demands.
     value = np.arange(3 << 20, dtype=np.uint8)
     safetensors.numpy.save_file({"w": value}, folder / "one.safetensors")
     there = Buffer.zeros([value.size], "uint8", "cuda")
     load_weights(folder / "one.safetensors").load(out={"w": Producer(there)})
-    found, violations = copied_on_a_stream(there, lambda _: -1)  # no order is asked for: the host has waited
+    found, violations = copied_on_a_stream(there, lambda _: -1)  # no stream order is requested: the host has waited
     assert found == value.tobytes()
     assert violations == 0
 
@@ -395,7 +392,7 @@ def out_that_does_not_fit_is_refused_and_nothing_is_written(_: Path, models: Pat
     assert {str(tensor.device) for tensor in found.values()} == {"gpu:1"}
     assert same(bias.to("cpu"), weights.pooler.dense.bias.data().to_buffer())
     del bias, two, found
-    gc.collect()  # errors that have their frames
+    gc.collect()  # errors that hold their frames
     assert nothing_is_left()
 
 
@@ -415,7 +412,7 @@ def a_module_on_a_gpu_is_filled_in_place(_: Path, models: Path) -> None:
         memory[tuple(shape)] = Buffer.zeros(shape, "float32", "cuda:1")
         return There(memory[tuple(shape)])
 
-    # torch cannot copy what the stand-in has, as it would a tensor of a GPU.
+    # torch cannot copy tensors of the stand-in as it copies those of a GPU.
     keep = Transaction.keep
     Transaction.keep = lambda log, out: None if isinstance(out, There) else keep(log, out)  # type: ignore[method-assign]
     Destination.straight = straight  # type: ignore[method-assign]

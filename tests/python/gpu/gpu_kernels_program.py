@@ -1,5 +1,5 @@
-"""What test_gpu_kernels.py runs in processes of their own, with the stand-in driver in the place of
-libcuda: one function for each promise. The kernels are those of a GPU, compiled for the host; the CPU is the oracle.
+"""Run by test_gpu_kernels.py in separate processes, with the stand-in driver instead of libcuda: one function for each
+promise. The GPU kernels are compiled for the host; the CPU is the oracle.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def of_bytes(values: np.ndarray[Any, Any], dtype: DType) -> Buffer:
 
 
 def patterns(dtype: DType) -> Buffer:
-    """All bits of the small types; of the others what is special, what lies between two values, and random bits."""
+    """All bit patterns of small types; for others, special values, ties between two values, and random bits."""
     bits = dtype.size_in_bits
     random = np.random.default_rng(bits)
     if bits <= 8:
@@ -40,7 +40,7 @@ def patterns(dtype: DType) -> Buffer:
     values = [edge + kind(step) - kind(1) for edge in edges for step in range(3)]
     if dtype.is_float():
         mantissa, floats = (23, np.float32) if bits == 32 else (52, np.float64)
-        # Digits that end a place below those of each narrower type, and so tie there or nearly do.
+        # Mantissas one bit longer than those of each narrower type: ties, or nearly so.
         for exponent in range(0, 1 << (bits - 1 - mantissa), 1 if bits == 32 else 3):
             for end in (0, 1, 2, 3, 4, 7, 8, 10, 11, 22, 23):
                 tie = kind(exponent) << kind(mantissa) | kind(1) << kind(mantissa - end if end < mantissa else 0)
@@ -54,7 +54,7 @@ def patterns(dtype: DType) -> Buffer:
 
 
 def identical(there: Buffer, here: Buffer, what: object) -> None:
-    """Fails, with the first element that differs, unless a tensor of a device has the bits of one of the host."""
+    """Fails with the first differing element unless the device tensor has the bits of the host tensor."""
     back = there.to("cpu")
     if same(back, here):
         return
@@ -124,7 +124,7 @@ def what_no_kernel_does_says_what_to_do() -> None:
 
 
 def scaled_alike(data: Buffer, scales: Buffer, block: tuple[int, int], what: object, **options: Any) -> None:
-    """Fails unless a device makes of these what the CPU does."""
+    """Fails unless device and CPU give the same result."""
     made = scale_blocks(data.to("cuda"), scales.to("cuda"), block, **options)
     assert repr(made.device) == "gpu:0"
     identical(made, scale_blocks(data, scales, block, **options), (what, options))
@@ -172,7 +172,7 @@ def blocks_of_every_shape_find_their_scales() -> None:
 
 def results_are_ready_by_their_event_and_what_was_read_may_go() -> None:
     here = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16)
-    # Each step begins before the one in front of it is done.
+    # Each step begins before the previous one is done.
     steps = [here.to("cuda")]
     for dtype in ("float32", "float64", "float16"):
         steps.append(steps[-1].astype(dtype))
@@ -192,7 +192,7 @@ def results_are_ready_by_their_event_and_what_was_read_may_go() -> None:
 
 
 def a_consumer_that_asks_for_no_order_gets_none() -> None:
-    there = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16).to("cuda")  # waited for when it goes
+    there = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16).to("cuda")  # waited for when it is freed
     made = there.astype("float32")
     copied_on_a_stream(made, lambda _: -1)
     made.to("cpu")
@@ -200,7 +200,7 @@ def a_consumer_that_asks_for_no_order_gets_none() -> None:
 
 
 def fails(name: str, nth: int, code: int) -> None:
-    """Has a call of the driver fail."""
+    """Makes a call of the driver fail."""
     assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), code) == 0
 
 

@@ -1,5 +1,5 @@
-"""What test_gpu_loading.py runs in processes of their own, on the stand-in driver: one function for each
-promise of `load(device=…)`. Each gets a folder to write to, and that of the models.
+"""Run by test_gpu_loading.py in separate processes, on the stand-in driver: one function for each promise of
+`load(device=…)`. Each gets an output folder, and that of the models.
 """
 
 import ctypes
@@ -45,13 +45,13 @@ MODELS = [
     "derived/layer0.bf16.legacy.pt",
     "derived/layer0.f8e4m3.safetensors",
 ]
-# A tensor of each type of blocks: where it is not the size that matters.
+# A tensor of each block type, for tests that do not depend on the size.
 BLOCKS = "derived/minilm-ffn-allquants.gguf"
-HIDDEN_LIMIT = 512 << 20  # the pinned memory that a load takes at most
+HIDDEN_LIMIT = 512 << 20  # the maximum pinned memory of a load
 
 
 def loads_equally(path: Path, **options: Any) -> None:
-    """That what arrives on a device has the names, dtypes, shapes and bits of what `load` gives on the CPU."""
+    """Assert that tensors on a device have the names, dtypes, shapes and bits of `load` on the CPU."""
     weights = load_weights(path)
     if isinstance(weights, GGUFWeights) and not options.keys() & {"dtype", "packed"}:
         options = options | {"dtype": "float32"}
@@ -144,7 +144,7 @@ def a_consumers_stream_waits_for_all_streams_of_the_load(folder: Path, _: Path) 
     path = large(folder, 60)
     expected = load_weights(path).load(copy=True)
     there = load_weights(path).load(device="cuda")
-    # The copies of neighbouring staging buffers go on two streams, and none of them is done.
+    # Neighbouring staging buffers are copied on two streams, and no copy is complete.
     for name in sorted(there, key=lambda name: -there[name].nbytes)[:2]:
         found, violations = copied_on_a_stream(there[name], lambda own: own)
         assert (found == bytes(expected[name].contiguous().view(DType.uint8).to_numpy()), violations) == (True, 0)
@@ -172,7 +172,7 @@ def nothing_is_unpinned_after_a_load(folder: Path, _: Path) -> None:
     there = load_weights(path).load(device="cuda", threads=4)
     kept = counters()["pinned_bytes"]
     assert kept > 4 * PIECE, "more than are kept of themselves"
-    for _ in range(3):  # to unpin would wait for all that the device does
+    for _ in range(3):  # unpinning would wait for all work of the device
         there["layer.000.weight"].to("cpu").to("cuda")
         assert counters()["pinned_bytes"] == kept
     assert release_memory() >= kept
@@ -185,7 +185,7 @@ def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> N
     path = large(folder, 60)
     weights = load_weights(path)
     message = refused(lambda: weights.load(device="cuda"))
-    assert message.startswith(f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more beside it: cuMem")
+    assert message.startswith(f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more in the same arena: cuMem")
     assert "CUDA_ERROR_OUT_OF_MEMORY" in message
     message = refused(lambda: weights.load(device="cuda", copy="per-tensor"))  # half-way
     assert message.startswith(f"no room for 'layer.001.weight' of {24 << 20} bytes: cuMemAlloc_v2 of {24 << 20} bytes")
@@ -200,7 +200,7 @@ def every_call_that_fails_is_an_error_that_names_it(folder: Path, _: Path) -> No
     expected = weights.load(copy=True)
     weights.load(device="cuda")
     for name in CALLS:
-        # Without its context nothing can be freed, so that fails only where there is something to report.
+        # Without its context nothing can be freed, so this fails only if there is something to report.
         for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 5):
             release_memory()
             fails(name, nth)
@@ -251,7 +251,7 @@ def ctrl_c_ends_a_load_and_frees_what_it_had(folder: Path, _: Path) -> None:
             weights.load(device="cuda", **options)
         took = time.monotonic() - started - 0.1
         print(f"ended {took * 1000:.0f} ms after the signal")
-        assert took < 0.5  # 0.1 on a machine that does nothing else
+        assert took < 0.5  # 0.1 on an idle machine
         assert nothing_is_left()
 
 
@@ -336,7 +336,7 @@ def what_two_ranks_have_is_read_once(folder: Path, _: Path) -> None:
 
 
 def bytes_read(how: str = "read_bytes") -> int:
-    """What this process read from disks, nothing where files lie in memory; or, as `rchar`, by calls, wherever from."""
+    """Bytes that this process read from disks (zero for files on a RAM disk); or, as `rchar`, by system calls."""
     counted = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counted[how])
 

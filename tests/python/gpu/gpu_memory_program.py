@@ -1,5 +1,5 @@
-"""What test_gpu_memory.py runs in processes of their own, on the stand-in driver: how tensors on GPUs go
-from one to another, to the streams of their consumers, and away.
+"""Run by test_gpu_memory.py in separate processes, on the stand-in driver: copies of tensors between GPUs, streams of
+their consumers, and deallocation.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def from_one_gpu_to_another_tensors_go_directly() -> None:
     assert same(here.to("cpu"), value)  # it is there
     before = counters()["bytes_to_device"]
     there = here.to("cuda:1")
-    assert counters()["bytes_to_device"] == before  # by way of host memory there are as many again
+    assert counters()["bytes_to_device"] == before  # as many again through host memory
     assert there.device == Device("gpu", 1)
     assert same(there.to("cpu"), value)
     assert same(there.to("cuda:0").to("cpu"), value)
@@ -55,7 +55,7 @@ def from_one_gpu_to_another_tensors_go_directly() -> None:
 
 def a_tensor_may_go_while_it_is_copied_to_another_gpu() -> None:
     value = random(3 * PIECE)
-    there = value.to("cuda:0").to("cuda:1")  # the first one is gone, and its copy has not begun
+    there = value.to("cuda:0").to("cuda:1")  # the first one is freed, and its copy has not begun
     assert same(there.to("cpu"), value)
     back = there.to("cuda:0")
     found, violations = copied_on_a_stream(back, lambda own: own)
@@ -111,7 +111,7 @@ def the_lock_of_python_is_free_while_memory_is_given_back() -> None:
             time.sleep(0.002)
 
     def longest(work: Callable[[], None]) -> tuple[float, float]:
-        """How long the work took, and how long the other thread waited meanwhile."""
+        """Return the duration of the work, and the longest wait of the other thread."""
         stamps.clear()
         began = time.monotonic()
         work()
@@ -119,17 +119,13 @@ def the_lock_of_python_is_free_while_memory_is_given_back() -> None:
         moments = [began, *(stamp for stamp in stamps if began <= stamp <= ended), ended]
         return ended - began, max(later - earlier for earlier, later in itertools.pairwise(moments))
 
-    value = random(
-        4 * PIECE
-    )  # as much as goes to the staging buffers at once, and 0.16 s at the speed that the test sets
+    value = random(4 * PIECE)  # as much as fits the staging buffers, and 0.16 s at the speed that the test sets
     thread = threading.Thread(target=other)
     thread.start()
     held: list[Any] = []
     try:
         for hold in (lambda there: there, lambda there: there.__dlpack__(stream=1)):
-            for _ in range(
-                10
-            ):  # a lock that is held makes the other thread wait each time, a busy machine now and then
+            for _ in range(10):  # a held lock makes the other thread wait each time, a busy machine occasionally
                 held.append(hold(value.to("cuda")))
                 took, waited = longest(held.clear)
                 assert took > 0.1, took
@@ -206,7 +202,7 @@ def what_dlpack_asks_is_answered_or_refused() -> None:
 
 
 class Host:
-    """A consumer's view of a tensor on a GPU that it wants in host memory."""
+    """A consumer's view, in host memory, of a tensor on a GPU."""
 
     def __init__(self, tensor: Buffer) -> None:
         self._tensor = tensor
@@ -229,7 +225,7 @@ def a_context_that_fails_when_memory_is_given_back_harms_nobody() -> None:
     assert driver().fake_cuda_fail(b"cuCtxPushCurrent_v2", ctypes.c_uint64(1), 999) == 0
     capsules.clear()
     driver().fake_cuda_reset()
-    # What could not be freed is lost, and the rest goes on.
+    # Memory that could not be freed is leaked; everything else still works.
     assert counters()["device_bytes"] == 3 * value.nbytes
     assert same(kept.to("cpu"), value)
     assert np.array_equal(value.to("cuda:1").to("cuda:0").to("cpu").to_numpy(), value.to_numpy())

@@ -1,6 +1,4 @@
-"""What test_gpu.py runs in processes of their own, with the stand-in driver in the place of libcuda: one
-function for each promise.
-"""
+"""Run by test_gpu.py in separate processes, with the stand-in driver as libcuda: one function for each promise."""
 
 import ctypes
 import os
@@ -32,7 +30,7 @@ from max_weights.graph import DeviceRef
 PIECE = 4 << 20  # the bytes of a staging buffer
 HIDDEN_LIMIT = 4 * PIECE  # the pinned memory that a device keeps
 
-# Every call that the core makes, but those that ask for the text of an error.
+# Every driver call of the core, except those for error texts.
 CALLS = [
     "cuCtxPushCurrent_v2",
     "cuStreamWaitEvent",
@@ -47,12 +45,12 @@ CALLS = [
 
 
 def driver() -> ctypes.CDLL:
-    """The stand-in, which the core has loaded by this name, too."""
+    """The stand-in, which the core has loaded under this name, too."""
     return ctypes.CDLL("libcuda.so")
 
 
 def counters() -> dict[str, int]:
-    """What is alive in the stand-in."""
+    """The live objects of the stand-in."""
     names = "device_bytes pinned_bytes ranges streams events contexts bytes_to_device copy_nanoseconds violations"
     values = (ctypes.c_uint64 * len(names.split()))()
     assert driver().fake_cuda_counters(values) == 0
@@ -62,7 +60,7 @@ def counters() -> dict[str, int]:
 
 
 def more_counters() -> dict[str, int]:
-    """What the stand-in counts beside what is alive."""
+    """The other counters of the stand-in."""
     names = (
         "most_device_bytes most_pinned_bytes registered_bytes bytes_to_host copies_to_device kernels modules unfinished"
     )
@@ -72,15 +70,15 @@ def more_counters() -> dict[str, int]:
 
 
 def fails(name: str, nth: int, code: int = 999) -> None:
-    """Has a call to come fail, of those to this function the `nth`."""
-    if name == "cuMemHostAlloc":  # it is called where memory of our own cannot be pinned
+    """Make the `nth` next call of this function fail."""
+    if name == "cuMemHostAlloc":  # it is called if our memory cannot be pinned
         fails("cuMemHostRegister_v2", nth)
         nth = 1
     assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), code) == 0
 
 
 def nothing_is_left() -> bool:
-    """Whether all memory was given back; contexts and streams stay as long as the process."""
+    """Whether all memory was freed; contexts and streams live as long as the process."""
     release_memory()
     found = counters()
     assert not found["violations"], found
@@ -95,7 +93,7 @@ def refused(call: Callable[[], Any]) -> str:
 
 
 def random(size: int) -> Buffer:
-    """So many bytes, the same each time."""
+    """`size` reproducible random bytes."""
     return Buffer.from_numpy(np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8))
 
 
@@ -212,7 +210,7 @@ def every_call_that_fails_is_an_error_that_names_it_and_nothing_is_left() -> Non
     value, failed = random(6 * PIECE + 1), 0
     value.to("cuda")
     for name in CALLS:
-        # Without its context nothing can be freed, so that fails only where there is something to report.
+        # Without its context nothing can be freed, so this fails only if there is something to report.
         for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 5):
             release_memory()
             fails(name, nth)
@@ -232,7 +230,7 @@ def a_copy_that_fails_later_is_an_error_where_it_is_waited_for() -> None:
     assert accelerator_count() == 2
     assert driver().fake_cuda_fail_later(b"cuMemcpyHtoDAsync_v2", ctypes.c_uint64(1), 700) == 0
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(lambda: random(100).to("cuda").to("cpu"))
-    assert same(random(100).to("cuda:1").to("cpu"), random(100))  # another device goes on
+    assert same(random(100).to("cuda:1").to("cpu"), random(100))  # another device still works
 
 
 def a_forked_child_is_refused_and_its_parent_goes_on() -> None:
@@ -316,7 +314,7 @@ def _pointer(capsule: object, name: bytes) -> tuple[int, int, int]:
 
 
 def copied_on_a_stream(there: Buffer, stream: Callable[[int], int | None]) -> tuple[bytes, int]:
-    """What a consumer's stream finds if it was given to `__dlpack__` as `stream` says; and the violations of order."""
+    """The bytes that a consumer's stream sees if `stream` was passed to `__dlpack__`; and the ordering violations."""
     cuda, context, size = driver(), ctypes.c_void_p(), there.nbytes
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
     assert cuda.cuCtxPushCurrent_v2(context) == 0

@@ -1,5 +1,5 @@
-"""What test_gpu_streaming.py runs in processes of their own, on the stand-in driver: one function for each
-promise of `stream(device=…)`. Each gets a folder to write to, and that of the models.
+"""Run by test_gpu_streaming.py in separate processes, on the stand-in driver: one function for each promise of
+`stream(device=…)`. Each gets an output folder, and that of the models.
 """
 
 import ctypes
@@ -26,10 +26,10 @@ MIB = 1 << 20
 
 
 def streams_equally(path: Path, **options: Any) -> None:
-    """That what a stream gives on a device has the names, dtypes, shapes and bits of what `load` gives on the CPU."""
+    """Assert that a stream to a device gives the names, dtypes, shapes and bits of `load` on the CPU."""
     weights = load_weights(path)
     if path.suffix == ".gguf" and not options.keys() & {"dtype", "packed"}:
-        options["dtype"] = "float32"  # packed blocks become floats only where a dtype asks for it
+        options["dtype"] = "float32"  # packed blocks become floats only if a dtype is given
     expected = weights.load(copy=True, **{name: option for name, option in options.items() if name != "max_memory"})
     found: dict[str, Buffer] = dict(weights.stream(device="cuda:0", **options))
     assert list(found) == list(expected)
@@ -39,8 +39,8 @@ def streams_equally(path: Path, **options: Any) -> None:
 
 
 def settles() -> bool:
-    """Whether all memory is given back, once the thread of a stream has ended, which nobody waits for, and what a
-    caught error holds is collected.
+    """Whether all memory is freed after the stream's thread, which is not joined, has ended, and the objects held by
+    caught errors are collected.
     """
     gc.collect()
     end = time.monotonic() + 5
@@ -88,7 +88,7 @@ def memory_is_bounded_here_and_there(folder: Path, _: Path) -> None:
             for _pair in stream:
                 time.sleep(0.02)  # time to read ahead
                 there, pinned = max(there, counters()["device_bytes"]), max(pinned, counters()["pinned_bytes"])
-        # A tensor and the one before it may be there, whatever the budget is; with more of it, more of them are.
+        # A tensor and the previous one may be live under any budget; a larger budget allows more.
         assert most // 2 <= there <= max(most, 2 * (size + MIB)), (most, there)
         assert 0 < pinned <= most
         del _pair
@@ -157,7 +157,7 @@ def ctrl_c_ends_a_stream_and_frees_what_it_had(folder: Path, _: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             for _pair in weights.stream(device="cuda", **options):
                 pass
-        assert time.monotonic() - started - 0.1 < 0.5  # 0.1 on a machine that does nothing else
+        assert time.monotonic() - started - 0.1 < 0.5  # 0.1 on an idle machine
         del _pair
         assert settles()
 
@@ -174,7 +174,7 @@ def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> N
     assert list(kept) == ["layer.000.weight", "layer.001.weight"]
     kept.clear()
     assert settles()
-    # Whoever lets go of each gets all of them.
+    # A consumer that releases each tensor gets all of them.
     assert sum(1 for _ in weights.stream(device="cuda", max_memory=2 * PIECE)) == 10
     assert settles()
 
@@ -185,7 +185,7 @@ def every_call_that_fails_is_an_error_that_names_it(folder: Path, _: Path) -> No
     expected = weights.load(copy=True)
     list(weights.stream(device="cuda"))
     for name in CALLS:
-        # Without its context nothing can be freed, so that fails only where there is something to report.
+        # Without its context nothing can be freed, so this fails only if there is something to report.
         for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 5):
             release_memory()
             fails(name, nth)
@@ -233,7 +233,7 @@ def a_file_that_is_truncated_meanwhile_is_an_error(folder: Path, _: Path) -> Non
 
 def what_is_not_done_there_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
-    with pytest.raises(ValueError, match=f"host memory on its way to gpu:0: max_memory must be .*, not {PIECE}"):
+    with pytest.raises(ValueError, match=f"host memory for the transfer to gpu:0: max_memory must be .*, not {PIECE}"):
         weights.stream(device="cuda", max_memory=PIECE)
     assert refused(lambda: weights.stream(device="cuda", reuse=True)).startswith("reuse=True is for host memory, not ")
     assert "framework='numpy'" in refused(lambda: weights.stream(device="cuda", framework="numpy"))

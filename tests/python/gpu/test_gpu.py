@@ -11,7 +11,7 @@ __all__ = ["stand_in"]
 PROGRAM = Path(__file__).with_name("gpu_program.py")
 SLOW = {"FAKE_CUDA_GBPS": "0.1"}
 
-# What each promise needs of the stand-in, beyond two devices whose operations take a tenth of a millisecond.
+# Settings of the stand-in for each promise, in addition to two devices whose operations take 0.1 ms.
 PROMISES: dict[str, dict[str, str]] = {
     "every_dtype_and_size_goes_there_and_back_bit_for_bit": {},
     "views_arrive_as_contiguous_tensors_and_views_of_them_come_back": {},

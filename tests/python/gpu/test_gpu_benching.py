@@ -1,4 +1,4 @@
-"""`bench(device=…)` on the stand-in driver, and where there is no driver."""
+"""`bench(device=…)` on the stand-in driver, and without a driver."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_measured_beside_its_link(stand_in: Path, tmp_path: Path
 
 
 def test_a_cold_file_is_read_from_the_disk(stand_in: Path, tmp_path: Path, models: Path) -> None:
-    path = tmp_path / "mine.safetensors"  # that nobody else maps
+    path = tmp_path / "mine.safetensors"  # without other mappings
     shutil.copyfile(models / "minilm.safetensors", path)
     found = measured(stand_in, tmp_path, path, "cold")
     ours = found["rows"][0]
@@ -66,7 +66,7 @@ def test_a_cold_file_is_read_from_the_disk(stand_in: Path, tmp_path: Path, model
 
 def test_what_did_not_arrive_is_no_result(stand_in: Path, tmp_path: Path, models: Path) -> None:
     found = measured(stand_in, tmp_path, models / "minilm.safetensors", FAKE_CUDA_BYTES="0")
-    assert found["rows"][0]["failed"].endswith("' is not what the file has")
+    assert found["rows"][0]["failed"].endswith("' differs from the file")
     assert found["rows"][0]["seconds"]["warm"] == []
 
 

@@ -1,4 +1,4 @@
-"""Packed blocks decoded on a device: on the stand-in driver of tests/fake_cuda, in processes of its own."""
+"""Packed blocks decoded on a device: on the stand-in driver of tests/fake_cuda, in separate processes."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("gpu_dequantize_program.py")
 
 ENCODINGS = [encoding.value for encoding in QuantizationEncoding if encoding.is_gguf]
 
-# What each promise needs of the stand-in.
+# Settings of the stand-in for each promise.
 PROMISES: dict[str, dict[str, str]] = {
     "rows_decode_without_the_rest": {},
     "what_cannot_be_decoded_is_refused_as_on_the_cpu": {},

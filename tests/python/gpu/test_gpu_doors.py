@@ -1,5 +1,5 @@
-"""The doors that bring tensors to a GPU: who serves a call, and in processes of its own, on the stand-in driver of
-tests/fake_cuda, that what is served arrives.
+"""The entry points that bring tensors to a GPU: which implementation serves a call, and, in separate processes on the
+stand-in driver of tests/fake_cuda, that the tensors arrive.
 """
 
 import os
@@ -20,7 +20,7 @@ __all__ = ["stand_in"]
 
 PROGRAM = Path(__file__).with_name("gpu_doors_program.py")
 
-# What each promise needs of the stand-in.
+# Settings of the stand-in for each promise.
 PROMISES: dict[str, dict[str, str]] = {
     "tensors_of_safetensors_files_arrive": {"FAKE_CUDA_DELAY": "500"},
     "parts_of_tensors_arrive": {"FAKE_CUDA_DELAY": "500"},
@@ -50,7 +50,7 @@ def test_every_program_is_run() -> None:
 
 
 def double(*, available: bool = True, hip: str | None = None, count: int = 2, current: int = 1) -> Any:
-    """A torch that says this of its GPUs."""
+    """A torch that reports these GPUs."""
 
     def device(name: Any) -> Any:
         if isinstance(name, int):
@@ -103,4 +103,4 @@ for device in ("cuda", "cuda:1", "xpu", "npu:0"):
     assert len(errors) == 2 and errors[0] == errors[1], errors
 """
     command = [sys.executable, "-c", program, str(models / "minilm.safetensors")]
-    subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=True)  # whatever this machine has
+    subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=True)  # independent of this machine

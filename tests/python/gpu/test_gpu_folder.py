@@ -1,4 +1,4 @@
-"""tests/gpu, the tests for machines with a GPU: what of them needs no torch.cuda runs here on the stand-in driver."""
+"""tests/gpu, the tests for machines with a GPU: those without torch.cuda run here on the stand-in driver."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from test_gpu import run, stand_in
 __all__ = ["stand_in"]
 
 FOLDER = ROOT / "tests" / "gpu"
-# What a device cannot do yet, by the module that has the tests of it. Whoever has it do so takes its name away here.
+# Unsupported operations of devices, by their test module. Remove a name here when it is implemented.
 NOT_YET: dict[str, set[str]] = {}
 OTHER_REASONS = {
     "torch does not run on the stand-in driver",
@@ -24,7 +24,7 @@ OTHER_REASONS = {
 }
 
 
-# gpu_*_program.py say the same of the same driver; the smallest of this folder show that it runs.
+# gpu_*_program.py test the same on the same driver; the smallest of this folder show that it runs.
 SMALL = {"test_on_gpu_doors", "test_on_gpu_torch"}
 
 
@@ -79,7 +79,7 @@ def test_benches_without_a_gpu_say_so() -> None:
 
 
 def test_without_a_gpu_all_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    for name in ("libcuda.so", "libcuda.so.1"):  # in front of one that is there, and no library
+    for name in ("libcuda.so", "libcuda.so.1"):  # shadows an installed one, and is no library
         (tmp_path / name).write_bytes(b"nothing")
     environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([sys.executable, str(FOLDER)], env=environment, capture_output=True, text=True, check=False)

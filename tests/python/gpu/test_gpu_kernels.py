@@ -1,5 +1,5 @@
-"""The kernels of src/device/kernels: what runs on a GPU gives the CPU's bits. Here it runs on the stand-in driver,
-compiled for the host from the same source.
+"""The kernels of src/device/kernels: a GPU gives the CPU's bits. Here they run on the stand-in driver, compiled for the
+host from the same source.
 """
 
 import json
@@ -32,7 +32,7 @@ DISORDERED = "a_consumer_that_asks_for_no_order_gets_none"
 
 
 def programs(promise: str, folder: Path, tmp_path: Path, *arguments: str, **settings: str) -> None:
-    """Run one, and look for what the stand-in found."""
+    """Run one, and check the report of the stand-in."""
     report = tmp_path / "report.json"
     run(folder, str(PROGRAM), promise, *arguments, FAKE_CUDA_REPORT=str(report), **settings)
     found = json.loads(report.read_text())
@@ -64,7 +64,7 @@ def test_the_kernels_are_for_old_drivers_and_do_no_arithmetic_that_the_cpu_does_
     assert len(words) > 50
     fused = {word for word in words if word.startswith(("fma", "mad")) and re.search(r"\.f(16|32|64)", word)}
     loose = {word for word in words if re.search(r"\.(ftz|approx|full)\b", word)}
-    # A function would have to be cut out with the kernel that calls it; the stand-in has no shared memory and barriers.
+    # Functions are not extracted with the kernel that calls them; the stand-in has no shared memory and barriers.
     absent = {word for word in words if word.startswith(("call", "bar.", "atom", "red."))}
     assert not fused | loose | absent
     assert ".func" not in text

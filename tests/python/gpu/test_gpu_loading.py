@@ -1,4 +1,4 @@
-"""`load(device=…)`: on the stand-in driver of tests/fake_cuda, in processes of its own; and without a driver."""
+"""`load(device=…)`: on the stand-in driver of tests/fake_cuda, in separate processes; and without a driver."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ __all__ = ["stand_in"]
 PROGRAM = Path(__file__).with_name("gpu_loading_program.py")
 SLOW = {"FAKE_CUDA_GBPS": "0.1"}
 
-# What each promise needs of the stand-in.
+# Settings of the stand-in for each promise.
 PROMISES: dict[str, dict[str, str]] = {
     "every_format_arrives_bit_for_bit": {},
     "every_option_gives_what_it_gives_on_the_cpu": {},

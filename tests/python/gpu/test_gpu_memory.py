@@ -1,5 +1,5 @@
-"""How tensors on GPUs go from one to another, to the streams of their consumers, and away: on the stand-in driver of
-tests/fake_cuda, in processes of its own.
+"""Copies of tensors between GPUs, streams of their consumers, and deallocation: on the stand-in driver of
+tests/fake_cuda, in separate processes.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["stand_in"]
 
 PROGRAM = Path(__file__).with_name("gpu_memory_program.py")
 
-# What each promise needs of the stand-in.
+# Settings of the stand-in for each promise.
 PROMISES: dict[str, dict[str, str]] = {
     "from_one_gpu_to_another_tensors_go_directly": {},
     "a_tensor_may_go_while_it_is_copied_to_another_gpu": {"FAKE_CUDA_DELAY": "30000"},

@@ -19,7 +19,7 @@ INTEGERS = tuple(DType[f"{sign}int{bits}"] for sign in ("", "u") for bits in (8,
 FLOATS = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
 
 EVERY = (*INTEGERS, *FLOATS, DType.bool)
-# What a result may differ by: of the narrow floats, which are computed as float32, one step.
+# The tolerance: one step of the narrow floats, which are computed as float32.
 STEP = {DType.float16: 2**-10, DType.bfloat16: 2**-7, DType.float32: 2e-6, DType.float64: 1e-12}
 
 
@@ -30,7 +30,7 @@ def counted(*shape: int, dtype: DType = DType.float32) -> Array:
 
 
 def recorded(function: Callable[..., Any], *arrays: Array, shapes: Sequence[Sequence[Any] | None] = ()) -> Graph:
-    """The graph of a function of inputs like these arrays; `shapes` gives theirs as symbols, where one is not None."""
+    """The graph of a function of inputs like these arrays; entries of `shapes` that are not None replace the shapes."""
     given = [*shapes, *[None] * (len(arrays) - len(shapes))]
     types = [
         TensorType(DType.from_numpy(array.dtype), array.shape if shape is None else list(shape), CPU)

@@ -1,4 +1,4 @@
-"""What the tests of layers share: running a layer or a function of values, and random values of its weights."""
+"""Shared by the tests of layers: running a layer or a function of values, and random values of its weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEAR = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def types(inputs: Sequence[torch.Tensor], sizes: Container[int]) -> list[TensorType]:
-    """The types of inputs: of each the axes of these numbers are sizes, and the others symbols of their own."""
+    """The types of inputs: the axes in `sizes` are static, and each other axis is a separate symbol."""
     made = []
     for number, tensor in enumerate(inputs):
         rank = tensor.ndim
@@ -43,7 +43,7 @@ def filled(layer: Any, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def called(forward: Callable[..., Any], *inputs: torch.Tensor, sizes: Container[int] = (-1,)) -> torch.Tensor:
-    """What a function of values, or a layer whose weights have values, gives for these inputs; see `types`."""
+    """The result of a function of values, or of a layer with values for its weights, for these inputs; see `types`."""
     if isinstance(forward, Module):
         forward.state_dict(auto_initialize=False)  # which gives the weights their full names
     graph = Graph("test", forward, types(inputs, sizes))

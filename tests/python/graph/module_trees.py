@@ -1,4 +1,4 @@
-"""Small modules that several tests build models of."""
+"""Small modules from which several tests build models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Linear(Module):
 
 
 class MLP(Module):
-    """`super().__init__()` is left out on purpose."""
+    """`super().__init__()` is omitted on purpose."""
 
     def __init__(self) -> None:
         self.up = Linear(5, 10)

@@ -187,7 +187,7 @@ def test_scaled_dot_product_attention_is_torchs(heads: int, kv_heads: int, symbo
     sizes = (1, 3) if symbolic else range(4)
 
     def ours(q: Any, k: Any, v: Any) -> Any:
-        if symbolic:  # what torch finds out when it runs
+        if symbolic:  # torch detects this at run time
             q, k, v = (
                 q.rebind(["b", heads, "q", 8]),
                 k.rebind(["b", kv_heads, "k", 8]),
@@ -205,7 +205,7 @@ def test_a_mask_is_torchs(heads: int, kv_heads: int, mask: str) -> None:
     q, k, v = torch.randn(2, heads, 5, 8), torch.randn(2, kv_heads, 7, 8), torch.randn(2, kv_heads, 7, 8)
     given = MASKS[mask](heads, 5, 7)
     if given.dtype is torch.bool:
-        given[..., 0] = True  # each position sees something
+        given[..., 0] = True  # each position attends to something
     expected = F.scaled_dot_product_attention(q, k, v, given, enable_gqa=heads != kv_heads)
     near(called(scaled_dot_product_attention, q, k, v, given, sizes=range(4)), expected)
 
@@ -249,7 +249,7 @@ def torch_attention(
     theta: float | None = None,
     **options: Any,
 ) -> torch.Tensor:
-    """What `Attention` is to give, by torch: projections, norms, positions, attention, output."""
+    """The expected result of `Attention`, by torch: projections, norms, positions, attention, output."""
 
     def heads_of(name: str, count: int) -> torch.Tensor:
         part = F.linear(x, v[f"{name}_proj.weight"], v.get(f"{name}_proj.bias"))

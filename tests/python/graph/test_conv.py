@@ -1,4 +1,4 @@
-"""`ops.conv2d`: shapes, known and symbolic, and what a refusal says. Its results are tested with the layers."""
+"""`ops.conv2d`: shapes, known and symbolic, and error messages. Its results are tested with the layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running graphs: sessions, models, their weights and inputs, and what they refuse."""
+"""Running graphs: sessions, models, their weights and inputs, and refused arguments."""
 
 import os
 import subprocess
@@ -318,7 +318,7 @@ def test_what_a_subgraph_in_a_subgraph_assumes_is_checked_and_its_own_symbols_ar
     for rows in (5, 2):
         assert model(given(rows))[0].shape == (rows - 2,)
     assert "must be at least 1, and n is 0" in refused(model, given(0))
-    # The first call leaves nothing, of which the second takes the tail.
+    # The first call returns zero rows, from which the second cannot take the tail.
     assert "must be at least 1, and m is 0" in refused(model, given(1))
 
 

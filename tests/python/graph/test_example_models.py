@@ -1,4 +1,4 @@
-"""The models of the examples, on their real files, give what transformers gives."""
+"""The models of the examples, on their real files, give the results of transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warm import Parent
 
 
 def run(program: str, *arguments: object) -> str:
-    """What an example prints."""
+    """The output of an example."""
     command = [sys.executable, ROOT / "examples" / program, *arguments]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0, done.stderr
@@ -92,7 +92,7 @@ PROMPTS = {
 }
 
 
-# What transformers makes of the prompts and of some tokens, in a process of its own: its model takes a gigabyte.
+# The results of transformers for the prompts and some tokens, in a separate process: its model takes a gigabyte.
 TRANSFORMERS = """
 import json
 import numpy as np
@@ -120,7 +120,7 @@ with open("answers.json", "w") as file:
 def transformers_says(
     models: Path, tmp_path_factory: pytest.TempPathFactory, warm_transformers: Parent
 ) -> tuple[dict[str, Any], Any]:
-    """The tokens of each prompt, what follows them, and its text; and tokens with the logits of what follows."""
+    """The tokens of each prompt, its continuation, and the text; and tokens with the logits of the next one."""
     folder = tmp_path_factory.mktemp("transformers")
     code = TRANSFORMERS.format(file=SMOLLM, folder=str(models), prompts=PROMPTS)
     ended = warm_transformers.run(code, folder, timeout=600)

@@ -1,4 +1,4 @@
-"""`Graph`: what it records, whose values it takes, and which graph is the innermost one."""
+"""`Graph`: recording, values of other graphs, and the innermost graph."""
 
 import asyncio
 import copy

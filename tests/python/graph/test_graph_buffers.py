@@ -1,4 +1,4 @@
-"""Memory that a graph changes: inputs of type BufferType, of graphs, subgraphs and modules."""
+"""Mutable memory: inputs of type BufferType, of graphs, subgraphs and modules."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_a_subgraph_stores_in_the_buffer_of_its_caller() -> None:
 
 
 class Cached(Module):
-    """Adds a weight to rows, and keeps the last in a cache, as layers with caches of keys and values do."""
+    """Adds a weight to rows, and stores the last in a cache, as layers with KV caches do."""
 
     def __init__(self) -> None:
         self.scale = Weight("scale", "float32", [3], "cpu")

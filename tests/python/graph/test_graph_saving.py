@@ -1,4 +1,4 @@
-"""Graphs that are saved as ONNX files: where their weights are, and that a model never gets those of another save."""
+"""Graphs saved as ONNX files: the place of their weights, and that a model never gets the weights of another save."""
 
 import os
 import re
@@ -26,12 +26,12 @@ __all__ = ["folder", "saver"]
 
 
 def run(path: Path, x: Any) -> Any:
-    """What ONNX Runtime computes with a saved model."""
+    """The results of ONNX Runtime with a saved model."""
     return onnxruntime.InferenceSession(path).run(None, {"input0": x})[0]
 
 
 def data_of(path: Path) -> list[Path]:
-    """The files that were written for a model."""
+    """The files written for a model."""
     return sorted(path.parent.glob(f"{path.name}.*.data"))
 
 

@@ -1,4 +1,4 @@
-"""Hooks of layers: when they fire, what they get, and for whom."""
+"""Hooks of layers: when they fire, their arguments, and their layers."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class Around(Module):
 
 
 def printed(model: Module) -> list[str]:
-    """The labels of what a graph of the model prints."""
+    """The labels printed by a graph of the model."""
     with Graph("g", input_types=[TensorType("float32", [2], "cpu")]) as graph:
         graph.output(model(*graph.inputs))
     return [node.attributes["label"] for node in graph.nodes if node.op == "print"]

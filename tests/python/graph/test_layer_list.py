@@ -1,4 +1,4 @@
-"""`LayerList`: a Python list in every way, whose layers are registered whatever is done to it."""
+"""`LayerList`: a Python list in every way, whose layers stay registered after every operation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model(number: int = 4) -> Any:
 
 
 def sizes(holder: Any) -> dict[str, int]:
-    """What is registered: the path of each weight, and what tells its layer apart."""
+    """The registered paths of weights, with an identity of the layer."""
     return {name: int(found.shape[0]) for name, found in holder.raw_state_dict().items()}
 
 
@@ -194,7 +194,7 @@ def test_sequential_takes_a_list_or_layers_and_names_them_by_index() -> None:
 
 
 class Times(Layer):
-    """Gives back what it was called with, and its number."""
+    """Returns its arguments, and its number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -204,7 +204,7 @@ class Times(Layer):
 
 
 def test_a_layer_list_calls_its_layers_one_after_the_other() -> None:
-    """As MAX: the first with all arguments, each further one with what the one before returned."""
+    """As in MAX: the first gets all arguments, each further one the previous result."""
     assert LayerList([Times(1), Times(2)])(5, 6, k=7) == (2, ((1, (5, 6), {"k": 7}),), {})
     with refuses(ValueError, "argument.layer"):
         LayerList()(1)

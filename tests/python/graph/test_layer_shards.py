@@ -1,4 +1,4 @@
-"""Layers split over devices: the outputs of the shards, added or joined, are those of the whole layer."""
+"""Layers split over devices: the outputs of the shards, summed or concatenated, are those of the whole layer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def joined(parts: list[Any]) -> Any:
 
 
 def require_the_same(layer: Any, strategy: ShardingStrategy, combine: Callable[[list[Any]], Any], x: Any) -> list[Any]:
-    """The shards, of which `combine` makes what the whole layer gives for `x`."""
+    """The shards, whose outputs `combine` merges into that of the whole layer for `x`."""
     filled(layer)
     layer.sharding_strategy = strategy
     assert layer.sharding_strategy is strategy

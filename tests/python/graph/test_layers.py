@@ -1,4 +1,4 @@
-"""The layers that models are made of: their results are torch's, their names and errors are as MAX has them."""
+"""The layers of models: their results are those of torch, their names and errors those of MAX."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_what_a_layer_is_made_with_can_be_read_off_it() -> None:
 
 
 def packed(layer: Any, weight: Any) -> Any:
-    """The layer with a weight of a GGUF file, which says how it is packed."""
+    """The layer with a weight of a GGUF file, which has its packing."""
     layer.load_state_dict({"weight": weight})
     return layer
 

@@ -1,4 +1,4 @@
-"""`load_state_dict` and `Module.load`: what fits, what is refused, and that it is all or nothing."""
+"""`load_state_dict` and `Module.load`: accepted and refused values, and atomicity."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_scalar_and_one_element_interchange_for_weight_data(make_file: Callabl
     assert (model.scale.shape, model.flat.shape) == ([], [1])
     model.load(make_file({"scale": one, "flat": none}))
     for given in (
-        {"scale": one, "flat": one},  # an array says of its own accord that it is no scalar
+        {"scale": one, "flat": one},  # the array itself reports that it is no scalar
         {"scale": none, "flat": none},
         {"scale": WeightData.from_numpy(array([1, 1]), ""), "flat": one},
         {"scale": WeightData.from_numpy(np.ones(1), ""), "flat": one},
@@ -271,7 +271,7 @@ def test_an_interrupt_at_each_value_leaves_the_model_unchanged(before: bool) -> 
 @pytest.mark.parametrize("alignment", [None, 1])
 @pytest.mark.parametrize("before", [False, True], ids=["fresh", "loaded before"])
 def test_an_interrupt_at_each_line_leaves_all_or_nothing(before: bool, alignment: int | None) -> None:
-    """As Ctrl-C does it: between any two lines of the whole call, handing over included."""
+    """As by Ctrl-C: between any two lines of the whole call, including the handover."""
     model = loaded_model()
     if before:
         model.load_state_dict(given_values())
@@ -358,7 +358,7 @@ def test_only_the_tensors_that_the_model_has_are_made() -> None:
     taken: list[str] = []
 
     class Node:
-        """As little of a `Weights` as possible."""
+        """A minimal `Weights`."""
 
         def __init__(self, name: str) -> None:
             self.name = name

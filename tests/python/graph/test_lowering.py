@@ -1,7 +1,7 @@
-"""Each operation on elements, run: equal to NumPy where the result is exact, within a stated tolerance where not.
+"""Each elementwise operation, run: equal to NumPy if the result is exact, else within a stated tolerance.
 
 bfloat16 and float16 are computed as float32, and each operation rounds its result once. So the results are those of
-NumPy on float32, rounded; one step of the narrow dtype is allowed where ONNX Runtime's float32 has other last bits.
+NumPy on float32, rounded; one step of the narrow dtype is allowed if ONNX Runtime's float32 differs in the last bits.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FLOAT8 = tuple(dtype for dtype in ONNX_TYPES if dtype.is_float8())
 
 
 def wide(dtype: DType) -> Any:
-    """What NumPy computes this dtype as."""
+    """The dtype in which NumPy computes this one."""
     return np.float32 if dtype.is_float() and dtype is not DType.float64 else dtype.to_numpy()
 
 
 def numbers(dtype: DType, count: int = 24, seed: int = 0) -> Array:
-    """Numbers of both signs that small integers can be multiplied with; the smallest and the largest among integers."""
+    """Numbers of both signs whose products fit small integers; for integers also the minimum and maximum."""
     random = np.random.default_rng(seed)
     if dtype.is_float():
         return (random.standard_normal(count) * 3).astype(dtype.to_numpy())
@@ -180,7 +180,7 @@ def test_operations_of_two_with_nan_and_infinities(op: str) -> None:
 
 
 def test_floor_division_of_floats_is_that_of_python() -> None:
-    """1 // 0.1 is 9, although 1 / 0.1 rounds to 10."""
+    """The result of 1 // 0.1 is 9, although 1 / 0.1 rounds to 10."""
     x, y = np.array([1.0, -1.0, 7.5, 1e16, 6.0]), np.array([0.1, 0.1, -2.0, 3.0, 0.1])
     found = run(lambda x, y: (x // y, x % y), x, y)
     close(found[0], np.array([a // b for a, b in zip(x, y, strict=True)]))
@@ -200,7 +200,7 @@ def test_division_by_a_constant(dtype: DType, divisor: int) -> None:
 
 
 def test_integers_divided_by_zero_do_not_end_the_process() -> None:
-    """ONNX Runtime's own division would be stopped by the processor."""
+    """ONNX Runtime's own division would raise a processor exception."""
     program = """
 import numpy as np
 from graphs import run
@@ -277,14 +277,14 @@ def test_float8_is_computed_as_float32(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_an_operation_rounds_once(dtype: DType) -> None:
-    """`x * sigmoid(x)` in narrow floats would round the logistic function first, and so would the others."""
+    """`x * sigmoid(x)` in narrow floats would round the logistic function first; so would the other formulas."""
     x = np.linspace(-8, 8, 4001).astype(dtype.to_numpy())
     for op in ("silu", "gelu", "gelu tanh", "gelu quick", "rsqrt"):
         ours, theirs = UNARY[op]
         given = np.abs(x) + x.dtype.type(1) if op == "rsqrt" else x
         found, wanted = run(ours, given), by_numpy(theirs, dtype, given)
-        if dtype in (DType.float16, DType.bfloat16):  # a few fall on the other side of a half
-            large = np.abs(wanted) > 0.05  # beside 0, the approximations in float32 differ by more than a step
+        if dtype in (DType.float16, DType.bfloat16):  # a few round across a half
+            large = np.abs(wanted) > 0.05  # near 0, the approximations in float32 differ by more than a step
             assert np.mean(found[large] != wanted[large]) < 0.01
             close(found, wanted, STEP[dtype])
         else:

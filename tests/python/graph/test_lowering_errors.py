@@ -1,4 +1,4 @@
-"""What ONNX Runtime refuses, when a graph is loaded and when it is run: the operation and the user's line are named."""
+"""Errors of ONNX Runtime, at load and at run time, name the operation and the user's line."""
 
 from __future__ import annotations
 

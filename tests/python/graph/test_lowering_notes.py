@@ -1,4 +1,4 @@
-"""What a model says that it costs."""
+"""The notes of a model about costs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_weight_that_is_converted(memory: str, when: str) -> None:
 
 @pytest.mark.parametrize(("memory", "when"), [("shared", "in each run"), ("fast", "when the model is loaded")])
 def test_a_weight_that_is_turned_around(memory: str, when: str) -> None:
-    """Of a product with `.T` it is not."""
+    """In a product with `.T` it is not."""
     weight = Weight("a", "float32", [32, 64], CPU)
     model = loaded(lambda x: (x @ weight.T, ops.exp(weight.T)), memory, a=np.ones((32, 64), np.float32))
     assert model.cost_notes == [f"weight 'a' of float32 is transposed where permute uses it: 8192 bytes {when}"]

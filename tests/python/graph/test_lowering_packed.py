@@ -1,4 +1,4 @@
-"""Packed blocks in graphs: elements are those of `dequantize` bit for bit, products those of NumPy in float32."""
+"""Packed blocks in graphs: elements equal those of `dequantize` bit for bit, products those of NumPy in float32."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from max_weights.graph import Graph, TensorType, TensorValue, Weight, onnx, ops
 from refusals import refuses
 
 ENCODINGS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
-# The sums are of another order than NumPy's; nothing is rounded to fewer bits than those of float32.
+# The order of summation differs from NumPy's; nothing is rounded to less than float32.
 TOLERANCE = 2e-6
 
 
 def blocks_of(encoding: str, rows: int, columns: int, seed: int = 0) -> Array:
-    """Random blocks: every pattern of bits but for scales that are not finite, or would overflow in a sum."""
+    """Random blocks: all bit patterns except scales that are not finite or would overflow in a sum."""
     kind = QuantizationEncoding(encoding)
     random = np.random.default_rng(seed)
     made = random.integers(0, 256, (rows, columns // kind.elements_per_block, kind.block_size), dtype=np.uint8)
@@ -41,7 +41,7 @@ def product(x: Array, blocks: Array, encoding: str) -> Array:
 
 
 def near(found: Array, wanted: Array) -> None:
-    """Within the tolerance of the largest."""
+    """Within a tolerance relative to the largest element."""
     assert found.shape == wanted.shape
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE * max(np.abs(wanted).max(initial=0), 1e-30))
@@ -72,7 +72,7 @@ def test_blocks_of_gguf(encoding: str) -> None:
 
 
 def _multiplied(encoding: str, x: Array, blocks: Array, **options: Any) -> Array:
-    """The product with a weight, in both modes, which agree."""
+    """The product with a weight; both modes agree."""
     graph = Graph(
         "g",
         lambda x: ops.qmatmul(encoding, None, x, Weight("w", "uint8", blocks.shape, CPU, encoding)),
@@ -110,7 +110,7 @@ def test_other_floats_are_multiplied_as_float32(dtype: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["Q4_1", "Q8_0", "Q6_K"])
 def test_blocks_in_subgraphs(encoding: str) -> None:
-    """Each call has the blocks of its own layer."""
+    """Each call has the blocks of its layer."""
     matrices = {f"layers.{i}.w": blocks_of(encoding, 256, 256, seed=i) for i in range(3)}
 
     def layer(x: TensorValue, name: str) -> TensorValue:
@@ -201,7 +201,7 @@ def test_a_model_whose_input_is_blocks_is_not_saved(tmp_path: Path) -> None:
 
 
 def test_a_real_model(models: Path) -> None:
-    """Matrices of SmolLM2 as the file has them."""
+    """Matrices of SmolLM2, packed as in the file."""
     weights = {name: weight.data() for name, weight in load_weights([models / "smollm2-135m.Q4_1.gguf"]).items()}
     tried = set()
     for name, data in weights.items():

@@ -110,7 +110,7 @@ def test_another_number_than_stated_is_an_error() -> None:
 @pytest.mark.parametrize("op", [ops.top_k, ops.bottom_k])
 @pytest.mark.parametrize("dtype", [*NUMBERS, DType.bool], ids=str)
 def test_top_k(op: Callable[..., Any], dtype: DType) -> None:
-    """Of equal elements the first comes first, as in a stable sort."""
+    """Equal elements keep their order, as in a stable sort."""
     x = np.array([[5, 1, 5, 3, 0, 3], [2, 2, 2, 7, 7, 1]]).astype(dtype.to_numpy())
     if dtype.is_integral():
         x[0, 0] = np.iinfo(x.dtype).max

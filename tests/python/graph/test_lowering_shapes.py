@@ -60,7 +60,7 @@ def test_moves(move: str, dtype: DType) -> None:
     ours, theirs = MOVES[move]
     x = counted(3, 4, dtype=dtype)
     close(run(ours, x), theirs(x))
-    if move not in ("reshape",):  # that an unknown number divides by 2 has to be stated
+    if move not in ("reshape",):  # that an unknown number is divisible by 2 has to be stated
         close(run(ours, x, shapes=SYMBOLS), theirs(x))
 
 
@@ -219,7 +219,7 @@ def test_products(dtype: DType) -> None:
 @pytest.mark.parametrize("rows", [(2, 3), (3,), (), (0,)])
 @pytest.mark.parametrize("inner", [4, 0])
 def test_products_with_a_bias(dtype: DType, rows: tuple[int, ...], inner: int) -> None:
-    """Which is a part of the product, unless it is rounded before the sum or needed besides."""
+    """The transposition is part of the product, unless it is rounded before the sum or used elsewhere."""
     x, y, bias = counted(*rows, inner, dtype=dtype), counted(5, inner, dtype=dtype), counted(5, dtype=dtype)
     product = (x.astype(np.float64) @ y.T.astype(np.float64)).astype(x.dtype)
     symbols: list[Any] = [[*"abc"[: len(rows)], inner]]
@@ -275,7 +275,7 @@ def test_products_with_symbols_inside() -> None:
 
 
 def test_a_product_with_a_matrix_of_another_dtype() -> None:
-    """The matrix is converted, and not turned around."""
+    """The matrix is converted, but not transposed."""
     x, y = counted(3, 4), counted(5, 4, dtype=DType.bfloat16)
     close(run(lambda x, y: x @ y.T, x, y), x @ y.T.astype(np.float32), 1e-6)
     graph = Graph(
@@ -373,7 +373,7 @@ FORMULAS = (
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_dimensions_as_values(formula: str) -> None:
-    """Python computes the same formula of the sizes."""
+    """Python computes the same formula from the sizes."""
     function = eval(f"lambda n, m: {formula}")
     for n, m in ((5, 2), (1, 1), (8, 3), (0, 4)):
         scalar, row, scaled = run(

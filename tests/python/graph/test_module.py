@@ -1,4 +1,4 @@
-"""`Module`: what is registered under which name, whatever happens to the attributes."""
+"""`Module`: the names of registered weights and submodules, after any change of attributes."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_shared_weight_never_displaces_an_own_one_of_its_name() -> None:
     assert list(model.raw_state_dict()) == ["embed.weight", "head.weight"]
     assert model.raw_state_dict()["head.weight"] is own
     assert head.layer_weights == {"weight": own}
-    head.tied = weight("mine")  # reassigned: an own one
+    head.tied = weight("mine")  # reassigned: its own one
     assert "head.mine" in model.raw_state_dict()
     with refuses(TypeError):
         head.set_shared_weight("x", embed)  # type: ignore[arg-type]
@@ -242,7 +242,7 @@ def test_replace_module_says_what_is_near() -> None:
 
 
 def test_named_modules_gives_prefixes_that_end_with_a_dot() -> None:
-    """As MAX: a program joins names on."""
+    """As in MAX: programs append to the names."""
     model = MLP()
     assert [prefix for prefix, _ in model.named_modules()] == ["", "up.", "gate.", "down."]
     joined = {prefix + name for prefix, module in model.named_modules() for name in module.layer_weights}
@@ -316,7 +316,7 @@ def test_to_is_inherited_by_children_that_are_attached_later() -> None:
     model.to("gpu:0", "gpu:1", sharding_strategy=strategy)
     model.one = Linear(4, 4)
     model.inner = Holder(deep=[Linear(4, 4)])
-    model.inner.more = Linear(4, 4)  # it was told, too
+    model.inner.more = Linear(4, 4)  # it was notified, too
     model.several = {"a": Linear(4, 4), "b": (Linear(4, 4),)}
     model.layers.append(Linear(4, 4))
     model.layers.insert(0, Linear(4, 4))
@@ -344,7 +344,7 @@ def test_a_child_that_was_told_itself_where_it_is_wanted_stays_there() -> None:
 
 
 def test_weights_that_are_attached_later_are_where_they_say() -> None:
-    """`Weight` has a device of its own, which every one names; and one that is shared belongs to another module."""
+    """Every `Weight` has an explicit device, and a shared one belongs to another module."""
     model: Any = MLP()
     model.to("gpu:0")
     model.own, other = weight("own"), weight("other")
@@ -401,7 +401,7 @@ def test_copy_shares_weights_and_deepcopy_and_pickle_do_not() -> None:
 
 
 def test_a_subgraph_may_have_shared_weights_alone() -> None:
-    """They are another module's, and so have its names, whatever the prefix of the subgraph's own weights is."""
+    """They belong to another module, and keep its names, independent of the prefix of the subgraph's own weights."""
 
     class Product(Linear):
         def __call__(self, x: Any) -> Any:

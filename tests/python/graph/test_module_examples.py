@@ -32,7 +32,7 @@ def test_minilm_loads_every_weight_of_the_real_file(models: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which pages of a mapping are there")
 def test_minilm_is_loaded_without_reading_a_page_of_its_weights(models: Path) -> None:
-    """What the example says: `none of them read`."""
+    """The claim of the example: `none of them read`."""
     script = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})

@@ -1,4 +1,4 @@
-"""Operations: the dtype and device of results, constants, and what a refusal says."""
+"""Operations: the dtype and device of results, constants, and error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def given(*types: tuple[str, list[int | str]] | TensorType) -> Graph:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of one dtype is one of the other, tried with values of it."""
+    """Whether the other dtype represents every value of one dtype, tried with samples."""
     if narrow.is_integral():
         ends = np.iinfo(narrow.to_numpy())
         values: list[Any] = [int(ends.min), int(ends.max), int(ends.max) - 1]

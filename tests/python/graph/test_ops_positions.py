@@ -1,4 +1,4 @@
-"""Operations that choose elements by position or size, pad and repeat: their shapes beside NumPy's, and refusals."""
+"""Operations that choose elements by position or size, pad and repeat: their shapes are NumPy's; and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def given(*types: tuple[str, list[Any]]) -> Graph:
 
 
 def one(compute: Callable[..., Any], *types: tuple[str, list[Any]]) -> Any:
-    """What a function of tensors of these types gives."""
+    """The result of a function of tensors of these types."""
     with given(*types) as graph:
         return compute(*graph.inputs)
 

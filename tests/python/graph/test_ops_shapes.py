@@ -1,7 +1,7 @@
-"""The shapes that operations work out are those that NumPy gives, also with symbols in the place of sizes.
+"""The computed shapes of operations equal NumPy's, also with symbols instead of sizes.
 
-A shape of real sizes is drawn, some sizes become symbols everywhere (4 becomes `d4`), and what is worked out is
-compared with NumPy's result after the sizes are put back.
+A shape of real sizes is drawn, and some sizes become symbols everywhere (4 becomes `d4`). The computed shape, with the
+sizes substituted back, is compared with NumPy's result.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def test_outer(a: int, b: int, symbols: set[int]) -> None:
 def test_reductions_keep_their_axis(shape: Any, axis: int, symbols: set[int], name: str) -> None:
     def theirs(x: Any) -> Any:
         with np.errstate(all="ignore"):
-            if name == "mean":  # NumPy warns of the mean of nothing
+            if name == "mean":  # NumPy warns about the mean of an empty array
                 return np.sum(x, axis=axis, keepdims=True)
             return getattr(np, name)(x, axis=axis, keepdims=True)
 
     if name in ("argmax", "argmin") and 0 in shape:
-        return  # NumPy looks at the whole size there
+        return  # NumPy checks the whole size there
     if name in ("max", "min") and 0 in shape and -len(shape) <= axis < len(shape) and shape[axis]:
         return
     same_as_numpy([shape], symbols, lambda x: getattr(ops, name)(x, axis=axis), theirs)
@@ -152,7 +152,7 @@ def test_split(data: st.DataObject, shape: Any, symbols: set[int]) -> None:
     pieces = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
     full = [*shape]
     full[axis] = sum(pieces)
-    # Sizes that become symbols sum to a polynomial, so only the axis that is cut stays static.
+    # Symbolic sizes sum to a polynomial, so only the sliced axis stays static.
     symbols = symbols - {full[axis]}
     parts = build([full], symbols, lambda x: ops.split(x, pieces, axis))
     expected = np.split(np.zeros(full), np.cumsum(pieces)[:-1], axis)
@@ -216,7 +216,7 @@ def test_gather_and_an_index_tensor(data: st.DataObject, shape: Any, positions: 
         results = [ops.gather(x, indices, axis), x[(slice(None),) * axis + (indices,)]]
     full = [max(size, 1) for size in shape]
     expected = list(np.take(np.zeros(full), np.zeros(positions, np.int64), axis).shape)
-    for at, size in enumerate(shape):  # what was 0 cannot be taken from, but has the shape all the same
+    for at, size in enumerate(shape):  # nothing can be taken from a size of 0, but the shape is the same
         if at != axis:
             expected[at if at < axis else at + len(positions) - 1] = size
     assert [sizes(result.shape) for result in results] == [tuple(expected)] * 2

@@ -1,4 +1,4 @@
-"""What further operations compute: elements beside those of NumPy and torch, with known sizes and with symbols."""
+"""The results of further operations: equal to NumPy and torch, with known sizes and with symbols."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_pools_are_those_of_torch(options: dict[str, Any]) -> None:
         inside = torch.nn.functional.avg_pool2d(planes, **options, count_include_pad=False).permute(0, 2, 3, 1).numpy()
         found = run(lambda x: ops.avg_pool2d(x, **options, count_boundary=False), IMAGE, symbols=symbols)
         same(found, inside, 1e-6)
-        if not options.get("ceil_mode"):  # where torch divides by what lies inside the padding, and MAX by the window
+        if not options.get("ceil_mode"):  # there torch divides by the window within the padding, MAX by the window
             everything = torch.nn.functional.avg_pool2d(planes, **options).permute(0, 2, 3, 1).numpy()
             same(run(lambda x: ops.avg_pool2d(x, **options), IMAGE, symbols=symbols), everything, 1e-6)
 

@@ -38,7 +38,7 @@ STRATEGIES = {
 
 
 def computed(value: TensorValue, weight: Any) -> Any:
-    """The elements of a value that was made of one weight by slices and concats."""
+    """The elements of a value computed from one weight by slices and concats."""
     node = value.node
     inputs = [computed(operand, weight) for operand in node.inputs]
     if node.op == "slice_tensor":

@@ -1,4 +1,4 @@
-"""`TensorValue` and `TensorType`: what a value says of itself, operators, indexing."""
+"""`TensorValue` and `TensorType`: attributes, operators, indexing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Weight` inside a graph: it joins at the first use, and is fixed from then on."""
+"""`Weight` inside a graph: the first use adds it, and fixes it from then on."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_it_joins_at_the_first_use_and_only_once(weight: Weight, use: str) -> No
 def test_outside_of_a_graph_every_use_is_refused(weight: Weight, use: str) -> None:
     with refuses(ValueError, "graph.absent"):
         USES[use](weight)
-    weight.shape = [7]  # nothing was joined
+    weight.shape = [7]  # nothing was added
 
 
 @pytest.mark.parametrize("use", [bool, iter, len])
@@ -97,7 +97,7 @@ def test_another_weight_of_the_name_is_refused(weight: Weight) -> None:
             graph.add_weight(other)
         with refuses(ValueError, "graph.invalid"):
             _ = weight + other
-        other.shape = [1]  # it did not join
+        other.shape = [1]  # it was not added
         other.name = "v"
         assert (weight + other).shape == [6, 4]
         assert graph.parameters == {"w": weight, "v": other}

@@ -1,9 +1,9 @@
-"""Modules of small real architectures, apart and fused, on several ranks over gloo: each is made wrong in nine ways on
-one rank, and `verify_loaded` has to say so on all.
+"""Modules of small real architectures, separate and fused, on several ranks over gloo: each is mutated in nine ways on
+one rank, and `verify_loaded` has to report it on all ranks.
 
-`python mutations_program.py FOLDER RANKS[,RANKS...] [ARCHITECTURE...]` forks as many processes as the largest number,
-once, and each writes a file with a line of JSON for each architecture, layout, number of ranks and mutation. It prints
-the figures of docs/verify_loaded.md.
+`python mutations_program.py FOLDER RANKS[,RANKS...] [ARCHITECTURE...]` forks the largest number of processes once. Each
+writes a file with a line of JSON for each architecture, layout, number of ranks and mutation. It prints the figures of
+docs/verify_loaded.md.
 """
 
 import json
@@ -24,20 +24,20 @@ from max_weights.torch import verify_loaded
 
 Local = dict[str, torch.Tensor]
 LAYOUTS = ("hf", "vllm")
-"""Apart and fused."""
+"""Separate and fused."""
 
 
 class Case(NamedTuple):
-    """What a mutation did to one rank."""
+    """The effect of a mutation on one rank."""
 
     name: str
     """The parameter."""
     says: str
-    """What a message about it has to say, where that can be known from the part of one rank."""
+    """The required part of its message, if it follows from the shard of one rank."""
 
 
 class Part(NamedTuple):
-    """What one rank has."""
+    """The module of one rank."""
 
     tensors: Local
     whole: Local
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 def rows(name: str, tensor: torch.Tensor) -> bool:
-    """Whether this is a matrix of which ranks have rows, and this one at least two."""
+    """Whether this is a matrix split by rows, with at least two on this rank."""
     return tensor.ndim == 2 and len(tensor) > 1 and placement(name, tensor) == Shard(0)
 
 
@@ -108,7 +108,7 @@ def nan(part: Part) -> Case:
 
 
 def next_shard(part: Part) -> Case:
-    """The rows of the rank before; of one rank alone, the rows one off."""
+    """The rows of the previous rank; with one rank, the rows shifted by one."""
     name = part.first(rows)
     wrong = part.whole[name].roll(1, 0) if part.ranks == 1 else part.whole[name].roll(len(part.tensors[name]), 0)
     part.tensors[name].copy_(cut(name, wrong, part.rank, part.ranks))
@@ -125,7 +125,7 @@ MUTATIONS = (one_bit, one_row, swapped, stale, missing_shard, transposed, nan, n
 
 
 def placement(name: str, tensor: torch.Tensor) -> Any:
-    """As tensor parallelism cuts it: columns of what leads back to the hidden states, else rows; norms are whole."""
+    """Tensor-parallel split: columns of output projections, rows of other matrices; norms are replicated."""
     if tensor.ndim < 2:
         return Replicate()
     into_hidden = any(word in name for word in ("o_proj", "down_proj", "w2", ".router.", "mlp.gate.weight"))
@@ -154,7 +154,7 @@ def module_of(tensors: Local) -> nn.Module:
 
 
 def run(folder: Path, architecture: str, layout: str, mesh: DeviceMesh, ranks: int) -> list[dict[str, Any]]:
-    """What is said of all mutations, on every rank."""
+    """The reports of all mutations, on every rank."""
     group, rank = mesh.get_group(), mesh.get_local_rank()
     weights = load_weights(folder)
     whole: Local = renamed(weights, layout).load(framework="torch", copy=True)
@@ -233,7 +233,7 @@ def main(folder: Path, sizes: list[int], kinds: list[str]) -> None:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """How many of each mutation were found, named, and said to be what they are."""
+    """How many of each mutation were found, named, and classified correctly."""
     rows = ["| mutation | cases | found | named with its rank | said what it is |", "|---|---:|---:|---:|---:|"]
     for mutate in MUTATIONS:
         of_it = [line for line in lines if line["mutation"] == mutate.__name__]

@@ -1,4 +1,4 @@
-"""`renamed("transformers5")`, `vllm` and `megatron`: every tensor equals what the libraries' own conversion makes."""
+"""`renamed("transformers5")`, `vllm` and `megatron`: every tensor equals that of the libraries' own conversion."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _cat(tensors: Tensors, names: list[str], dim: int = 0) -> torch.Tensor:
 
 
 def _fused_by_torch(kind: str, config: dict[str, Any], hub: Tensors) -> Tensors:
-    """Make of the hub's tensors what vLLM's loaders do, by torch alone."""
+    """Convert the hub's tensors as vLLM's loaders do, by torch alone."""
     made = dict(hub)
 
     def fuse(new: str, names: list[str], dim: int = 0) -> None:
@@ -183,7 +183,7 @@ def test_vllm_gives_fused_projections_and_packed_experts_and_leads_back(
     _assert_equal(renamed(load_weights(folder), "vllm").load(framework="torch"), expected)
     back = _write(tmp_path / kind / "model.safetensors", expected, config)
     _assert_equal(renamed(back, "hf").load(framework="torch"), hub)
-    # From one library's layout to another's, by way of the hub's.
+    # From one library's layout to another's, through the hub's.
     _assert_equal(renamed(back, "transformers5").load(framework="torch"), saved[2])
 
 
@@ -195,7 +195,7 @@ def _groups_by_torch(config: dict[str, Any], q: torch.Tensor, k: torch.Tensor, v
 
 
 def _megatron_by_torch(kind: str, config: dict[str, Any], hub: Tensors) -> Tensors:
-    """Make of the hub's tensors what Megatron Bridge does, by torch alone."""
+    """Convert the hub's tensors as Megatron Bridge does, by torch alone."""
     names = {
         "model.embed_tokens.weight": "embedding.word_embeddings.weight",
         "model.norm.weight": "decoder.final_layernorm.weight",
@@ -259,7 +259,7 @@ def _megatron_by_torch(kind: str, config: dict[str, Any], hub: Tensors) -> Tenso
 
 
 def _latent_megatron_by_torch(_: str, config: dict[str, Any], hub: Tensors) -> Tensors:
-    """Make of the hub's tensors with latent attention what Megatron Bridge does, by torch alone."""
+    """Convert the hub's tensors with latent attention as Megatron Bridge does, by torch alone."""
     attention = {"o_proj": "linear_proj", "q_proj": "linear_q_proj", "q_a_proj": "linear_q_down_proj"}
     attention |= {"q_b_proj": "linear_q_up_proj", "kv_b_proj": "linear_kv_up_proj"}
     attention |= {"kv_a_proj_with_mqa": "linear_kv_down_proj"}

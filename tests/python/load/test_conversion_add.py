@@ -28,7 +28,7 @@ def _bits(tensor: torch.Tensor) -> bytes:
 
 
 def _every_half(dtype: torch.dtype) -> torch.Tensor:
-    """Return each 16-bit pattern but for those of NaN as a matrix, or random bits of a wider dtype."""
+    """Return all 16-bit patterns except NaN as a matrix, or random bits of a wider dtype."""
     if dtype.itemsize > 2:
         generator = torch.Generator().manual_seed(0)
         words = torch.randint(-(1 << 31), 1 << 31, (256 * 256 * dtype.itemsize // 4,), generator=generator)
@@ -40,7 +40,7 @@ def _every_half(dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.fixture(params=FLOATS, ids=str)
 def norms(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, torch.Tensor]:
-    """Give a file of a weight with all values of a dtype beside another weight, and the values."""
+    """Return a file with a weight of all values of a dtype and another weight, and the values."""
     values = _every_half(request.param)
     save_file({"norm.weight": values, "other": torch.arange(8.0)}, tmp_path / "model.safetensors")
     return tmp_path / "model.safetensors", values
@@ -77,7 +77,7 @@ def test_a_sum_is_rounded_once_to_the_dtype_in_which_it_is_taken(
     wide = values if values.dtype == torch.float64 else values.float()
     expected = (wide - 1).to(getattr(torch, dtype))
     if values.dtype == torch.float64:
-        # torch itself rounds twice here, by way of float32.
+        # torch itself rounds twice here, through float32.
         save_file({"sum": wide - 1}, tmp_path / "wide.safetensors")
         expected = load_weights(tmp_path / "wide.safetensors").load(dtype=dtype, framework="torch")["sum"]
     tree = renamed(load_weights(path), [ConversionRule("norm.weight", "shifted", Add(-1))])

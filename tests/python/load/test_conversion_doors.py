@@ -1,4 +1,4 @@
-"""Weights that rules make: through each door, in parts, and what is refused by name."""
+"""Weights composed by rules: through each entry point, in parts, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PACK = ConversionRule(
 
 
 def apart(layers: int = 2, rows: int = 8, columns: int = 16) -> Tensors:
-    """Give the tensors of experts that lie apart, in bfloat16."""
+    """Return the tensors of separate experts, in bfloat16."""
     torch.manual_seed(1)
 
     def tensor(*shape: int) -> torch.Tensor:
@@ -82,7 +82,7 @@ def assert_equal(found: Tensors, expected: Tensors) -> None:
 
 
 def write(folder: Path, tensors: Tensors, config: dict[str, Any] | None = None) -> Path:
-    """Write a safetensors file, and the configuration beside it."""
+    """Write a safetensors file and its configuration."""
     path = folder / "model.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config))
@@ -91,7 +91,7 @@ def write(folder: Path, tensors: Tensors, config: dict[str, Any] | None = None) 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a file of experts that lie apart."""
+    """Return a file of separate experts."""
     return write(tmp_path, apart())
 
 
@@ -121,7 +121,7 @@ def test_a_view_is_saved_and_resharded_as_its_weights_are(path: Path, tmp_path: 
     assert_equal(load_file(tmp_path / "packed.safetensors"), expected)
     view.save(tmp_path / "wide.safetensors", dtype="float32")
     assert_equal(load_file(tmp_path / "wide.safetensors"), {name: tensor.float() for name, tensor in expected.items()})
-    # And back: what comes from the packed file is the first one again.
+    # And back: converting the packed file restores the first one.
     (tmp_path / "back").mkdir()
     back = write(tmp_path / "back", expected)
     renamed(load_weights(back), "hf").save(tmp_path / "apart.safetensors")
@@ -279,7 +279,7 @@ def test_a_hostile_shape_makes_few_names(tmp_path: Path) -> None:
 
 @st.composite
 def _programs(draw: st.DrawFn) -> tuple[ConversionRule, Tensors]:
-    """Give a rule and tensors that it fits, and that its steps can do."""
+    """Draw a rule, and tensors that match it and its steps."""
     count, listed = draw(st.integers(1, 3)), draw(st.booleans())
     rank = draw(st.integers(1, 3))
     shape = [draw(st.sampled_from([2, 4, 6])) for _ in range(rank)]
@@ -325,7 +325,7 @@ def _programs(draw: st.DrawFn) -> tuple[ConversionRule, Tensors]:
 
 
 def _by_torch(rule: ConversionRule, tensors: Tensors) -> Tensors:
-    """Do the steps of a rule with whole tensors, one after the other."""
+    """Apply the steps of a rule to whole tensors sequentially."""
     listed = "#" in rule.sources[0]
     count = sum(name.endswith(".s0") for name in tensors)
     slots = [[tensors[name.replace("#", str(number))] for number in range(count)] for name in rule.sources]

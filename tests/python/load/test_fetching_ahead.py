@@ -1,4 +1,4 @@
-"""Tensors that are taken one by one from a disk: what follows is fetched before it is asked for."""
+"""Readahead: when tensors are taken one by one from a disk, the next ones are fetched in advance."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from max_weights.safetensors import safe_open
 
 
 def threads_ahead() -> list[str]:
-    """Where each thread that fetches stands in the kernel: in `folio_wait_bit` where it waits for the disk."""
+    """The kernel function of each readahead thread: `folio_wait_bit` while it waits for the disk."""
     found = []
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
-            if (thread / "comm").read_text().strip() == "max_weights-ahe":  # which the system cuts off there
+            if (thread / "comm").read_text().strip() == "max_weights-ahe":  # which the system truncates there
                 found.append((thread / "wchan").read_text())
     return found
 
 
 def wait_until(reached: Callable[[], bool]) -> bool:
-    # Long, since a disk that has just been written to by other tests may take many seconds to answer.
+    # Long, because a disk that other tests have just written to may take many seconds to answer.
     until = time.monotonic() + 200
     while not reached():
         if time.monotonic() > until:
             return False
         time.sleep(0.01)
-    # Not asked again: a thread that has just begun has no name yet, so that none is seen, and then one.
+    # Not polled twice: a new thread has no name at first, so it would be missed once and then seen.
     return True
 
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Path:
-    """32 MB in 8 tensors, and small ones, none of it in the page cache."""
+    """32 MB in 8 tensors, and small ones, with a cold page cache."""
     path = tmp_path / "model.safetensors"
     large = {f"t{i}": np.full(1 << 20, i, np.float32) for i in range(8)}
     save_file(large | {f"s{i}": np.full(9, i, np.float32) for i in range(50)}, path)
@@ -129,7 +129,7 @@ class TestSafeOpen:
             assert harness.cached_fraction(cold) < 0.5
 
     def test_a_forked_child_takes_tensors_and_fetches_nothing(self, cold: Path) -> None:
-        # A program of its own: libraries that other tests have imported warn of forks.
+        # A separate process: libraries imported by other tests warn about forks.
         done = subprocess.run([sys.executable, "-c", FORKED, str(cold)], check=False, timeout=100)
         assert done.returncode == 0
 

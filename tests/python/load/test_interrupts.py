@@ -1,4 +1,4 @@
-"""Ctrl-C: every long call ends within 100 ms of it, whenever it comes, and leaves nothing half-made behind."""
+"""Ctrl-C: every long call ends within 100 ms at any time, and leaves no partial results."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-# The promise is 100 ms of a machine that has time for it: what other programs take does not count.
-# The median of some attempts is judged.
+# The promise is 100 ms on an idle machine; the time of other programs does not count. The median of several attempts is
+# compared.
 PROMISED = 0.1
 ATTEMPTS = 5
 

@@ -1,4 +1,4 @@
-"""Loading many weights at once: under other names, as other dtypes, in memory of their own or the caller's."""
+"""Loading many weights at once: under other names, as other dtypes, as copies or into the caller's memory."""
 
 import re
 import threading
@@ -64,7 +64,7 @@ def test_what_is_loaded_together_is_what_each_is_alone(
 @pytest.mark.parametrize("name", FILES)
 def test_floats_and_packed_blocks_become_the_dtype_and_numbers_stay(models: Path, name: str, dtype: str) -> None:
     weights = max_weights.load_weights(models / name)
-    # All of the largest model as float64 is a gigabyte, and twenty-nine layers more of the same.
+    # The whole largest model would take a gigabyte as float64, for twenty-nine more layers of the same kind.
     select = ["blk.0", "blk.29"] if (name, dtype) == ("smollm2-135m.Q4_1.gguf", "float64") else None
     for path, tensor in weights.load(select, dtype=dtype).items():
         data = weights[path].data()
@@ -283,7 +283,7 @@ def test_packed_blocks_are_never_decoded_unasked(models: Path, door: Any) -> Non
     for options in ({}, {"select": "blk.0"}, {"select": "blk.0", "rename": {"blk.": "b."}}):
         with refuses(ValueError, "argument.packed"):
             door(path, **options)
-    assert door(path, select="blk.0.attn_norm") is not None  # floats as they are
+    assert door(path, select="blk.0.attn_norm") is not None  # floats unchanged
     assert door(path, select="blk.0", packed="keep") is not None
 
 
@@ -312,7 +312,7 @@ def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(t
     assert len(held) == 2
     told: list[int] = []
     load_file(path, progress=lambda done, _: told.append(done))
-    assert told  # it was read before this returned
+    assert told  # it was read before the call returned
 
 
 def test_doors_select_rename_and_convert(models: Path) -> None:

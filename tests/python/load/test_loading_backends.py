@@ -1,4 +1,4 @@
-"""How files are read: the backend, the threads, the memory that may be taken, and what is left in the page cache."""
+"""How files are read: backends, threads, memory budget, and use of the page cache."""
 
 import logging
 import os
@@ -165,11 +165,11 @@ def test_the_page_cache_forgets_what_was_loaded(models: Path, tmp_path: Path) ->
 
 
 def forget(path: Path) -> None:
-    """Let the page cache forget a file."""
+    """Drop a file from the page cache."""
     try:
         harness.evict(path)
     except harness.BenchError as error:
-        # A RAM disk is the page cache. There tests/load/load_cuts.rs counts the bytes: parts are read alone.
+        # A RAM disk is the page cache. There tests/load/load_cuts.rs shows, by counted bytes, that only the parts are read.
         pytest.skip(f"needs a file system that gives up its cache: {error}")
 
 

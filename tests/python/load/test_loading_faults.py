@@ -1,4 +1,4 @@
-"""What goes wrong while many weights are loaded: the error says it, nothing is left behind, and the next load works."""
+"""Failures while many weights are loaded: the error names them, nothing leaks, and the next load works."""
 
 import contextlib
 import os
@@ -137,7 +137,7 @@ print("whole", flush=True)
 
 
 def test_loads_in_threads_and_a_fork_in_the_middle_disturb_nobody(path: Path) -> None:
-    # In a process of its own, because JAX warns of a fork beside its threads.
+    # In a separate process, because JAX warns about forks of a process with its threads.
     command = [sys.executable, "-W", "ignore", "-c", FORKS, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr

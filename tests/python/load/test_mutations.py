@@ -1,6 +1,6 @@
-"""What is loaded wrongly is found and named, on all ranks; and what is loaded rightly never is.
+"""Wrongly loaded weights are found and named on all ranks, without false alarms.
 
-The first has the figures of docs/verify_loaded.md, which mutations_program.py makes; the second are random modules.
+The first test has the figures of docs/verify_loaded.md, made by mutations_program.py; the second uses random modules.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ EXACT = {
     torch.uint8: (torch.uint8,),
     torch.int64: (torch.int64,),
 }
-"""What a parameter of a weight may be: exact conversions, and some that round."""
+"""Dtypes of a weight's parameter: exact conversions, and some that round."""
 
 
 def _random_run(generator: np.random.Generator, folder: Path) -> None:

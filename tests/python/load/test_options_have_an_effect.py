@@ -1,4 +1,4 @@
-"""Nothing silent: an option of a load does what it says, or is an error that says why it cannot."""
+"""Nothing silent: an option of a load has its documented effect, or is an error with the reason."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from max_weights.types import ReadOptions
 from refusals import refuses
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
-# Cuts two axes at once, which the engine does not do.
+# Splits two axes at once, which the engine does not support.
 QUARTER = ShardingStrategy(2, lambda weight, i, _: weight[i * 200 : i * 200 + 200, 0:150])
 
 
@@ -137,7 +137,7 @@ def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: Weig
     shard = Shard(0, 2, {"model.a": QUARTER})
     plan = max_weights.plan(weights, shard=shard, dtype=dtype)
     (of_part,) = [part for part in plan.ranges if "model.a.weight" in part.names]
-    read = 199 * 1200 + 600  # so little lies between the rows of the part that it is read with them
+    read = 199 * 1200 + 600  # the gaps between the rows are small, so reads coalesce
     assert (of_part.bytes, of_part.memory) == (read, 120_000 if dtype is None else 60_000)
     assert plan.bytes_read == read + 32
     told: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Plans: what a load would read, in which order, where to, in how much memory, before it does."""
+"""Plans: the reads of a load before it runs, their order, destinations and memory."""
 
 import dataclasses
 from collections.abc import Callable

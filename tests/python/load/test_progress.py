@@ -1,4 +1,4 @@
-"""`progress`: what is called, and the line on standard error that `progress=True` stands for."""
+"""`progress`: the calls of the function, and the line on standard error for `progress=True`."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ def test_the_line_is_written_over_and_ends_once(
     told, end = progress_of(True)
     assert told is not None
     told(0, 4_000_000_000)
-    told(500_000_000, 4_000_000_000)  # a twentieth of a second later: not worth a new line
+    told(500_000_000, 4_000_000_000)  # a twentieth of a second later: no new line
     told(2_000_000_000, 4_000_000_000)
     told(4_000_000_000, 4_000_000_000)  # the last one always
     end()
@@ -97,7 +97,7 @@ def test_the_line_of_a_stream_ends_once_when_the_stream_is_closed(
 
 
 class Outputs:
-    """What a cell of a notebook shows, by what is asked of IPython's displays."""
+    """The content of a notebook cell, by the calls of IPython's displays."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, dict[str, str]]] = []
@@ -113,7 +113,7 @@ class Outputs:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Outputs:
-    """A process that is the kernel of a notebook."""
+    """Simulate the kernel of a notebook."""
     outputs = Outputs()
     shell = SimpleNamespace(kernel=object())
     display: Any = SimpleNamespace(DisplayHandle=lambda: outputs)

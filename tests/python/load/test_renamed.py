@@ -331,7 +331,7 @@ def test_rows_in_another_order_go_to_memory_of_the_callers_in_the_right_one(mode
 
 
 def test_names_are_the_same_in_every_process(write: Callable[..., Path]) -> None:
-    """Python's hashes, which differ from process to process, decide nothing."""
+    """Python's hashes, which differ between processes, do not affect the result."""
     shapes = {"blk.0.attn_q.weight": (8, 8), "output_norm.weight": (8,), "rope_freqs.weight": (4,)}
     path = write("llama", {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
     program = (

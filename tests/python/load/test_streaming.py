@@ -1,4 +1,4 @@
-"""Weights one after the other: the same as `load` gives, within a budget of memory, and nothing left at the end."""
+"""Streaming weights: the results of `load`, within a memory budget, and without leaks."""
 
 import gc
 import hashlib
@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No thread of a stream and no descriptor outlives its test."""
+    """No stream thread and no descriptor outlives its test."""
     before = set(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
@@ -39,26 +39,26 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def reading() -> int:
-    """How many threads read for streams."""
+    """The number of stream threads."""
     names = []
     for thread in os.listdir("/proc/self/task"):
         try:
             names.append(Path(f"/proc/self/task/{thread}/comm").read_text().strip())
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return sum(name == "max_weights-str" for name in names)  # which the system cuts off there
+    return sum(name == "max_weights-str" for name in names)  # which the system truncates there
 
 
 def reading_after(seconds: float) -> int:
     until = time.monotonic() + seconds
-    # What was counted is the answer: a thread that has just begun has no name yet, so that none is seen, and then one.
+    # Return this count without another poll: a new thread has no name at first, so it would be missed, then seen.
     while (count := reading()) and time.monotonic() < until:
         time.sleep(0.001)
     return count
 
 
 def large(folder: Path, count: int, size: int, name: str = "large.safetensors") -> Path:
-    """A file of `count` tensors of uint8 that takes no room on the disk: zeros, and the number of each at its start."""
+    """A sparse file of `count` tensors of uint8: zeros, and the number of each at its start."""
     header = {
         f"w{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(count)
     }
@@ -163,7 +163,7 @@ def test_one_line_says_how_a_stream_reads_and_why(models: Path, caplog: pytest.L
         ({"backend": "mmap", "threads": 1}, "stream: read, 1 threads, in the page cache: it was asked for"),
         ({"threads": 2}, "stream: read, 2 threads, in the page cache: the bytes are in the page cache"),
     ):
-        list(weights.stream("pooler"))  # reads what may have been forgotten
+        list(weights.stream("pooler"))  # reads pages that may have been evicted
         caplog.clear()
         with caplog.at_level("INFO", "max_weights"):
             list(weights.stream("pooler", **options))
@@ -177,7 +177,7 @@ def test_memory_of_many_threads_counts(tmp_path: Path) -> None:
     few, many = (least(weights, dtype={"*": "float16"}, threads=threads) for threads in (2, 48))
     assert few == 2 * 32 * MIB + 2 * 256 * 1024
     assert many == 2 * 32 * MIB + 48 * 256 * 1024
-    assert least(weights, threads=48) == 2 * 16 * MIB, "what goes to where it stays needs nothing beside it"
+    assert least(weights, threads=48) == 2 * 16 * MIB, "direct reads need no staging buffer"
     assert len(list(weights.stream(dtype={"*": "float16"}, threads=48, max_memory=many))) == 6
 
 
@@ -263,7 +263,7 @@ def test_a_break_ends_the_reading_and_leaves_nothing(tmp_path: Path, reuse: bool
     max_weights.release_memory()
     for name, _ in weights.stream(max_memory=64 * MIB, reuse=reuse):
         if name == "w3":
-            assert reading() >= 1  # threads have the name of who made them until they set their own
+            assert reading() >= 1  # threads have the name of their creator until they set their own
             break
     assert not reading_after(0.1)
     del _

@@ -1,4 +1,4 @@
-"""Everything that changes memory is one transaction: an error anywhere leaves all values what they were."""
+"""Every change of memory is a transaction: any error leaves all values unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ERRORS = [OSError(5, "Input/output error"), KeyboardInterrupt()]
 
 
 class Model(nn.Module):
-    """Tensors of each way in which memory is written: straight, copied, tied, and by a module with its own loader."""
+    """Tensors for each way of writing memory: direct, copied, tied, and by a module with its own loader."""
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[BaseException], None]]:
-    """Make the last step of load_into fail, when all values are written."""
+    """Make the last step of load_into fail, after all values are written."""
 
     def fail(error: BaseException) -> None:
         monkeypatch.setattr(_into._Plan, "_report", Mock(side_effect=error))
@@ -226,9 +226,7 @@ def test_what_cannot_be_undone_is_said_and_an_interrupt_does_not_end_it() -> Non
     with refuses(ValueError) as raised:
         change()
     assert done == ["one", "one", "two"]
-    assert raised.value.__notes__ == [
-        "not everything could be made what it was: the device is gone; load the weights again"
-    ]
+    assert raised.value.__notes__ == ["not everything could be restored: the device is gone; load the weights again"]
 
 
 def test_a_box_says_where_its_blocks_lie() -> None:

@@ -1,4 +1,4 @@
-"""`verify_loaded`: what was loaded wrongly is found and named, and what was loaded rightly is not."""
+"""`verify_loaded`: wrongly loaded weights are found and named, without false alarms."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_parameters_that_are_pages_of_the_file_are_equal_until_they_are_written_
         module.weight[7, 5] += 1
     report = verify_loaded(module, load_weights(tmp_path / "a.safetensors"))
     assert [finding.rows for finding in report.findings] == [(range(7, 8),)]
-    # The weights have what was written there, too: they cannot say what the file holds.
+    # The weights share the overwritten pages, so they no longer have the file's values.
     with refuses(ValueError):
         verify_loaded(module, weights)
 

@@ -1,4 +1,4 @@
-"""`verify_loaded` is strict: ties, what nothing holds, what nothing fills, and values that do not fit a dtype."""
+"""`verify_loaded` is strict: ties, unused weights, unfilled parameters, and values that do not fit a dtype."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCES: dict[str, Source] = {
     "weights": load_weights,
     "fingerprint": lambda path: max_weights.fingerprint(load_weights(path)),
 }
-"""What a module can be compared with."""
+"""References to compare a module with."""
 
 every_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 
@@ -161,7 +161,7 @@ def test_a_module_that_was_quantized_is_not_ok(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8))
     path = _saved(module.state_dict(), tmp_path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch has another way by now
+        warnings.simplefilter("ignore")  # torch has a newer way
         quantized = torch.ao.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
     report = verify_loaded(quantized, path)
     assert not report.ok
@@ -378,7 +378,7 @@ def test_what_cannot_be_compared_is_a_finding_that_ignore_excuses(source: Source
     assert verify_loaded(module, source(path), ignore=["a", "c", "d"]).ok
 
 
-# What a failing test shows
+# The output of a failing test
 
 
 def test_a_failing_assert_of_a_report_says_what_is_wrong(pytester: pytest.Pytester) -> None:

@@ -1,4 +1,4 @@
-"""A file that changes under an open checkpoint: whatever copies answers with FileChangedError, and nothing dies."""
+"""A file that changes under an open checkpoint: all copies raise FileChangedError, and the process survives."""
 
 import copy
 import os
@@ -50,7 +50,7 @@ def test_truncated_after_opening_every_copy_gives_an_error(path: Path, how: str)
     assert caught.value.rule == "file.truncated"
     assert caught.value.path == str(path)
     assert isinstance(caught.value, OSError)
-    buffer[:4].copy()  # what the file still has can be read
+    buffer[:4].copy()  # the remaining bytes can be read
 
 
 def test_truncated_after_opening_a_read_gives_an_error(path: Path) -> None:
@@ -104,7 +104,7 @@ def test_copies_of_a_mapped_tensor_equal_numpys_and_see_what_was_written(path: P
 
 
 def test_views_of_a_truncated_file_are_the_documented_limit(path: Path) -> None:
-    """A plain read of a view beyond the new end dies, as docs/security.md says; with backend="read" it does not."""
+    """Reading a view beyond the new end kills the process, as docs/security.md says; not with backend="read"."""
     script = f"""
 import os, sys, numpy, max_weights
 array = numpy.asarray(max_weights.load_weights({str(path)!r}, backend=sys.argv[1]).w.data())

@@ -1,6 +1,6 @@
-"""Checkpoints of `torch.distributed.checkpoint`: each tensor is what `dcp.load` gives, and little else is read for it.
+"""Checkpoints of `torch.distributed.checkpoint`: each tensor equals that of `dcp.load`, and little else is read for it.
 
-Processes that meet over gloo save them: see `dcp_program.py`.
+Processes over gloo save them: see `dcp_program.py`.
 """
 
 import os
@@ -45,7 +45,7 @@ def save(folder: Path, ranks: int, *kinds: str) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a checkpoint of each kind, made by processes that meet over gloo."""
+    """A folder with a checkpoint of each kind, made by processes over gloo."""
     folder = tmp_path_factory.mktemp("distributed")
     save(folder, RANKS, *(kind for kind in KINDS if kind != "one_process"), "large", "hugging_face")
     save(folder, 1, "one_process")
@@ -135,7 +135,7 @@ def test_dcp_load_fills_a_state_dict_by_our_reader(saved: Path) -> None:
 
 
 def bytes_read(work: Callable[[], Any]) -> tuple[int, Any]:
-    """The bytes that this process asks the system for meanwhile, and what is returned."""
+    """Return the bytes that this process reads meanwhile, and the result."""
 
     def count() -> int:
         return int(Path("/proc/self/io").read_text().split()[1])
@@ -150,7 +150,7 @@ def test_of_one_rank_of_eight_little_more_is_read_than_its_slice_and_of_one_piec
     weights = load_weights(saved / "large")
     lazy = lazy_state_dict(weights)
     expected = loaded_by_torch(saved / "large")
-    # Of columns, each rank of 8 wants half of each short row of a piece: the other half is read with it.
+    # Each rank of 8 needs half of each short row of a piece: reads coalesce, so the other half is read too.
     cases = (("rows", 0, 8, 1.05), ("rows", 0, 4, 1.05), ("columns", 1, 4, 1.05), ("columns", 1, 8, 2.1))
     for name, axis, ranks, most in cases:
         strategy = ShardingStrategy.rowwise(ranks) if axis == 0 else ShardingStrategy.columnwise(ranks)

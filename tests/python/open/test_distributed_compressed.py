@@ -1,4 +1,4 @@
-"""Checkpoints that torch wrote through its extension for zstd: every tensor is what was saved, in bounded memory."""
+"""Checkpoints that torch wrote through its extension for zstd: every tensor has the saved values, in bounded memory."""
 
 import io
 import json
@@ -25,13 +25,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         shutil.which("zstd") is None,
-        reason="the program zstd is not installed; the tests in Rust have streams of their own",
+        reason="the program zstd is not installed; the tests in Rust have other streams",
     ),
 ]
 
 
 class Program(StreamTransformExtension):
-    """What torch's `ZStandard` does, by the program zstd in place of a Python package: the same streams."""
+    """Replaces torch's `ZStandard` by the program zstd, which writes the same streams, instead of a Python package."""
 
     def __init__(self, *options: str, descriptor: str = "stream.zstd/1") -> None:
         self.options = options
@@ -123,7 +123,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
 
 
 def test_an_item_larger_than_what_is_kept_of_it_is_read_in_bounded_memory(tmp_path: Path) -> None:
-    """256 MiB, of which rows are taken forwards, and from the start again."""
+    """256 MiB, whose rows are read forwards, and from the start again."""
     tensor = torch.arange(8.0)[:, None].expand(8, 8 << 20).contiguous()
     folder = save(tmp_path / "saved", {"w": tensor}, Program("-1"))
     done = subprocess.run([sys.executable, "-c", MEASURE, folder], capture_output=True, text=True, check=False)

@@ -62,7 +62,7 @@ def of_source(path: Path) -> Any:
     return source(lambda ranges: [content[start:end] for start, end in ranges], len(content), name="model.safetensors")
 
 
-# What is made of the file, and the URL of the server that has it.
+# The arguments made from the file or its URL.
 CHECKPOINTS: dict[str, Callable[[Path, FaultServer], Any]] = {
     "str": lambda path, _: str(path),
     "path": lambda path, _: path,
@@ -136,7 +136,7 @@ def benched(checkpoint: Any) -> Any:
     return bool(result.rows) if hasattr(result, "rows") else result is not None
 
 
-# Of no GPU, but the way of a checkpoint to its plan: what is refused is the device.
+# No GPU is needed: the checkpoint reaches its plan, and then the device is refused.
 def of_ranks(checkpoint: Any) -> Any:
     with pytest.raises((max_weights.DeviceError, ValueError)) as refused:
         max_weights.load_ranks(checkpoint, [Shard(0, 1, {"a": ShardingStrategy.rowwise(1)})], ["cuda:77"])
@@ -248,7 +248,7 @@ def test_tensors_in_memory_give_what_their_file_gives(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize("verb", [*VERBS, *OF_TENSORS])
 def test_what_is_no_checkpoint_is_an_error_that_says_what_is_one(verb: str, wrong: Any) -> None:
     if verb == "load_ranks" or (verb == "WeightsReader" and wrong is None):
-        return  # devices are looked at first, and DCP gives a reader its path
+        return  # devices are checked first, and DCP gives a reader its path
     with refuses((TypeError, ValueError), "argument.type"):
         (VERBS | OF_TENSORS)[verb](wrong)
 

@@ -17,7 +17,7 @@ from refusals import refuses
 
 FILES = ["smollm2-135m.Q4_1.gguf", "derived/minilm-ffn-allquants.gguf"]
 PLAIN = {"F32": DType.float32, "F16": DType.float16, "BF16": DType.bfloat16, "F64": DType.float64}
-# What gguf-py cannot decode; libgguf serves as the reference in the Rust tests' vectors.
+# Encodings that gguf-py cannot decode; libgguf is the reference for the Rust tests' vectors.
 NOT_IN_GGUF_PY = {"Q1_0", "Q2_0", "Q8_1", "Q8_K"}
 
 
@@ -51,7 +51,7 @@ def test_names_shapes_and_stored_blocks_equal_gguf_pys(pair: tuple[Any, gguf.GGU
 def test_decoded_values_equal_gguf_pys(pair: tuple[Any, gguf.GGUFReader], target: str) -> None:
     weights, reader = pair
     dtype = DType(target)
-    # Of a whole model a few will do; the first is a third of all of it.
+    # A few tensors of a model suffice; the first is a third of its size.
     few = "ffn" not in reader.tensors[0].name and target != "float32"
     for tensor in reader.tensors[1::20] if few else reader.tensors:
         kind = gguf.GGMLQuantizationType(tensor.tensor_type)

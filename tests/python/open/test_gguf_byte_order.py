@@ -1,4 +1,4 @@
-"""Big-endian GGUF files: packed blocks come in the order of this machine, whoever turned the file round."""
+"""Big-endian GGUF files: packed blocks have this machine's byte order, whichever tool swapped the file."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ from max_weights import load_weights
 
 ALL = "derived/minilm-ffn-allquants.gguf"
 HALF, TWO_HALVES = [("d", "u2")], [("d", "u2"), ("m", "u2")]
-# ggml's block structures, field by field, as its header declares them.
+# ggml's block structures, field by field, as in its header.
 BLOCKS: dict[str, list[tuple[Any, ...]]] = {
     "Q4_0": [*HALF, ("qs", "u1", 16)],
     "Q4_1": [*TWO_HALVES, ("qs", "u1", 16)],
@@ -46,7 +46,7 @@ BLOCKS: dict[str, list[tuple[Any, ...]]] = {
 
 
 def swapped(blocks: np.ndarray, kind: str) -> np.ndarray:
-    """The blocks with every field of more than one byte in the other order."""
+    """The blocks with every multi-byte field swapped."""
     flat = np.ascontiguousarray(blocks).reshape(-1)
     return flat.view(np.dtype(BLOCKS[kind])).byteswap().view(np.uint8).reshape(blocks.shape)
 
@@ -98,7 +98,7 @@ def test_the_blocks_of_the_test_are_those_of_the_format() -> None:
         sizes = gguf.GGML_QUANT_SIZES.get(
             getattr(gguf.GGMLQuantizationType, kind, None), (0, np.dtype(fields).itemsize)
         )
-        # gguf-py gives Q8_1 the size that it had before its two scales became 16-bit floats.
+        # gguf-py has the size of Q8_1 from before its two scales became 16-bit floats.
         assert np.dtype(fields).itemsize == (36 if kind == "Q8_1" else sizes[1]), kind
 
 

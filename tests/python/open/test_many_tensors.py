@@ -1,4 +1,4 @@
-"""Very many tensors: bounded memory, and a cap that can be set."""
+"""Very many tensors: bounded memory, and a configurable cap."""
 
 import json
 import subprocess
@@ -8,7 +8,8 @@ from pathlib import Path
 import max_weights
 from refusals import refuses
 
-# Opens and lists a file in a process of its own; prints how many tensors, and the growth of its peak memory in bytes.
+# Opens and lists a file in a separate process; prints the number of tensors, and the growth of its peak memory in
+# bytes.
 SCRIPT = """
 import sys, max_weights
 from max_weights import graph

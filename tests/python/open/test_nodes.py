@@ -1,4 +1,4 @@
-"""A node of the tree where it is a weight, and the level below it: what people reach for without data()."""
+"""A node of the tree that is a weight, and the level below it: usual operations without data()."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -115,7 +115,7 @@ def public(node: WeightsNode) -> set[str]:
 
 def test_a_node_has_sixteen_public_members(weights: WeightsNode, models: Path) -> None:
     root, leaf = public(weights), public(weights.head.weight)
-    # Of MAX's classes that of safetensors alone has this one; and what only a weight answers is no member of a branch.
+    # Of MAX's classes only that of safetensors has this one; and a branch lacks the members of weights.
     assert root == MEMBERS - {"shape", "dtype"} | {"allocate_as_bytes"}
     assert leaf == MEMBERS | {"allocate_as_bytes"}
     for path in ("smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"):

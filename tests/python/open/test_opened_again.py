@@ -1,4 +1,4 @@
-"""Files that are opened again and again, as accelerate does for each weight, see what is in them now."""
+"""Files that are opened repeatedly, as accelerate does for each weight, show their current content."""
 
 import mmap
 import os
@@ -25,7 +25,7 @@ BEFORE, RENAMED = file_bytes(NAMES, b"abcdefgh"), file_bytes(OTHER_NAMES, b"abcd
 
 
 def contents(library: Any, path: str | Path) -> Any:
-    """What is in a file, and what is the matter where it cannot be opened."""
+    """The content of a file, or the error on opening it."""
     try:
         with library(path, "pt") as file:
             tensors = {name: file.get_tensor(name).tolist() for name in file.keys()}  # noqa: SIM118
@@ -65,7 +65,7 @@ def test_what_was_changed_is_seen_however_it_was(
     path = tmp_path / "a.safetensors"
     path.write_bytes(BEFORE)
     status, opened = path.stat(), []
-    # Another name; other values; both as they were; and again, without waiting.
+    # Another name; other values; both restored; and again, without waiting.
     for content in (RENAMED, file_bytes(OTHER_NAMES, b"ABCDEFGH"), BEFORE, RENAMED) * 3:
         if keep:
             opened.append(safe_open(path, "pt"))

@@ -1,4 +1,4 @@
-"""Opening: slips in paths and arguments, what is told beside the weights, and what MAX's constructors take."""
+"""Opening: mistakes in paths and arguments, diagnostics, and the arguments of MAX's constructors."""
 
 import fcntl
 import logging
@@ -173,7 +173,7 @@ def test_gguf_weights_take_a_reader_of_gguf_py(models: Path) -> None:
 
 def test_a_file_that_another_program_has_under_a_lease_is_waited_for(make_file: Make) -> None:
     path = make_file({"a": np.arange(3, dtype=np.float32)})
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # how the one who has the lease is asked to give it up
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the signal that asks the holder of the lease to release it
     holder = os.open(path, os.O_RDWR)
     try:
         try:

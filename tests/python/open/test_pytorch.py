@@ -1,4 +1,4 @@
-"""PyTorch files as weights: names, strides, sharing, objects, other files around them, and all of it without torch."""
+"""PyTorch files as weights: names, strides, sharing, objects, surrounding files, all without torch."""
 
 import pickle
 import subprocess
@@ -22,7 +22,7 @@ from refusals import refuses
 
 
 class Config:
-    """Something of a user's own, which a checkpoint may hold."""
+    """A user-defined class, which a checkpoint may hold."""
 
     def __init__(self, width: int) -> None:
         self.width = width

@@ -1,4 +1,4 @@
-"""Seldom forms of PyTorch files: distributed tensors, views of legacy storages, dtypes of torch alone, file names."""
+"""Rare forms of PyTorch files: distributed tensors, views of legacy storages, torch-only dtypes, file names."""
 
 import os
 import pickle

@@ -75,7 +75,7 @@ def test_one_shard_opened_alone_says_so(sharded: Path) -> None:
         weights.a.data()
 
 
-# The six findings: how the folder is changed, the rule, what strict=False still opens.
+# The six findings: the change of the folder, the rule, the names that strict=False still opens.
 FINDINGS: dict[str, tuple[Callable[[Path, Make], Any], str, str]] = {
     "missing shard": (
         lambda folder, _: (folder / "model-00002-of-00002.safetensors").unlink(),
@@ -204,7 +204,7 @@ def test_directories_that_cannot_be_opened_say_what_they_hold(tmp_path: Path, ma
 
 @pytest.fixture
 def cache(tmp_path: Path, sharded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Hugging Face cache with one model, of links as the hub's own library makes them."""
+    """A Hugging Face cache with one model, with links like those of the hub's own library."""
     commit, model = "0" * 39 + "1", tmp_path / "hub" / "models--org--tiny"
     for folder in ("blobs", "refs", f"snapshots/{commit}"):
         (model / folder).mkdir(parents=True)

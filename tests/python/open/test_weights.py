@@ -1,4 +1,4 @@
-"""The tree of names: hops, prefixes, errors, closing, and staying out of the way of tools that probe objects."""
+"""The tree of names: hops, prefixes, errors, closing, and tools that probe objects."""
 
 import copy
 import pickle

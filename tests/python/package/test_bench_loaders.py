@@ -1,4 +1,4 @@
-"""What the benches of loading stand on: limits move every byte, rivals load what ours loads, versions stand apart."""
+"""The basis of the loading benches: limits move every byte, rivals load the same tensors, versions are separate."""
 
 from __future__ import annotations
 

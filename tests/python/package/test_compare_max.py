@@ -1,4 +1,4 @@
-"""This package beside what MAX did, as `make compare-max` found it: the programs run here, without MAX."""
+"""This package against the results of MAX that `make compare-max` stored: the programs run here, without MAX."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_max_did_is_kept_a_fact_a_line() -> None:
 
 @pytest.fixture(scope="module")
 def results(models: Path) -> list[Result]:
-    """What the programs give here, compared with what they gave under MAX."""
+    """The results of the programs here, compared with those under MAX."""
     theirs = json.loads((TOOL / "max.json").read_text())
     command = [sys.executable, TOOL / "runner.py", "max_weights"]
     environment = {**os.environ, "MAX_WEIGHTS_MODELS": str(models)}

@@ -1,4 +1,4 @@
-"""What the compiled part knows of the package: its errors, and one table of what it imports when it is needed."""
+"""What the compiled module knows of the package: its errors, and one table of its lazy imports."""
 
 import pickle
 import re
@@ -25,7 +25,7 @@ def test_one_table_alone_names_the_modules_that_are_imported_later() -> None:
     sources = [path for path in BINDING.rglob("*.rs") if path.name != "package.rs"]
     assert len(sources) > 10
     for path in sources:
-        text = re.sub(r"//.*|module = \"[^\"]*\"", "", path.read_text())  # a class may say where people find it
+        text = re.sub(r"//.*|module = \"[^\"]*\"", "", path.read_text())  # a class may name its public module
         named = set(re.findall(r"max_weights\.\w+\b(?!\()", text)) - {"max_weights._core"}
         assert named <= {"max_weights.errors"}, path
 

@@ -1,4 +1,4 @@
-"""The exception classes: what they are caught as, and that they survive a trip between processes."""
+"""The exception classes: their bases, and that they can be pickled between processes."""
 
 import copy
 import errno

@@ -1,7 +1,7 @@
-"""First use: every public name, and every method that a new process can reach, works as the first thing that is done.
+"""First use: every public name, and every method reachable in a new process, works as the first call of a program.
 
-Each program is a process of its own, forked from one that has NumPy and nothing of max_weights: in the process of the
-tests everything has been imported long ago.
+Each program is a separate process, forked from one with NumPy but without max_weights: the process of the tests has
+imported everything.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from conftest import ROOT
 
 START = "import max_weights as mw, numpy as np, pickle, copy\n"
 OPEN = "w = mw.load_weights('model.safetensors')\n"
-# What needs another library that a user may not have, or a GPU.
+# Names that need an optional library, or a GPU.
 ELSEWHERE = {"max_weights._dropin", "max_weights.integrations", "max_weights._pytest_plugin", "max_weights.__main__"}
 
 
@@ -67,7 +67,7 @@ def test_every_public_module_is_imported_first_and_has_its_names(fresh: warm_pro
         run(fresh, folder, f"import {module} as m\nfor name in getattr(m, '__all__', []): getattr(m, name)")
 
 
-# One call of each public member of the classes that people begin with. `x` is an instance, made without any other call.
+# One call of each public member of the main classes. `x` is an instance, made without any other call.
 BUFFER = {
     "aligned": "", "astype": "('float16')", "contiguous": "()", "copy": "()", "device": "", "dtype": "",
     "element_size": "", "is_contiguous": "", "is_host": "", "is_mapped": "", "is_writable": "", "item": "()",
@@ -90,7 +90,7 @@ BEGINNINGS = {
     "WeightData": ("x = mw.WeightData.from_numpy(np.zeros(1), 'x')", WEIGHT_DATA),
     "graph.weights.SafetensorWeights": ("x = mw.graph.weights.SafetensorWeights('model.safetensors').a", NODE),
 }
-# What Python itself asks of all of them.
+# Python's own protocols, for all of them.
 OF_PYTHON = ("repr(x)", "str(x)", "x._repr_html_()", "np.asarray(x)", "pickle.loads(pickle.dumps(x))", "copy.copy(x)",
              "x[0:1]", "x.__dlpack__()", "x.__dlpack_device__()")  # fmt: skip
 
@@ -102,7 +102,7 @@ def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Pa
     public = {name for name, _ in inspect.getmembers(found) if not name.startswith("_")}
     assert public <= set(members), f"a member without its first use here: {public - set(members)}"
     for name, call in members.items():
-        if call is not None:  # of what needs torch or another file, below
+        if call is not None:  # those that need torch or another file are below
             run(fresh, folder, f"{begin}\nx.{name}{call}")
     for program in OF_PYTHON:
         run(fresh, folder, f"{begin}\n{program}")

@@ -1,4 +1,4 @@
-"""Imports between the files of the package run one way: no circle, whether a module imports, a function, or a type."""
+"""The package has no import cycles, including imports in functions and for types."""
 
 import ast
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def imported(path: Path, known: set[str]) -> Iterator[str]:
-    """The modules that a file imports anywhere in it: at its top, in functions, and for type checkers alone."""
+    """All modules that a file imports: at its top, in functions, and for type checkers."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -32,7 +32,7 @@ def imported(path: Path, known: set[str]) -> Iterator[str]:
 
 
 def circle(package: Path) -> list[str]:
-    """A circle of modules that import each other; empty if there is none."""
+    """A cycle of modules that import each other, or empty."""
     files = modules(package)
     known = {*files, f"{package.name}._core"}  # the extension is no file of Python
     graph = {name: {other for other in imported(path, known) if other != name} & known for name, path in files.items()}

@@ -1,4 +1,4 @@
-"""The import paths that programs for MAX use: what is there, and what says why it is not."""
+"""The import paths of programs for MAX: existing names, and errors with reasons for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that people import: few modules, few names, and nothing that is not meant for them."""
+"""The public names: few modules, few names, and nothing internal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import max_weights
 import surface
 
-# The paths of MAX and of the safetensors package, which others named; and graphs and models.
+# The paths of MAX and of the safetensors package, named by others; and graphs and models.
 OTHERS = {*surface.PATHS, "graph", "nn", "engine", "safetensors"}
 MODULES = 16
 NAMES = 130
 
 
 def modules() -> Iterator[str]:
-    """The modules that people can import, below the package, as a reader of its folders counts them."""
+    """The importable modules below the package, as counted by its folders."""
     for found in pkgutil.walk_packages(max_weights.__path__, "max_weights."):
         below = found.name.removeprefix("max_weights.")
         if not any(part.startswith("_") for part in below.split(".")):
@@ -47,7 +47,7 @@ def test_there_are_few_public_names() -> None:
     assert len(counted) <= NAMES, f"{len(counted)}: a name that comes says which one goes; {sorted(counted.values())}"
 
 
-# `safetensors.torch` and its like run the files of the package, and have what those have.
+# `safetensors.torch` and the like execute the package's files, and have their names.
 @pytest.mark.parametrize("below", [one for one in modules() if not one.startswith("safetensors.")])
 def test_a_public_module_has_no_names_but_those_that_it_lists(below: str) -> None:
     module = importlib.import_module(f"max_weights.{below}")

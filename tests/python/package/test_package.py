@@ -1,4 +1,4 @@
-"""The package as a whole: what its import costs and brings along, its re-exports, and the direction of its imports."""
+"""The whole package: the cost of its import, the imported modules, its re-exports, and the direction of its imports."""
 
 import ast
 import re
@@ -14,14 +14,14 @@ import surface
 from refusals import refuses
 
 PACKAGE = Path(max_weights.__file__).parent
-# Modules of a framework that have other names, or stand below others.
+# Modules of a framework with other names, or below others.
 DOORS = {
     "safetensors.flax": {"jax", "numpy"},
     "safetensors.numpy": {"numpy"},
     "safetensors.torch": {"numpy", "torch"},
 }
 FRAMEWORKS = {"numpy", "torch", "jax", "ml_dtypes", "safetensors"}
-# What the command line is made of, on this side.
+# The Python modules of the command line.
 COMMAND_LINE = {"max_weights", "max_weights.__main__", "max_weights._core", "max_weights._facade"}
 
 
@@ -38,7 +38,7 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 def imports(node: ast.AST, only_at_import: bool) -> set[str]:
-    """The modules that a tree imports, those for type checkers left out."""
+    """The modules that a syntax tree imports, except for type checkers."""
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
@@ -142,7 +142,7 @@ def test_no_source_file_is_longer_than_600_lines() -> None:
 
 
 def test_nothing_of_python_runs_when_an_object_goes() -> None:
-    """Python loses a Ctrl-C that comes while it does; what has to end then is native."""
+    """Python may lose a Ctrl-C that comes meanwhile; the native code has to end."""
     for name, module in modules().items():
         defined = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
         used = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""What is published with the package: its metadata, its address, and a README that is read far from the repository."""
+"""What is published with the package: its metadata, its address, and a README that works outside the repository."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ PICTURES = ADDRESS.replace("github.com", "raw.githubusercontent.com") + "/main/"
 
 
 def texts() -> dict[Path, str]:
-    """The files that may hold the address of the repository."""
+    """The files that may contain the address of the repository."""
     patterns = ["*.md", "*.toml", "*.cff", "*.yml", "*.yaml", ".github/**/*", "docs/**/*", "examples/*", "templates/*"]
     patterns += ["src/**/*.rs", "python/**/*.py", "tools/**/*.py"]
     patterns += ["crates/*/*.md", "crates/*/Cargo.toml", "crates/*/src/**/*"]
@@ -41,7 +41,7 @@ def slugs(page: str) -> set[str]:
 
 
 def links(page: str) -> list[str]:
-    """Where the links and pictures of a page in Markdown lead."""
+    """The targets of links and pictures on a Markdown page."""
     prose = re.sub(r"^```.*?^```|<!--.*?-->|`[^`\n]*`", "", page, flags=re.DOTALL | re.MULTILINE)
     return (
         re.findall(r"\]\(([^)\s]+)\)", prose)
@@ -55,7 +55,7 @@ def test_every_file_names_the_repository_as_the_metadata_does_and_none_before_th
     named = {}
     for path, text in texts().items():
         owners = re.findall(r"(?:github\.com|githubusercontent\.com|uses:|repo:)[/ ]*([\w-]+)/max-weights\b", text)
-        if owners and path.name != "CONTRIBUTING.md":  # which says what to write
+        if owners and path.name != "CONTRIBUTING.md":  # which explains what to write
             named[path.relative_to(ROOT).as_posix()] = set(owners)
     assert named if URLS else not named, named
     assert {path: owners for path, owners in named.items() if owners != {owner}} == {}
@@ -85,7 +85,7 @@ def test_links_of_the_readme_lead_to_the_repository_where_an_index_shows_it() ->
 
 
 def test_nothing_that_a_reader_can_follow_has_a_placeholder() -> None:
-    """The address is not known before the first release: until then no page has a link with one."""
+    """The address is unknown before the first release: until then no page links to it."""
     for path in [*ROOT.glob("*.md"), *ROOT.glob("crates/*/*.md"), *(ROOT / "docs").rglob("*.md")]:
         assert [link for link in links(path.read_text()) if "OWNER" in link] == [], path.name
 

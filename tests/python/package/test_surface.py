@@ -1,4 +1,4 @@
-"""What people try first: names that are elsewhere, paths for trees, trees for paths, switches; and what is said."""
+"""Common first attempts: names that are elsewhere, paths for trees, trees for paths, switches; and their errors."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_collection_that_the_program_turned_off_stays_off() -> None:
         assert gc.get_threshold()[0] == 0
         with gc_paused():
             gc.disable()
-        assert gc.get_threshold()[0] == 0  # the outer call goes on
+        assert gc.get_threshold()[0] == 0  # the outer call continues
     try:
         assert gc.get_threshold() == before
         assert not gc.isenabled()

@@ -289,7 +289,7 @@ def test_the_chart_has_lazy_and_touched_times_in_panels_of_their_own(tmp_path: P
         chart.draw(page, drawing)
     text = drawings[0].read_text(encoding="utf-8")
     assert text == drawings[1].read_text(encoding="utf-8")
-    # In the file, the title of a panel comes after its bars.
+    # In the file, the title of a panel follows its bars.
     places = [text.index(f">{part}<") for part in ("4.00x", chart.LAZY, "2.00x", chart.TOUCHED)]
     assert places == sorted(places)
     with refuses(report.MarkerError):
@@ -297,7 +297,7 @@ def test_the_chart_has_lazy_and_touched_times_in_panels_of_their_own(tmp_path: P
 
 
 def published_tables() -> str:
-    """The pages of the benchmarks, whose tables `make bench` writes."""
+    """The pages of the benchmarks with tables by `make bench`."""
     return report.all_tables(ROOT / "docs" / "benchmarks")
 
 
@@ -324,7 +324,7 @@ def test_the_chart_of_the_benchmarks_is_that_of_their_tables() -> None:
 
 
 def measured(unit: str) -> set[float]:
-    """The figures of the published tables whose column's head ends like this."""
+    """The figures of the published tables in columns whose head has this ending."""
     figures = set()
     for table in re.findall(r"<!-- table: \w+ -->\n((?:\|.*\n)+)", published_tables()):
         heads, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
@@ -341,7 +341,7 @@ def is_measured(figure: str, figures: set[float]) -> bool:
 
 
 def test_figures_that_the_page_shows_first_are_those_of_the_benchmarks() -> None:
-    """They are copied there by hand: a new run of the benches must not leave them behind."""
+    """They are copied there by hand, and have to follow a new run of the benches."""
     figures = measured(" ms")
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     rows = [row.split(" | ") for row in page.partition("\n| milliseconds")[2].partition("\n\n")[0].splitlines()[2:]]
@@ -352,7 +352,7 @@ def test_figures_that_the_page_shows_first_are_those_of_the_benchmarks() -> None
 
 
 def test_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
-    """Each is a cell of a published table, as it is written there."""
+    """Each equals a cell of a published table."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = page.partition("\n| milliseconds")[2].partition("\n\n")[0].splitlines()[2:]
     cells = [cell.strip(" *") for row in rows for cell in row.split("|")[2:-1]]

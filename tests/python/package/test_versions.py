@@ -1,4 +1,4 @@
-"""`show_versions`, and that it imports none of the packages it speaks of."""
+"""`show_versions`, and that it imports none of the listed packages."""
 
 import json
 import platform
@@ -27,7 +27,7 @@ def test_show_versions_prints_what_is_installed(capsys: pytest.CaptureFixture[st
 def test_a_package_that_is_missing_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "NumPy-9.8.7.dist-info").mkdir()
     shutil.copytree(Path(max_weights.__file__).parent, tmp_path / "max_weights", ignore=shutil.ignore_patterns("*.py?"))
-    # -S: without what is installed, -E: without what PYTHONPATH names.
+    # -S: without installed packages, -E: without PYTHONPATH.
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import max_weights; max_weights.show_versions()"
     done = subprocess.run([sys.executable, "-S", "-E", "-c", code], capture_output=True, text=True, check=True)
     shown = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())

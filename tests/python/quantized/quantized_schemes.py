@@ -1,4 +1,4 @@
-"""Small checkpoints of every scheme of quantized weights, and what each weight is by the formula of its scheme."""
+"""Small checkpoints of every quantization scheme, and the value of each weight by the scheme's formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Checkpoint(NamedTuple):
-    """The tensors by their names, what the configuration says, and the decoded weights in float32."""
+    """The tensors by name, the configuration, and the decoded weights in float32."""
 
     tensors: Tensors
     said: dict[str, Any] | None
@@ -34,7 +34,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def parts(self) -> set[str]:
-        """The tensors that a decoded weight is made of."""
+        """The tensors from which a weight is decoded."""
         return set(self.tensors) - {NORM}
 
     def written(self, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The grids of the IQ encodings that the core and its kernels hold are those of the `gguf` package."""
+"""The grids of the IQ encodings in the core and its kernels are those of the `gguf` package."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from max_weights.graph.quantization import BlockParameters, QuantizationConfig, 
 from refusals import refuses
 
 BLOCKS = [encoding for encoding in QuantizationEncoding if encoding.is_gguf]
-# gguf says 40 bytes for Q8_1, which ggml itself has not used for long.
+# gguf has 40 bytes for Q8_1, which ggml itself no longer uses.
 STALE = {"Q8_1"}
 
 

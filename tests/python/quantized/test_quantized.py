@@ -26,7 +26,7 @@ Made = Callable[..., WeightsNode]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Made:
-    """Opens a checkpoint of these tensors, with a configuration beside it."""
+    """Open a checkpoint of these tensors, with a configuration in its folder."""
 
     def made(tensors: dict[str, torch.Tensor], said: dict[str, Any] | None = None, file: str = "config.json") -> Any:
         save_file(
@@ -55,7 +55,7 @@ def pairs(packed: torch.Tensor) -> torch.Tensor:
 
 
 def check(weight: QuantizedWeight, expected: torch.Tensor) -> None:
-    """The weight is this, bit for bit, in float32, and rounded once in the others; `out` is written to."""
+    """Assert the weight bit for bit in float32, and rounded once in other dtypes; `out` is filled."""
     assert weight.shape == list(expected.shape)
     for name, dtype in DTYPES.items():
         decoded = weight.astype(name)

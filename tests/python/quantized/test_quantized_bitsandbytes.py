@@ -1,4 +1,4 @@
-"""`max_weights.quantized` on what bitsandbytes 0.50.2 wrote, against its own values; and on states that lie.
+"""`max_weights.quantized` on files of bitsandbytes 0.50.2, against its own values; and on invalid states.
 
 The vectors are made by tools/make_bitsandbytes_vectors.py.
 """
@@ -36,7 +36,7 @@ Make = Callable[[dict[str, torch.Tensor]], WeightsNode]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Opens a checkpoint of the parts of one weight, `a`."""
+    """Open a checkpoint of the parts of one weight, `a`."""
 
     def made(parts: dict[str, torch.Tensor]) -> WeightsNode:
         save_file({f"a.{part}": tensor for part, tensor in parts.items()}, tmp_path / "model.safetensors")
@@ -57,7 +57,7 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def state(**changes: Any) -> torch.Tensor:
-    """The state of the vector `nf4-64-nested` with changes; `None` leaves a key out."""
+    """The state of the vector `nf4-64-nested` with changes; `None` removes a key."""
     said = json.loads(bytes(parts_of("nf4-64-nested")[STATE].numpy())) | changes
     return of_text(json.dumps({key: value for key, value in said.items() if value is not None}))
 
@@ -74,7 +74,7 @@ def test_the_values_are_those_of_bitsandbytes(name: str, dtype: str) -> None:
         expected = file.get_tensor(f"expected.{dtype}.{name}")
     decoded = torch.from_dlpack(found.astype(dtype))
     assert found.shape == list(expected.shape)
-    # A product of zero may have either sign: the tables of the library's kernels differ in that of the code 8 of FP4.
+    # A zero may have either sign: the tables of the library's kernels differ for code 8 of FP4.
     assert bits(decoded + 0.0) == bits(expected + 0.0)
     out = torch.full_like(expected, math.nan)
     found.astype(dtype, out=out)

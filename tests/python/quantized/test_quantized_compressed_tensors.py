@@ -31,7 +31,7 @@ Make = Callable[..., tuple[QuantizedWeight, torch.Tensor]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """What a compressor makes of a weight with these scales, opened, and what it makes of that again."""
+    """Return the opened output of a compressor for a weight with these scales, and its decompressed form."""
 
     def made(compressor: Any, state: dict[str, torch.Tensor], **arguments: Any) -> tuple[QuantizedWeight, torch.Tensor]:
         scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**arguments))
@@ -47,7 +47,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def same(found: QuantizedWeight, expected: torch.Tensor) -> None:
-    """Equal to the bit in the dtype that the library decodes to."""
+    """Assert equal bits in the library's decoded dtype."""
     name = str(expected.dtype).removeprefix("torch.")
     assert torch.equal(torch.from_dlpack(found.astype(name)), expected)
     assert found.shape == list(expected.shape)
@@ -141,7 +141,7 @@ def test_microscaling(make: Make, bits: int, scheme: str) -> None:
 
 @pytest.mark.parametrize("is_said", [True, False])
 def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_said: bool) -> None:
-    """The bits are told by the shapes alone where the configuration says nothing of them."""
+    """Without a configuration, the shapes determine the number of bits."""
     packed = torch.arange(256, dtype=torch.uint8).repeat(2, 9).reshape(96, 48)
     scale = torch.arange(192, dtype=torch.uint8).reshape(96, 2) + 32
     save_file({"a.weight_packed": packed, "a.weight_scale": scale}, tmp_path / "model.safetensors")
@@ -175,7 +175,7 @@ class Attention(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Three layers of the modules that the groups below tell apart."""
+    """Three layers of the modules that the groups below distinguish."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Model(torch.nn.Module):
 
 
 def mixed(tmp_path: Path, groups: dict[str, dict[str, Any]]) -> max_weights.Weights:
-    """Packed rows for the modules of `Model`: their sizes leave open whether they have 2, 3 or 4 bits."""
+    """Packed rows for the modules of `Model`, whose sizes fit 2, 3 or 4 bits."""
     names = [name for name, module in Model().named_modules() if isinstance(module, torch.nn.Linear)]
     tensors = {f"{name}.weight_packed": torch.zeros((4, 1), dtype=torch.int32) for name in names}
     tensors |= {f"{name}.weight_scale": torch.ones(4, 1) for name in names}

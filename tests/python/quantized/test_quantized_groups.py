@@ -37,7 +37,7 @@ def awq(codes: np.ndarray) -> np.ndarray:
 
 
 class Made:
-    """A quantized matrix: what it was made of, its parts as a layout stores them, and its values by the formula."""
+    """A quantized matrix: its codes, its parts as a layout stores them, and its values by the formula."""
 
     def __init__(
         self,

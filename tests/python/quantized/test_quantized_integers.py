@@ -51,7 +51,7 @@ def awq_packed(codes: Array) -> Array:
 
 
 def check(found: QuantizedWeight, expected: Array) -> None:
-    """The weight is this, [out, in], bit for bit in float32, and rounded once in float16."""
+    """Assert the weight, [out, in], bit for bit in float32, and rounded once in float16."""
     assert found.shape == list(expected.shape)
     assert np.array_equal(found.astype("float32").to_numpy(), expected)
     assert np.array_equal(found.astype("float16").to_numpy(), expected.astype(np.float16))
@@ -61,7 +61,7 @@ def check(found: QuantizedWeight, expected: Array) -> None:
 
 
 def gptq(bits: int, inputs: int, outputs: int, index: Array, offset: int) -> tuple[dict[str, Any], Array]:
-    """The parts of a random weight, and what it is: PackableQuantLinear.dequantize_weight of GPTQModel."""
+    """The parts of a random weight, and its value by PackableQuantLinear.dequantize_weight of GPTQModel."""
     rng = np.random.default_rng(bits)
     groups = int(index.max()) + 1
     codes, zeros = rng.integers(0, 1 << bits, (inputs, outputs)), rng.integers(0, 1 << bits, (groups, outputs))
@@ -204,7 +204,7 @@ def test_rows_whose_inputs_have_an_index_of_their_groups(make: Make, is_reordere
 
 
 def rows_of(words: int, inputs: int) -> dict[str, Any]:
-    """The parts of four rows of packed integers, of which their sizes alone count."""
+    """The parts of four rows of packed integers; only their sizes matter."""
     parts = {"weight_packed": np.zeros((4, words), np.int32), "weight_scale": np.ones((4, 1), np.float32)}
     return {**parts, "weight_shape": np.array([4, inputs])}
 
@@ -217,7 +217,7 @@ def spaced(codes: Array, bits: int) -> Array:
     return words.view(np.int32)
 
 
-# Seven bits that nobody says would be eight: both have four integers in a word.
+# Seven bits would be read as eight without a configuration: both have four integers in a word.
 @pytest.mark.parametrize(("bits", "is_said"), [(3, True), (3, False), (5, True), (6, False), (7, True)])
 def test_words_with_unused_bits(make: Make, bits: int, is_said: bool) -> None:
     rng = np.random.default_rng(bits)
@@ -249,7 +249,7 @@ def test_bits_are_those_that_sizes_or_the_configuration_tell(make: Make) -> None
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The parts of GPTQ with some of them exchanged; those that are `None` left out."""
+    """The parts of GPTQ with some replaced, or removed if `None`."""
     parts = {**gptq(4, 128, 64, np.arange(128) // 32, 1)[0], **changes}
     return {name: part for name, part in parts.items() if part is not None}
 

@@ -1,4 +1,4 @@
-"""Every scheme of quantized weights by every verb that takes a dtype: decoded right, or refused by name."""
+"""Every scheme of quantized weights by every verb with a dtype: decoded correctly, or refused by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOTH = ("float32", "bfloat16")
 
 
 def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Bit for bit, but that zeros have no sign."""
+    """Equal bit for bit, except for signs of zeros."""
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     return torch.equal(found + 0.0, expected + 0.0)
@@ -107,7 +107,7 @@ def by_nodes(folder: Path, dtype: str) -> Loaded:
 
 
 def by_plan(folder: Path, dtype: str) -> Loaded:
-    """The plan has the names of what `load` gives."""
+    """The plan has the names of the results of `load`."""
     planned = max_weights.plan(load_weights(folder), dtype=dtype)
     return {name: one for name, one in by_load(folder, dtype).items() if name in planned.names}
 
@@ -117,7 +117,7 @@ VERBS: dict[str, Callable[[Path, str], Loaded]] = {
 }
 
 
-# The strategy of llama has no rule for the shapes of these.
+# The llama strategy has no rule for these shapes.
 WITHOUT_SHARDS = ("mxfp4-gpt-oss", "int8-bitsandbytes")
 
 
@@ -172,7 +172,7 @@ def bits(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...], bytes]:
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:
-    """`max-weights` with these arguments; what it says."""
+    """Run `max-weights` with these arguments; return its output."""
     command = [sys.executable, "-m", "max_weights", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
@@ -240,7 +240,7 @@ def test_reshard_gives_each_rank_its_rows_of_what_is_decoded(tmp_path: Path) -> 
 
 
 class Module(torch.nn.Module):
-    """A model of which the net has the weights."""
+    """A model with the weights of the net."""
 
     def __init__(self, made: Checkpoint, dtype: torch.dtype, device: str = "cpu") -> None:
         super().__init__()
@@ -391,7 +391,7 @@ def test_options_that_say_nothing_or_contradict_each_other_are_errors(tmp_path: 
 
 @pytest.mark.parametrize("scheme", ["fp8-block", "gptq-3-reordered", "nf4-nested", "pack-3-zeros", "nvfp4-modelopt"])
 def test_a_large_weight_is_decoded_in_parts(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are read in parts of megabytes: the weight is the same as decoded at once."""
+    """Rows are read in parts of megabytes: the weight equals that decoded at once."""
     columns = 128 if scheme.startswith("pack") else 512  # groups of 32 inputs, four of a row
     monkeypatch.setattr("quantized_schemes.COLUMNS", columns)
     monkeypatch.setattr("quantized_schemes.ROWS", 6016 * 512 // columns)

@@ -1,4 +1,4 @@
-"""`quantized` and `validate` on what torchao 0.18.0 took apart, against its own values; and on entries that lie.
+"""`quantized` and `validate` on tensors flattened by torchao 0.18.0, against its own values; and on invalid entries.
 
 The vectors are made by tools/make_torchao_vectors.py.
 """
@@ -23,7 +23,7 @@ Make = Callable[[str, str | None, dict[str, torch.Tensor | None]], Path]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A file of one vector, with another entry and other parts; what is None is left out."""
+    """A file of one vector, with another entry and other parts; None removes a part."""
 
     def made(name: str, entry: str | None, parts: dict[str, torch.Tensor | None]) -> Path:
         changes = {f"{name}._weight_{part}": tensor for part, tensor in parts.items()}

@@ -1,4 +1,4 @@
-"""A stream gives a quantized weight and its scales one after the other, wherever the files have them."""
+"""A stream gives a quantized weight and its scales in sequence, at any place in the files."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ LAYERS = 6
 
 
 def fp8(layers: int = LAYERS) -> Tensors:
-    """Make layers as DeepSeek's, of which the file has all scales before all weights."""
+    """Make layers like DeepSeek's; the file has all scales before all weights."""
     tensors: Tensors = {}
     for i in range(layers):
         tensors[f"model.layers.{i}.mlp.up_proj.weight"] = torch.randn(256, 128).to(torch.float8_e4m3fn)
@@ -165,7 +165,7 @@ def test_the_budget_holds_where_all_scales_are_at_the_end_of_the_file(tmp_path: 
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) <= (32 + 64) * MIB
-    # A weight and one that is still in use, which are never two of the large ones.
+    # A weight and the previous one that is still in use; they are never both large.
     needed = least(load_weights(path))
     assert needed < 7 * MIB
     names = [name for name, _ in load_weights(path).stream(max_memory=needed)]

@@ -1,7 +1,7 @@
-"""Writes real checkpoints of `torch.distributed.checkpoint`, on gloo: one process of some that a test starts.
+"""Writes real checkpoints of `torch.distributed.checkpoint`, on gloo: one of several processes that a test starts.
 
-`python dcp_program.py FOLDER RANK RANKS RENDEZVOUS KIND...` makes a folder of each kind below the one it is given. A
-kind is the state dict of a rank, which a function returns, and how it is written.
+`python dcp_program.py FOLDER RANK RANKS RENDEZVOUS KIND...` writes a folder of each kind into FOLDER. A kind is a
+function that returns a rank's state dict, and the way to write it.
 """
 
 import sys
@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 
 class Process(NamedTuple):
-    """Which process this is, and of how many."""
+    """The rank of this process, and the number of ranks."""
 
     rank: int
     ranks: int
@@ -48,7 +48,7 @@ def model() -> nn.Sequential:
 
 
 def trained(module: nn.Module, process: Process) -> dict[str, Any]:
-    """The state dict of a module that has made a step, and of its optimizer."""
+    """The state dicts of a module and its optimizer after a step."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
     torch.manual_seed(100 + process.rank)
     module(torch.randn(4, 16)).square().mean().backward()
@@ -139,13 +139,13 @@ def placements(process: Process) -> dict[str, Any]:
 
 
 def pipeline(process: Process) -> dict[str, Any]:
-    """Each rank has layers of its own, and none of the others'."""
+    """Each rank has different layers."""
     rank = process.rank
     return {f"layers.{rank}.weight": numbers(5, 4) + rank, f"layers.{rank}.bias": numbers(5) - rank}
 
 
 def expert_parallel(process: Process) -> dict[str, Any]:
-    """Experts lie along the first axis over all ranks, and the columns of each over none."""
+    """The first axis, the experts, is split over all ranks, and the columns are not split."""
     return {"experts": cut(numbers(8, 6, 10), init_device_mesh("cpu", (process.ranks,)), [Shard(0)])}
 
 

@@ -1,4 +1,4 @@
-"""The values, meshes and modules of the programs of several ranks, of which the second argument says how many."""
+"""The values, meshes and modules of the programs of several ranks; their second argument is the number of ranks."""
 
 import functools
 import sys
@@ -40,7 +40,7 @@ def grid() -> Any:
 
 
 def raised(do: Callable[[], object]) -> dict[str, Any]:
-    """What an error says, and how long it took."""
+    """The text of an error, and the time until it was raised."""
     began = time.monotonic()
     try:
         do()
@@ -83,7 +83,7 @@ def plain(module: nn.Sequential) -> nn.Module:
 
 
 def changed(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements of it are others."""
+    """Change some of its elements."""
     new = tensor.clone()
     codes = new.view(-1).view(torch.uint8)
     codes[:: max(1, tensor.element_size() * 7)] ^= 1
@@ -91,7 +91,7 @@ def changed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copies(tensors: dict[str, torch.Tensor], is_odd: bool) -> dict[str, torch.Tensor]:
-    """All of each, of which one is another."""
+    """All of each tensor, one of them changed."""
     cloned = {name: tensor.clone() for name, tensor in tensors.items()}
     if is_odd:
         cloned["rows"].view(-1)[0] += 1
@@ -99,7 +99,7 @@ def copies(tensors: dict[str, torch.Tensor], is_odd: bool) -> dict[str, torch.Te
 
 
 def another_part(path: Path, odd: bool) -> dict[str, Any]:
-    """All of a tensor is one part, and nothing of it is another, though neither has any range."""
+    """Both a whole tensor and an empty part lack ranges, but they are different."""
     weights = max_weights.load_weights(path)
 
     def plan() -> RankPlan:

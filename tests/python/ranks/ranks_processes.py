@@ -1,4 +1,4 @@
-"""Starts processes over gloo, and reads what they found."""
+"""Starts processes over gloo, and reads their results."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def run(
     world: int = RANKS,
     **environment: str,
 ) -> Found:
-    """What these ranks of `world` found, by case."""
+    """The results of these ranks of `world`, by case."""
     command = [
         sys.executable,
         str(Path(__file__).with_name(f"{program}_program.py")),

@@ -1,8 +1,8 @@
 """Loads by several processes over gloo.
 
-`python ranks_program.py FOLDER RANKS RENDEZVOUS CASE...` forks so many processes, as torch takes seconds to import.
-Each runs the cases, which are functions of this file, one after the other, and writes what it found to a file of its
-own, a line of JSON for each. When those have ended that are left, the others are killed.
+`python ranks_program.py FOLDER RANKS RENDEZVOUS CASE...` forks RANKS processes, because torch takes seconds to import.
+Each runs the cases, functions of this file, sequentially, and writes a line of JSON for each to its result file.
+Stopped processes are killed when all others have ended.
 """
 
 import functools
@@ -57,7 +57,7 @@ _distributed.RankPlan = functools.partial(max_weights._core.RankPlan, unit_bytes
 
 
 def written(name: str, tensors: dict[str, torch.Tensor]) -> Path:
-    """A file that rank 0 writes and all see."""
+    """A file that rank 0 writes for all."""
     path = FOLDER / name
     if RANK == 0:
         safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
@@ -124,7 +124,7 @@ def placements() -> dict[str, Any]:
                 if way == "meta":
                     empty = torch.empty_like(local, device="meta")
                 else:
-                    # What float8 has no zeros for is written over as well.
+                    # Memory for which float8 has no zeros is overwritten as well.
                     empty = torch.zeros(local.shape).to(dtype)
                     if way == "strided" and local.ndim == 2 and local.numel():
                         empty = empty.t().contiguous().t()
@@ -141,7 +141,7 @@ def placements() -> dict[str, Any]:
 
 
 def modules() -> dict[str, Any]:
-    """Modules as torch distributes them; they run afterwards, as the whole one does."""
+    """Modules as torch distributes them; afterwards they give the results of the whole module."""
     whole = model()
     path = written("model.safetensors", whole.state_dict())
     torch.manual_seed(5)
@@ -162,7 +162,7 @@ def modules() -> dict[str, Any]:
 
 
 def packed() -> dict[str, Any]:
-    """Packed blocks, whose parts are decoded where they arrive."""
+    """Packed blocks, whose parts are decoded on the receiving rank."""
     path = FOLDER / "packed.gguf"
     tensor = torch.randn(64, 128, generator=torch.Generator().manual_seed(1))
     if RANK == 0:
@@ -201,7 +201,7 @@ def one_process_groups() -> dict[str, Any]:
 
 
 def some_ranks_between_all() -> dict[str, Any]:
-    """Loads of all ranks, and between them loads of two ranks, more of them on one pair than on the other."""
+    """Loads of all ranks, interleaved with loads of two ranks, more of them on one pair than on the other."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     whole = model()
     path = written("between.safetensors", whole.state_dict())
@@ -215,7 +215,7 @@ def some_ranks_between_all() -> dict[str, Any]:
 
 
 def verified() -> dict[str, Any]:
-    """What is loaded is what each rank verifies of its part; what one rank has wrongly, all say."""
+    """Each rank verifies its local shards; an error on one rank is reported by all."""
     whole = model()
     path = written("verified.safetensors", whole.state_dict())
     weights = max_weights.load_weights(path)
@@ -238,7 +238,7 @@ def verified() -> dict[str, Any]:
 
 
 def refused() -> dict[str, Any]:
-    """What is refused on all ranks alike, before anything is read."""
+    """Arguments that all ranks refuse before any read."""
     path = written("refused.safetensors", {"a": numbers(4, 4)})
     partial = DTensor.from_local(torch.zeros(4, 4), line(), [Partial()], run_check=False)
     sharded = placed(torch.zeros(4, 5), line(), [Shard(0)])
@@ -253,7 +253,7 @@ def refused() -> dict[str, Any]:
 
 
 def differences() -> dict[str, Any]:
-    """One rank sees something else than the others."""
+    """One rank has a different view than the others."""
     path = written("common.safetensors", {"a": numbers(8, 8), "b": numbers(4)})
     other = written("other.safetensors", {"a": numbers(8, 8), "b": numbers(5)})
     later = written("later.safetensors", {"a": numbers(8, 8), "b": numbers(4)})
@@ -272,7 +272,7 @@ def differences() -> dict[str, Any]:
     tensors = {"a": placed(torch.zeros(8, 8), line(), how), "b": torch.zeros(4)}
 
     def another_torch() -> dict[str, Any]:
-        """It splits in another way, as two releases of torch may."""
+        """It splits differently, as two releases of torch may."""
         version = torch.__version__
         torch.__version__ = "1.0" if odd else version
         try:
@@ -292,7 +292,7 @@ def differences() -> dict[str, Any]:
 
 
 def failure_while_reading() -> dict[str, Any]:
-    """A rank's file is cut off behind its back: what it says, all say, and the group works afterwards."""
+    """A rank's file is truncated concurrently: all ranks raise its error, and the group works afterwards."""
     tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
     path = written("whole.safetensors", tensors)
     own = FOLDER / f"copy{RANK}.safetensors"
@@ -319,7 +319,7 @@ def failure_while_reading() -> dict[str, Any]:
 
 
 def slowly(rank: int, do: Callable[[], object]) -> Callable[..., Any]:
-    """Reading, which on one rank does something else in its second round."""
+    """Read; one rank runs another function in its second round."""
     read = exchange._Runner.read
     count = [0]
 
@@ -353,7 +353,7 @@ def interrupt() -> dict[str, Any]:
 
 
 def absent_rank() -> dict[str, Any]:
-    """A rank calls too late."""
+    """One rank calls too late."""
     path = written("absent.safetensors", {"a": numbers(4)})
     if RANK == 3:
         time.sleep(2.5)
@@ -364,7 +364,7 @@ def absent_rank() -> dict[str, Any]:
 
 
 def slow_rank() -> dict[str, Any]:
-    """A rank is slower than the others want to wait."""
+    """One rank is slower than the others' timeout."""
     tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
     path = written("slow.safetensors", tensors)
     read = slowly(2, lambda: time.sleep(5))
@@ -378,7 +378,7 @@ def slow_rank() -> dict[str, Any]:
 
 
 def stopped_and_killed() -> dict[str, Any]:
-    """Rank 3 is stopped, and then, in a group of the others, rank 2 is killed; the two that are left go on."""
+    """Rank 3 is stopped, and then, in a group of the others, rank 2 is killed; the remaining two continue."""
     groups = [dist.new_group(list(range(count))) for count in (RANKS, RANKS - 1, RANKS - 2)]
     tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
     path = written("gone.safetensors", tensors)
@@ -401,14 +401,14 @@ def stopped_and_killed() -> dict[str, Any]:
         found[name]["after"] = at[0] - float((FOLDER / f"time{int(how)}").read_text())
     report = load_into(module, path, group=groups[2], spread="world")
     found["left"] = {"loaded": len(report.loaded)}
-    # And in the end the one that has the store in which all is said.
+    # Finally, the rank that hosts the store is killed.
     read = slowly(0, lambda: os.kill(os.getpid(), signal.SIGKILL))
     found["first"] = raised(lambda: load_into(module, path, group=groups[2], spread="world", rank_timeout=5.0))
     return found
 
 
 def machines() -> dict[str, Any]:
-    """Two machines, as it seems: each reads for its own ranks, and an error on one is that of the other, too."""
+    """Two simulated machines: each reads for its own ranks, and errors are collective."""
     from max_weights._ranks import session
 
     every = every_placement()
@@ -442,7 +442,7 @@ def machines() -> dict[str, Any]:
 
 
 def shards() -> dict[str, Any]:
-    """`load(shard=, group=)`: two ranks in two replicas, and all of it on each; the same as each alone."""
+    """`load(shard=, group=)`: two ranks in two replicas, and whole tensors on each; the same as each rank alone."""
     from max_weights.sharding import Shard as Part
     from max_weights.sharding import ShardingStrategy
 
@@ -473,7 +473,7 @@ def shards() -> dict[str, Any]:
 
 
 def traffic() -> dict[str, Any]:
-    """What is read from a server: by each rank alone, and once for all."""
+    """Bytes read from a server: by each rank alone, and once for all."""
     url = os.environ["RANKS_URL"]
     names = [f"t{number}" for number in range(8)]
 
@@ -495,7 +495,7 @@ def traffic() -> dict[str, Any]:
 
 
 def deltas() -> dict[str, Any]:
-    """Deltas applied to every placement, to a model of FSDP2 over tensor parallelism, and what is refused of them."""
+    """Deltas applied to every placement, to a model of FSDP2 over tensor parallelism, and refused deltas."""
     every = every_placement()
     old = {name: tensor for name, (tensor, _, _) in every.items()}
     new = {name: changed(tensor) for name, tensor in old.items()}
@@ -556,7 +556,7 @@ def deltas() -> dict[str, Any]:
 
 
 def run(cases: list[str], functions: dict[str, Any]) -> None:
-    """What one of the processes does."""
+    """Run one of the processes."""
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=sys.argv[3], rank=RANK, world_size=RANKS)
     with (FOLDER / f"found{RANK}").open("w") as file:
@@ -583,7 +583,7 @@ def main(cases: list[str], functions: dict[str, Any]) -> None:
         try:
             run(cases, functions)
         finally:
-            os._exit(0)  # torch would wait for those that are gone
+            os._exit(0)  # torch would wait for ended processes
     left = [1] if "stopped_and_killed" in cases else range(RANKS)
     for rank in left:
         os.waitpid(children[rank], 0)

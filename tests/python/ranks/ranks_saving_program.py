@@ -1,4 +1,6 @@
-"""Saves and `dcp.load` by several processes over gloo, for test_ranks_saving.py; run as ranks_program.py is."""
+"""Saves and `dcp.load` by several processes over gloo, for test_ranks_saving.py; see ranks_program.py for the
+arguments.
+"""
 
 import contextlib
 import functools
@@ -38,7 +40,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def alone(name: str, tensors: dict[str, torch.Tensor], size: str) -> dict[str, bytes]:
-    """What one process writes."""
+    """The files of a save by one process."""
     folder = FOLDER / f"{name}-{ranks.RANK}"
     save_sharded(tensors, folder, max_shard_size=size, sync=False)
     return content(folder)
@@ -87,21 +89,21 @@ def modules() -> dict[str, Any]:
                 wrong.append(f"{distribute.__name__} {size}")
             dist.barrier()
     own = ranks.fsdp2(model()).state_dict()
-    save_sharded(own, folder)  # of distributed tensors all ranks are the default
+    save_sharded(own, folder)  # the default for distributed tensors is all ranks
     if content(folder) != alone("modules", whole.state_dict(), "5GB"):
         wrong.append("by default")
     return {"wrong": wrong}
 
 
 def _half() -> list[WriteItem]:
-    """What a planner says that has forgotten half of a tensor."""
+    """The plan of a planner that omits half of a tensor."""
     chunk = ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([2, 4]))
     data = TensorWriteData(chunk, TensorProperties(), torch.Size([4, 4]))
     return [WriteItem(MetadataIndex("a"), WriteItemType.SHARD, tensor_data=data)]
 
 
 def refused() -> dict[str, Any]:
-    """What is not saved, or not alike on all ranks."""
+    """Tensors that are not saved, or differ between ranks."""
     odd = ranks.RANK == 2
     folder = FOLDER / "refused"
     partial = DTensor.from_local(torch.zeros(4, 4), line(), [Partial()], run_check=False)
@@ -130,7 +132,7 @@ def refused() -> dict[str, Any]:
 
 
 def _differing(save: Callable[[dict[str, torch.Tensor]], dict[str, Any]]) -> dict[str, Any]:
-    """Replicas that are not the same on all ranks: each rank would write a range of its own."""
+    """Replicas that differ between ranks, each of which would write a different range."""
     grid, last = ranks.grid(), ranks.RANK == 3
 
     def off(tensor: torch.Tensor, wrong: bool) -> torch.Tensor:
@@ -154,7 +156,7 @@ def _differing(save: Callable[[dict[str, torch.Tensor]], dict[str, Any]]) -> dic
 
 
 def reader() -> dict[str, Any]:
-    """`dcp.load` of every placement: each byte is read once, by one of the ranks."""
+    """`dcp.load` of every placement: exactly one rank reads each byte."""
     every = every_placement()
     path = ranks.written("reader.safetensors", {name: tensor for name, (tensor, _, _) in every.items()})
     read = []
@@ -198,7 +200,7 @@ def writer() -> dict[str, Any]:
     """`dcp.save` of every placement, nested and with plain tensors; `dcp.load` of what it wrote."""
     saving.ROUND = 1000
     every = every_placement()
-    del every["strided_alone"]  # of which torch's planner makes boxes that overlap, and refuses them
+    del every["strided_alone"]  # torch's planner makes overlapping boxes of them, which it refuses
     whole = {f"model.{name}": tensor for name, (tensor, _, _) in every.items()} | {"plain": numbers(3, 5)}
     state: dict[str, Any] = {
         "model": {name: placed(tensor, mesh, how) for name, (tensor, mesh, how) in every.items()},
@@ -243,7 +245,7 @@ def writer() -> dict[str, Any]:
 
 
 def _stage(rank: int) -> dict[str, torch.Tensor]:
-    """What a rank of a pipeline has alone."""
+    """Tensors that only one rank of a pipeline has."""
     return {f"layers.{rank}.weight": numbers(400, 30) + rank, f"layers.{rank}.bias": numbers(30) - rank}
 
 
@@ -270,7 +272,7 @@ def writer_groups() -> dict[str, Any]:
 
 
 def _dcp_error(state: dict[str, Any], instead: Any = None, folder: Path | None = None) -> list[str]:
-    """What `dcp.save` says of this, of each rank; with `instead`, rank 1 does that in place of writing."""
+    """The error of `dcp.save` on each rank; rank 1 runs `instead` in place of writing."""
     if instead is not None and ranks.RANK == 1:
         saving.RankSave = functools.partial(Failing, instead=instead)  # type: ignore[misc, assignment]
     try:
@@ -284,7 +286,7 @@ def _dcp_error(state: dict[str, Any], instead: Any = None, folder: Path | None =
 
 
 class Failing:
-    """Where a rank writes, it does something else."""
+    """Replace a rank's write."""
 
     def __init__(self, *arguments: Any, instead: Any, **options: Any) -> None:
         self._save = max_weights._core.RankSave(*arguments, **options)
@@ -300,7 +302,7 @@ class Failing:
 
 
 class Spoiling(Failing):
-    """What a rank has written is something else when it is read back."""
+    """Change what a rank reads back after writing."""
 
     def write(self, most: int) -> int:
         written: int = self._save.write(most)
@@ -337,7 +339,7 @@ def read_back() -> dict[str, Any]:
         saving.RankSave = functools.partial(Spoiling, instead=spoil)  # type: ignore[misc, assignment]
     failed = raised(lambda: save(1))
     saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
-    dist.barrier()  # until whoever has begun the file has removed it
+    dist.barrier()  # until the rank that created the file has removed it
     return {"failed": failed, "same": content(folder) == before, "files": len(before)}
 
 
@@ -350,7 +352,7 @@ def _killed() -> None:
 
 
 def _with(rank: int, instead: Any) -> dict[str, Any]:
-    """An older save, and one over it in which a rank does this in place of writing."""
+    """An older save, and one over it in which a rank runs this in place of writing."""
     folder = FOLDER / "older"
     older = {f"t{number}": numbers(64, 64) for number in range(4)}
     if ranks.RANK == 1:
@@ -366,7 +368,7 @@ def _with(rank: int, instead: Any) -> dict[str, Any]:
         save_sharded(newer, folder, max_shard_size="20KB", rank_timeout=20)
 
     failed = raised(save)
-    # Whoever has begun the files removes them; of one that is killed, the others do.
+    # The rank that created the files removes them; if it is killed, the others do.
     deadline = time.monotonic() + 5
     while content(folder) != before and time.monotonic() < deadline:
         time.sleep(0.01)

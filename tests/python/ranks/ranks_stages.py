@@ -1,4 +1,4 @@
-"""What `verify_loaded` finds where each rank holds one layer of a checkpoint."""
+"""The results of `verify_loaded` if each rank holds one layer of a checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from ranks_modules import numbers, raised
 
 
 def stages(rank: int, written: Callable[[str, dict[str, torch.Tensor]], Path]) -> dict[str, Any]:
-    """A checkpoint of which each rank holds one layer; what one rank cannot verify, and what it has beside."""
+    """A checkpoint of which each rank holds one layer; errors of a rank that cannot verify, and extra parameters."""
     tensors = {f"{number}.weight": numbers(4, 3 + number) for number in range(dist.get_world_size())}
     path = written("stages.safetensors", tensors)
 

@@ -1,4 +1,6 @@
-"""Saves to an object store by several processes over gloo, for test_ranks_store.py; run as ranks_program.py is."""
+"""Saves to an object store by several processes over gloo, for test_ranks_store.py; see ranks_program.py for the
+arguments.
+"""
 
 import functools
 import os
@@ -73,12 +75,12 @@ def store() -> dict[str, Any]:
 
 
 def store_read_back() -> dict[str, Any]:
-    """What is read back is something else than was sent."""
+    """Change what is read back after an upload."""
     return {"failed": raised(lambda: _save(_large(), max_shard_size="20MB", read_back=True))}
 
 
 class _Failing:
-    """Where a rank has pieces of a round to write, it does something else."""
+    """Replace a rank's write of the pieces of a round."""
 
     def __init__(self, *arguments: Any, instead: Any, **options: Any) -> None:
         self._save = max_weights._core.RankSave(*arguments, **options)
@@ -104,13 +106,13 @@ def _dcp_save(tensors: dict[str, tuple[torch.Tensor, Any, Any]], **options: Any)
         ):
             raise
         raise error.failures[0][0] from None
-    except RuntimeError:  # torch's own connection to a rank that is gone
+    except RuntimeError:  # torch's own connection to a lost rank
         assert writer.failed is not None
         raise writer.failed from None
 
 
 class _Noting(WeightsWriter):
-    """It notes why it could not write."""
+    """It records why it could not write."""
 
     failed: RankError | None = None
 
@@ -127,7 +129,7 @@ def store_dcp() -> dict[str, Any]:
     wrong = []
     for size in ("700", "20MB"):
         tensors = every_placement() if size == "700" else every_placement() | _large()
-        del tensors["strided_alone"]  # of which torch's planner makes boxes that overlap, and refuses them
+        del tensors["strided_alone"]  # torch's planner makes overlapping boxes of them, which it refuses
         whole = {name: tensor for name, (tensor, _, _) in tensors.items()}
         expected = save_sharded(whole, FOLDER / f"dcp-{size}-{ranks.RANK}", max_shard_size=size, sync=False)
         _dcp_save(tensors, max_shard_size=size)
@@ -145,7 +147,7 @@ def store_dcp() -> dict[str, Any]:
 
 
 def _over(rank: int, instead: Any, save: Any = _save) -> dict[str, Any]:
-    """A save over an older one, in which a rank does this when it has sent something."""
+    """A save over an older one, in which a rank runs this after it has sent something."""
     if not _stored():
         dist.barrier()
         save(_large(), max_shard_size="20MB")

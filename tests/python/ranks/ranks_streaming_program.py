@@ -1,4 +1,4 @@
-"""Streams of several processes over gloo, for test_ranks_streaming.py; run as ranks_program.py is."""
+"""Streams of several processes over gloo, for test_ranks_streaming.py; see ranks_program.py for the arguments."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def in_group(weights: Any, **options: Any) -> Any:
 
 
 def streams() -> dict[str, Any]:
-    """Two ranks in two replicas, and all of it on each: the same tensors as each alone loads, in one order."""
+    """Two ranks in two replicas, and whole tensors on each: the tensors that each loads alone, in one order."""
     shapes = {"a": (64, 48), "b": (48, 64), "c": (7,), "empty": (0, 4), "scalar": ()}
     weights = max_weights.load_weights(written("streams.safetensors", {n: numbers(*s) for n, s in shapes.items()}))
     table = {"a": ShardingStrategy.rowwise(2), "b": ShardingStrategy.columnwise(2)}
@@ -81,7 +81,7 @@ def _write_packed(path: Path) -> None:
 
 
 def bounded() -> dict[str, Any]:
-    """A file that is larger than the memory which the stream may use; each byte is read by one rank."""
+    """A file that is larger than the memory budget of the stream; exactly one rank reads each byte."""
     names = {f"t{number:02}": numbers(1024, 1024) for number in range(32)}
     weights = max_weights.load_weights(written("bounded.safetensors", names))
     del names
@@ -109,7 +109,7 @@ def _peak() -> int:
 
 
 def left_together() -> dict[str, Any]:
-    """All stop at the same weight, wherever that is; some a moment later."""
+    """All stop at the same weight, at any position; some a moment later."""
     weights = small("together.safetensors")
     found = []
     for stop in range(len(SMALL) + 1):
@@ -126,7 +126,7 @@ def left_together() -> dict[str, Any]:
 
 
 def _ended(end: Callable[[Any], object]) -> dict[str, Any]:
-    """Rank 1 ends its stream with the third weight; the others go on."""
+    """Rank 1 ends its stream with the third weight; the others continue."""
     weights = small("ended.safetensors")
 
     def take() -> None:
@@ -153,7 +153,7 @@ def error_of_the_loop() -> dict[str, Any]:
 
 
 def cannot_read() -> dict[str, Any]:
-    """The file of one rank is shorter than when it was opened."""
+    """The file of one rank is truncated after it was opened."""
     path = written("read.safetensors", {name: numbers(*shape) for name, shape in SMALL.items()})
     own = FOLDER / f"read{ranks.RANK}.safetensors"
     own.write_bytes(path.read_bytes())
@@ -173,7 +173,7 @@ def cannot_read() -> dict[str, Any]:
 
 
 def slow_consumer() -> dict[str, Any]:
-    """A rank takes longer between two weights than the others want to wait."""
+    """A rank takes longer between two weights than the others' timeout."""
     weights = small("consumer.safetensors")
 
     def take() -> None:

@@ -1,4 +1,4 @@
-"""`load(shard=…)`: each rank has what its strategies say, and all of them together have the whole."""
+"""`load(shard=…)`: each rank has the shards of its strategies, and all of them together have the whole."""
 
 import json
 import re
@@ -22,7 +22,7 @@ WORLD = 3
 
 
 def by_shape(weights: Any) -> Callable[[str], ShardingStrategy | None]:
-    """Rows of what has an odd number of letters, columns of the others; what has no such axis is whole."""
+    """Rows for names with an odd number of letters, columns for others; tensors without that axis are replicated."""
 
     def strategy(name: str) -> ShardingStrategy | None:
         shape = weights[name].shape
@@ -157,7 +157,7 @@ def test_the_table_of_a_model_is_that_of_transformers(saved: Any, model: str, wo
     weights = max_weights.load_weights(saved(model))
     ranks = [weights.load(shard=Shard(rank, world, "auto")) for rank in range(world)]
     config = transformers.AutoConfig.from_pretrained(saved(model))
-    # Of experts, transformers knows the names that it gives them in memory.
+    # transformers only knows its in-memory names of experts.
     plan = {
         "*.experts.*.gate_proj": "colwise",
         "*.experts.*.up_proj": "colwise",
@@ -170,7 +170,7 @@ def test_the_table_of_a_model_is_that_of_transformers(saved: Any, model: str, wo
         "lm_head": "colwise",
         "embed_tokens": "colwise",
     }
-    if model == "deepseek_v3":  # it has no plan for attention, and the one before has
+    if model == "deepseek_v3":  # it has no plan for attention, unlike the previous one
         plan |= {f"*.self_attn.{name}_proj": "colwise" for name in ("q", "q_b", "kv_b")} | {"*.o_proj": "rowwise"}
     plan |= config.base_model_tp_plan
     patterns = [(re.compile(".*" + key.replace(".", r"\.").replace("*", r".+")), how) for key, how in plan.items()]
@@ -342,7 +342,7 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
     assert isinstance(own, Table)
     loaded = weights.load(shard=Shard(0, 2, own))
     assert [tensor.shape for tensor in loaded.values()] == [(4, 2), (4, 4)]
-    plain = {re.compile(r".*up_proj\.weight"): S.rowwise(2)}  # of one's own mapping, what has no row is whole
+    plain = {re.compile(r".*up_proj\.weight"): S.rowwise(2)}  # custom mapping: tensors without a row are replicated
     assert [tensor.shape for tensor in weights.load(shard=Shard(1, 2, plain)).values()] == [(2, 4), (4, 4)]
 
 

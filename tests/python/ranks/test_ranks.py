@@ -1,5 +1,5 @@
-"""Loading by several processes: real ones, over gloo. What they do is in ranks_program.py; the cases of one group of
-processes run one after the other, as each start costs seconds.
+"""Loading by several real processes over gloo, which run ranks_program.py. The cases of one group of processes run
+sequentially, because each start takes seconds.
 """
 
 import socket
@@ -20,7 +20,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES)
 
@@ -77,7 +77,7 @@ def test_what_one_rank_refuses_of_a_delta_all_refuse(found: Found, case: str, ki
     errors = [rank[case] for rank in found["deltas"]]
     assert len({error["text"] for error in errors}) == 1
     assert why in errors[0]["text"], errors[0]["text"]
-    # What all of them see alike, each raises as its own.
+    # Each rank raises an error that all ranks detect under its original class.
     assert {error["kind"] for error in errors} == {kind}
     assert all(error["seconds"] < 20 for error in errors)
 
@@ -152,7 +152,7 @@ def test_what_one_rank_cannot_read_is_the_error_of_all_and_the_group_goes_on(fou
     assert error["path"].endswith("copy1.safetensors")
     assert error["host"] == socket.gethostname()
     assert "[file.truncated]" in error["text"]
-    assert error["text"].endswith("; the module is as it was")
+    assert error["text"].endswith("; the module is unchanged")
     assert all(rank["kept"] and rank["again"] == 12 and rank["same"] for rank in found["failure_while_reading"])
     assert max(rank["failed"]["seconds"] for rank in found["failure_while_reading"]) < 2
 
@@ -190,7 +190,7 @@ def test_machines_read_for_their_own_ranks_or_for_all(found: Found) -> None:
 def test_shards_of_ranks_are_what_each_would_load_alone(found: Found) -> None:
     for rank in found["shards"]:
         assert rank["wrong"] == []
-        assert rank["out"]["text"] == "load(group=) has no copy=: tensors get memory of their own, as they arrive"
+        assert rank["out"]["text"] == "load(group=) has no copy=: tensors are copies, made as they arrive"
     error = same_on_all([rank["strategies"] for rank in found["shards"]])
     assert error["text"].endswith("has other strategies in its shard than rank 0")
     some = {rank["some"]["text"] for rank in found["shards"]}
@@ -215,7 +215,7 @@ def test_ranks_that_are_stopped_or_killed_are_named_in_time(tmp_path: Path) -> N
 
 
 def test_each_byte_comes_from_the_store_once_and_a_rank_that_sees_another_object_is_named(tmp_path: Path) -> None:
-    """Columns of four ranks, of which each alone would have read whole rows."""
+    """Columns of four ranks; each rank alone would have read whole rows."""
     folder = tmp_path / "files"
     folder.mkdir()
     tensor = (torch.arange(256 * 512, dtype=torch.float64) % 251 - 100).float().reshape(256, 512)
@@ -231,5 +231,5 @@ def test_each_byte_comes_from_the_store_once_and_a_rank_that_sees_another_object
         assert error["text"].startswith("rank 2 ")
         assert "sees another object than rank 0: file 1 of 1 has another ETag or version" in error["text"]
         count = server.counts()["bytes"]
-    headers = RANKS * (128 << 10)  # what each rank reads to open the file
+    headers = RANKS * (128 << 10)  # read by each rank to open the file
     assert size <= count <= size + headers, (size, count)

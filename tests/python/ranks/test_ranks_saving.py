@@ -1,4 +1,4 @@
-"""Saving, and `dcp.load`, by several processes: real ones, over gloo. What they do is in ranks_saving_program.py."""
+"""Saving, and `dcp.load`, by several real processes over gloo, which run ranks_saving_program.py."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ CASES = ["placements", "modules", "refused", "reader", "writer", "writer_groups"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES, program="ranks_saving")
 
@@ -54,7 +54,7 @@ def test_what_is_refused_is_the_same_argument_error_on_all(found: Found, case: s
 def test_a_rank_that_saves_something_else_is_named_by_all(found: Found, case: str, why: str) -> None:
     error = same_on_all([rank[case] for rank in found["refused"]])
     assert error["rank"] == 2
-    assert error["text"].endswith(f"{why}; what was in the folder is as it was")
+    assert error["text"].endswith(f"{why}; the folder is unchanged")
     assert all(rank["left"] == [] for rank in found["refused"])
 
 
@@ -74,7 +74,7 @@ def test_a_tensor_that_differs_between_ranks_is_the_error_of_all_and_nothing_is_
     error = same_on_all([one[case] for one in found["refused"]])
     assert error["rank"] == rank
     assert f"tensor 'b' has other values than on rank {first}, and each rank would write" in error["text"]
-    assert error["text"].endswith("what was in the folder is as it was")
+    assert error["text"].endswith("the folder is unchanged")
     assert all(one["left"] == [] for one in found["refused"])
 
 
@@ -107,13 +107,13 @@ def test_dcp_save_writes_the_files_of_one_process_and_dcp_load_reads_them(found:
 
 def test_dcp_save_that_fails_leaves_the_old_files_alone(found: Found) -> None:
     for rank in found["writer"]:
-        assert "'step' is not a tensor, and safetensors files have tensors alone" in rank["failed"]["step"][0]
+        assert "'step' is not a tensor, and safetensors files have only tensors" in rank["failed"]["step"][0]
         assert len(rank["failed"]["full"]) == RANKS
         for text in rank["failed"]["full"]:
             assert text.startswith("rank 1 (host ")
             assert "No space left on device" in text
-            assert text.endswith("; what was in the folder is as it was")
-        assert rank["same"], "the older files, and none beside them"
+            assert text.endswith("; the folder is unchanged")
+        assert rank["same"], "the older files, and no others"
 
 
 def test_dcp_save_of_a_part_of_the_ranks_or_of_stages_of_a_pipeline_is_that_of_one_process(found: Found) -> None:
@@ -134,7 +134,7 @@ def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files
     assert error["rank"] == 1
     assert "No space left on device" in error["text"]
     for rank in found["full_disk"]:
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
         assert rank["files"] == 5
         assert rank["again"]
 
@@ -144,7 +144,7 @@ def test_what_one_rank_reads_back_changed_is_the_error_of_all_and_leaves_the_old
     assert error["rank"] == 1
     assert "model.safetensors: tensor 'rows'" in error["text"]
     assert "when read back" in error["text"]
-    assert error["text"].endswith("; what was in the folder is as it was")
+    assert error["text"].endswith("; the folder is unchanged")
     assert all(rank["same"] and rank["files"] == 1 for rank in found["read_back"])
 
 
@@ -156,5 +156,5 @@ def test_a_rank_that_is_killed_is_named_and_leaves_the_old_files_alone(tmp_path:
     for rank in ranks:
         assert rank["failed"]["rank"] == killed
         assert "the process is gone" in rank["failed"]["text"]
-        assert rank["same"], "the older files, and none beside them"
+        assert rank["same"], "the older files, and no others"
         assert rank["failed"]["seconds"] < 5

@@ -1,4 +1,4 @@
-"""Saves to an object store by several processes: real ones, over gloo. What they do is in ranks_store_program.py."""
+"""Saves to an object store by several real processes over gloo, which run ranks_store_program.py."""
 
 import time
 import warnings
@@ -20,7 +20,7 @@ from torch_same import assert_same
 def saved(
     tmp_path: Path, case: str, *faults: str, ranks: Iterable[int] = range(RANKS), world: int = RANKS
 ) -> tuple[Found, int]:
-    """What these ranks found, and how many uploads the store has that were neither completed nor aborted."""
+    """The results of these ranks, and the number of uploads that were neither completed nor aborted."""
     folder = tmp_path / "served"
     (folder / "bucket").mkdir(parents=True)
     with FaultServer(folder, "part-too-small", *faults) as server:
@@ -34,7 +34,7 @@ def saved(
             RANKS_STORE=server.s3,
             RANKS_BUCKET=str(folder),
         )
-        for _ in range(100):  # what was under way when a process was killed ends when the server has seen that
+        for _ in range(100):  # requests in flight of a killed process end when the server notices
             if (uploads := server.counts()["open_uploads"]) == 0:
                 break
             time.sleep(0.02)
@@ -65,7 +65,7 @@ def test_what_one_rank_cannot_send_is_the_error_of_all_and_leaves_the_old_object
     error = same_on_all([rank["failed"] for rank in found[case]])
     assert error["rank"] == 1
     assert "Input/output error" in error["text"]
-    assert error["text"].endswith("; what was in the folder is as it was")
+    assert error["text"].endswith("; the folder is unchanged")
     for rank in found[case]:
         assert rank["same"]
         assert rank["files"] == 3
@@ -78,7 +78,7 @@ def test_what_one_rank_cannot_send_is_the_error_of_all_and_leaves_the_old_object
     [
         ("store_killed_one", 4, 2),
         ("store_killed_first", 4, 0),
-        # Of more ranks some would wait for the connections of torch, which do not tell them.
+        # With more ranks, some would wait for connections of torch, which do not report failures.
         ("store_dcp_killed_one", 2, 1),
         ("store_dcp_killed_first", 2, 0),
     ],
@@ -90,7 +90,7 @@ def test_a_rank_that_is_killed_is_named_and_its_uploads_are_aborted(
     for rank in found[case]:
         assert rank["failed"]["rank"] == killed
         assert "the process is gone" in rank["failed"]["text"]
-        assert rank["same"], "the older objects, and none beside them"
+        assert rank["same"], "the older objects, and no others"
         assert rank["failed"]["seconds"] < 15, "not only when the 20 s are over for which ranks wait"
     assert uploads == 0
 

@@ -1,4 +1,4 @@
-"""Streams of several processes: real ones, over gloo. What they do is in ranks_streaming_program.py."""
+"""Streams of several real processes over gloo, which run ranks_streaming_program.py."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What four ranks found in all cases that all of them survive."""
+    """The results of four ranks in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES, program="ranks_streaming")
 
@@ -30,7 +30,7 @@ def test_memory_is_bounded_and_each_byte_read_once(found: Found) -> None:
         assert rank["count"] == 32
         assert rank["most"] == 32_000_000
         assert rank["read"] == 32 << 22
-        assert rank["peak"] < 56_000_000, "of a file of 134 MB, beside what torch itself takes for an exchange"
+        assert rank["peak"] < 56_000_000, "of a file of 134 MB, including torch's own memory for an exchange"
 
 
 def test_ranks_that_stop_at_the_same_weight_end_well(found: Found) -> None:
@@ -73,8 +73,8 @@ def test_a_rank_whose_loop_is_slower_than_the_timeout_is_named(found: Found) -> 
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        ("reuse", "stream(group=) has no reuse=: tensors get memory of their own, as they arrive"),
-        ("digests", "stream(group=) has no digests=: tensors get memory of their own, as they arrive"),
+        ("reuse", "stream(group=) has no reuse=: tensors are copies, made as they arrive"),
+        ("digests", "stream(group=) has no digests=: tensors are copies, made as they arrive"),
         ("small", "max_memory: 2,000 bytes are too few for 't00', of which 1,024 bytes come to this rank"),
     ],
 )

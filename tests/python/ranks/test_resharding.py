@@ -1,4 +1,4 @@
-"""Saving the parts of ranks: each is what `load(shard=…)` gives, and all together are the whole."""
+"""Saving the shards of ranks: each equals that of `load(shard=…)`, and together they are the whole."""
 
 import json
 import re
@@ -43,7 +43,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 4},
     "qwen3_moe": EXPERTS | {"head_dim": 8},
 }
-# What consists of several parts, one after the other, of which each rank has a share.
+# Fused weights: each rank has a share of every part.
 FUSED = re.compile(r".*\.(qkv_proj|gate_up_proj)(\.weight)?")
 
 
@@ -68,7 +68,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def check_ranks(folder: Path, weights: Any, world: int, **options: Any) -> list[dict[str, Any]]:
-    """That each folder has what `load` gives for its rank, and says which it is."""
+    """Assert that each folder has the result of `load` for its rank, and records the rank."""
     ranks = []
     for rank in range(world):
         own = load_weights(folder / f"rank-{rank}")
@@ -286,7 +286,7 @@ def test_a_signal_leaves_nothing_unfinished(tmp_path: Path, number: signal.Signa
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "num_attention_heads": 4}))
     out = tmp_path / "ranks"
     command = [*COMMAND, "reshard", str(tmp_path / "whole.safetensors"), str(out), "--tp", "2", "--dtype", "float16"]
-    # pytest may run where these are ignored
+    # pytest may run with these signals ignored
     command = ["env", "--default-signal=INT,TERM,HUP", *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         while not list(out.glob("*/.*-unfinished")):

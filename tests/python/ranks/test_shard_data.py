@@ -1,4 +1,4 @@
-"""`Weight.shard`, and `data_of`: shards rebuild the weight, are views where they can be, and read nothing else."""
+"""`Weight.shard`, and `data_of`: shards rebuild the weight, are views if possible, and read nothing else."""
 
 import copy
 import json
@@ -147,7 +147,7 @@ def test_every_replica_is_everything(shape: list[int], devices: int) -> None:
 def split_blocks(
     value: np.ndarray[Any, Any], axis: int, blocks: list[tuple[int, int]], devices: int
 ) -> list[np.ndarray[Any, Any]]:
-    """What an independent implementation gives: blocks of (size, unit), each split by units, joined for each device."""
+    """An independent implementation: blocks of (size, unit), each split by units, concatenated for each device."""
     edges = np.cumsum([size for size, _ in blocks])[:-1]
     parts: list[list[np.ndarray[Any, Any]]] = [[] for _ in range(devices)]
     for block, (size, unit) in zip(np.split(value, edges, axis), blocks, strict=True):
@@ -206,7 +206,7 @@ def test_shards_of_heads_rebuild_the_columns(heads: int, dim: int, packing: floa
         np.testing.assert_array_equal(part, expected)
 
 
-# What values may be, and what comes back.
+# Accepted kinds of values, and the results.
 
 
 def test_the_kind_of_value_that_goes_in_comes_out(make_file: Make) -> None:
@@ -294,7 +294,7 @@ def test_a_value_that_is_not_the_whole_weights_is_refused() -> None:
         shard.data_of(packed)
 
 
-# Of a mapped file: views, and nothing else is read.
+# Shards of a mapped file: views, and nothing else is read.
 
 
 def test_rows_of_a_mapped_weight_stay_views_of_the_mapping(make_file: Make) -> None:

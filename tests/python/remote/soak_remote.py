@@ -1,10 +1,10 @@
-"""Load a checkpoint over and over from a server of which a tenth of the answers fail, and look for what is left behind.
+"""Load a checkpoint repeatedly from a server that fails a tenth of its answers, and look for leaks.
 
     PYTHONPATH=tests/python:tests/python/support tests/python/remote/soak_remote.py FILE [--minutes 10]
 
-Every byte of every load is compared with the file. It ends with an error if one differs, if a load fails, if memory
-grows in the second half of the time (in the first, allocators fill their arenas), or if descriptors or threads are
-left. The server is that of the tests: cargo build -p fault-server.
+Every byte of every load is compared with the file. It fails if a byte differs, a load fails, or descriptors or threads
+are left. It also fails if memory grows in the second half of the time; in the first, allocators fill their arenas. The
+server is that of the tests: cargo build -p fault-server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROWTH = 16 << 20
 
 
 def resident() -> int:
-    """Return the bytes of memory of this process, without those that are kept for the next load."""
+    """Return the bytes of memory of this process, without memory kept for reuse."""
     max_weights.release_memory()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

@@ -30,7 +30,7 @@ KINDS = ["one", "placements", "compressed"]
 
 
 def layers() -> dict[str, torch.Tensor]:
-    """Many short tensors, one whose item is too long to be read as a whole, and forms that are rare."""
+    """Many short tensors, one with an item too long for a single read, and rare forms."""
     generator = torch.Generator().manual_seed(0)
     tensors = {f"layers.{i}.weight": torch.randn(64, 256, generator=generator) for i in range(LAYERS)}
     return tensors | {
@@ -75,7 +75,7 @@ def test_every_way_gives_what_it_gives_on_a_disk(server: FaultServer, folder: Pa
     expected = here.load(framework="torch")
     same(load_weights(url).load(framework="torch"), expected)
     there = load_weights(url)
-    for _ in range(2):  # where elements are is looked up with the first
+    for _ in range(2):  # the place of the elements is looked up with the first
         same(there.load(framework="torch"), expected)
         same(dict(there.stream(framework="torch")), expected)
     for name in expected:
@@ -199,7 +199,7 @@ def test_a_header_that_moves_the_elements_is_refused(tmp_path: Path) -> None:
         damaged = bytearray(content)
         damaged[at] ^= flip
         file.write_bytes(damaged)
-        if content[at] ^ flip:  # that there are none at all is what other programs write
+        if content[at] ^ flip:  # other programs write none at all
             with pytest.raises(FormatError):
                 load_weights(tmp_path).load(framework="numpy")
 

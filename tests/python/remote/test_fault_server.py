@@ -1,4 +1,4 @@
-"""The server with faults, as tests in Python use it; and that independent clients understand it."""
+"""The server with faults, as used by the Python tests; and that independent clients understand it."""
 
 import urllib.error
 import urllib.request

@@ -1,5 +1,5 @@
-"""Files of servers that are kept on this machine: right bytes by few requests, and no worse than without the folder
-where it is spoilt, full, another's, or shared with a process that is killed.
+"""The cache of remote files: right bytes by few requests. A damaged, full or foreign folder, or one shared with a
+killed process, is no worse than no cache.
 """
 
 import json
@@ -35,7 +35,7 @@ UNIT = 1 << 20
 FILE = "bucket/model-00004-of-00004.safetensors"  # 5 MB
 EXPECTED = MODELS / "derived/sharded/model-00004-of-00004.safetensors"
 
-# Loads a URL with a cache, and prints how the tensors are and what they are.
+# Loads a URL with a cache, and prints the kind and values of the tensors.
 LOAD = """
 import hashlib, json, sys, warnings, max_weights
 from max_weights.remote import Remote
@@ -156,7 +156,7 @@ def test_two_processes_fetch_nothing_twice(server: FaultServer, cache: Path) -> 
     assert_equal(load(url, cache))
 
 
-# The same, a tensor at a time.
+# The same, tensor by tensor.
 LOAD_ONE_BY_ONE = LOAD.replace(
     "weights.load(framework", "{name: weights.load(name, framework='numpy')[name] for name, _ in weights.items()} #"
 )
@@ -217,7 +217,7 @@ def _link(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
-# The bytes of tensors have no mark, on a disk as on a server: `verify=` is for them.
+# Tensor bytes have no checksum in the cache, as on a disk or server: `verify=` checks them.
 SPOILT = [(spoil, end) for spoil in (_cut, _link, Path.unlink) for end in (".units", ".data")] + [(_scribble, ".units")]
 
 
@@ -347,7 +347,7 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
 
 @pytest.mark.parametrize("room", [1000, 2 * UNIT], ids=["at once", "on the way"])
 def test_a_disk_that_is_full_is_one_warning(server: FaultServer, cache: Path, room: int) -> None:
-    # A file that may not grow fails as one on a full disk; sparse files have their length from the beginning.
+    # A file size limit fails like a full disk; sparse files have their full length from the beginning.
     program = f"""
 import resource, max_weights, sys
 from max_weights.remote import Remote

@@ -1,4 +1,4 @@
-"""The commands on URLs: what they say is what they say of the same files on a disk, and what they fetch is counted."""
+"""The commands on URLs: their output equals that for the same files on a disk, and the fetched bytes are counted."""
 
 import json
 import os
@@ -25,13 +25,13 @@ from refusals import refuses
 MODELS = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
 FIRST = 128 << 10
 INDEX = "model.safetensors.index.json"
-# What depends on when and where a report is made: a finding is known again by its path, too.
+# Parts that depend on time and place of a report: the identity of a finding includes its path.
 HERE_AND_NOW = ("elapsed", "fingerprint", "seconds")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bucket and a model of the hub: shards with a configuration, and in a folder of it a pickle that runs code."""
+    """A bucket and a model of the hub: shards with a configuration, and a malicious pickle in a subfolder."""
     folder = tmp_path_factory.mktemp("served")
     model = folder / "bucket/model"
     shutil.copytree(MODELS / "derived/sharded", model)
@@ -74,7 +74,7 @@ def run(server: FaultServer, *arguments: object) -> subprocess.CompletedProcess[
 
 
 def plain(value: Any, base: str) -> Any:
-    """What JSON says, with paths from `base` on, and without what depends on time and place."""
+    """The JSON with paths relative to `base`, and without parts that depend on time and place."""
     if isinstance(value, dict):
         return {key: plain(part, base) for key, part in value.items() if key not in HERE_AND_NOW}
     if isinstance(value, list):
@@ -88,7 +88,7 @@ def said(server: FaultServer, base: str, arguments: list[str]) -> tuple[int, Any
     return done.returncode, plain(json.loads(done.stdout), base)
 
 
-# The arguments, with @ for what is before a path of the bucket.
+# The arguments; @ is the prefix of a path in the bucket.
 OF_FOLDERS = {
     "ls": ["ls", "--json", "@model"],
     "show": ["show", "--json", "@model", "pooler.dense.bias"],
@@ -120,14 +120,14 @@ def test_commands_say_of_urls_what_they_say_of_files(
     server: FaultServer, folder: Path, arguments: list[str], kind: str
 ) -> None:
     if kind == "web" and arguments in OF_FOLDERS.values():
-        # A web server lists nothing: the index is what a folder is.
+        # A web server has no listings: the index defines the folder.
         expected = [argument.replace("@model", f"@model/{INDEX}") for argument in arguments]
     else:
         expected = arguments
     base = "s3://bucket" if kind == "s3" else server.file("bucket")
     here, there = said(server, str(folder / "bucket"), expected), said(server, base, arguments)
     if arguments[0] == "bom" and expected != arguments:
-        # It has the name of what was given.
+        # It has the name of the argument.
         here[1]["metadata"]["component"]["name"] = "model"
     assert there == here
 
@@ -136,7 +136,7 @@ def test_commands_say_of_urls_what_they_say_of_files(
 def test_commands_say_of_the_hub_what_they_say_of_files(server: FaultServer, folder: Path, command: str) -> None:
     here = said(server, str(folder / "org"), [command, "--json", "@model"])
     done = run(server, command, "--json", "hf://org/model")
-    # The branch is the commit that it was when it was listed.
+    # The branch is pinned to its commit at the time of the listing.
     there = re.sub(r"hf://org/model@\w+", "…/model", done.stdout)
     assert (done.returncode, plain(json.loads(there), "\0")) == here
 
@@ -178,13 +178,13 @@ def test_a_validation_of_shards_fetches_headers_and_opens_each_file_once(server:
     shards = [path for path in files if path.suffix == ".safetensors"]
     assert run(server, "validate", "s3://bucket/model").returncode == 5
     counts = server.counts()
-    # Beside the listing and the first bytes: the places where HDF5 could begin, and the end.
+    # In addition to the listing and the first bytes: the possible offsets of HDF5, and the end.
     assert counts["requests"] <= 1 + len(files) + 16 * len(shards)
     assert counts["bytes"] <= len(files) * FIRST + len(shards) * FIRST
 
 
 def test_a_scan_of_pytorch_fetches_no_tensors(server: FaultServer, folder: Path) -> None:
-    """Of 200 members of 1 MB, their headers and the pickle."""
+    """The headers of 200 members of 1 MB, and the pickle."""
     path = folder / "bucket/large.pt"
     torch.save({f"layer.{number}": torch.zeros(250_000) for number in range(200)}, path)
     done = run(server, "scan", "--json", "s3://bucket/large.pt")
@@ -235,7 +235,7 @@ def test_what_a_manifest_names_is_looked_for_below_its_folder_alone(server: Faul
     assert not [path for path in server.counts()["by_path"] if "secret" in path]
 
 
-# Names as no file could have them, and what stands in the requests of whoever follows them.
+# Names that are no valid file names, and the resulting requests of a client that follows them.
 HOSTILE = [
     "..%2F..%2Fsecret.pkl",
     "..%252F..%252Fsecret.pkl",
@@ -251,14 +251,14 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("url", ["s3://bucket/model", "hf://org/model"])
 def test_names_that_a_server_lists_lead_nowhere_else(server: FaultServer, url: str, name: str) -> None:
-    """The rest of the listing is looked at, or the listing is one error; what the name leads to is not asked for."""
+    """The rest of the listing is processed, or the listing is one error; the target of the name is never requested."""
     server.set(f"lists={name}")
     done = run(server, "validate", "--json", url)
     assert done.returncode in {3, 5}, done.stderr
     for request in server.log():
         path = request["path"].partition("?")[0]
         if "secret" in path:
-            # As one name below the folder, and nothing else: what it was is decoded once.
+            # It stays one name below the folder: it is decoded once.
             below = urllib.parse.unquote(path)
             assert "/model" in below
             assert request["status"] == 404

@@ -1,4 +1,4 @@
-"""Who asks for objects, where no program says so: the environment, a file, the machine. And absent servers."""
+"""Credentials that no program gives: from the environment, a file, the machine. And absent servers."""
 
 import http.client
 import http.server
@@ -48,7 +48,7 @@ def server(folder: Path) -> Iterator[FaultServer]:
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """An environment in which nobody is said to ask."""
+    """An environment without credentials."""
     for name in os.environ:
         if name.startswith(("AWS_", "GOOGLE_", "GCE_", "AZURE_", "IDENTITY_", "MSI_")):
             monkeypatch.delenv(name)
@@ -62,7 +62,7 @@ def openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
 
-# The scheme, and what the environment says: files are in a folder, and the machine is at a URL.
+# The scheme, and the variables of the environment: files are in a folder, and the machine's metadata at a URL.
 WAYS: dict[str, tuple[str, dict[str, str]]] = {
     "a machine of Amazon": ("s3", {"AWS_METADATA_ENDPOINT": "{url}/machine"}),
     "a container of Amazon": (
@@ -159,7 +159,7 @@ def test_a_service_account_of_google_signs_for_itself(
 
 
 class GoogleAccounts(socketserver.StreamRequestHandler):
-    """A proxy that takes itself for the server that gives tokens for `authorized_user`."""
+    """A proxy that acts as the token server for `authorized_user`."""
 
     answer: ClassVar[tuple[int, dict[str, object]]]
     asked: ClassVar[list[dict[str, list[str]]]]
@@ -287,7 +287,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves the working directory of a test, and prints nothing."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @WITH_OPENSSL

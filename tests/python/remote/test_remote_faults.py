@@ -1,4 +1,4 @@
-"""Faults of servers that last, come together, or lead elsewhere: right bytes, or one right error."""
+"""Server faults that last, are combined, or redirect: right bytes, or one right error."""
 
 import http.server
 import os
@@ -52,7 +52,7 @@ def assert_right(loaded: dict[str, Any]) -> None:
 
 
 def test_a_server_that_is_busy_for_seconds_is_waited_for_and_not_stormed(server: FaultServer) -> None:
-    """Each answer is 503 for two seconds: the requests that are under way come again later each time."""
+    """Each answer is 503 for two seconds: requests in flight are retried with increasing backoff."""
     remote = s3(server, request_bytes="1MB")
     weights = max_weights.load_weights("s3://bucket/a.safetensors", remote=remote)
     server.reset_counts()
@@ -117,7 +117,7 @@ def test_names_with_signs_of_urls_are_names(server: FaultServer, folder: Path, t
 
 
 class Leads(http.server.BaseHTTPRequestHandler):
-    """Leads whoever asks to another place, and knows who came to the place."""
+    """Redirects every client to another place, and records the requests there."""
 
     target = ""
     asked: list[str]
@@ -142,7 +142,7 @@ max_weights.load_weights(sys.argv[1], remote=remote)
 
 
 def led(url: str, **environment: str) -> str:
-    """The last line that a load of its own process says."""
+    """The last line of output of a load in a separate process."""
     here = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     command = [sys.executable, "-c", LOAD, url]
     done = subprocess.run(command, env=here | environment, capture_output=True, text=True, timeout=60)
@@ -163,7 +163,7 @@ def led(url: str, **environment: str) -> str:
     ],
 )
 def test_a_server_outside_leads_to_no_machine_inside(target: str) -> None:
-    """The server outside is what a proxy says it is; the one inside is the same, and would be asked for its path."""
+    """A proxy answers for the outside server; the inside one is the same, and would get a request for its path."""
     leads = type("Here", (Leads,), {"asked": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), leads) as server:
         port = server.server_address[1]
@@ -171,7 +171,7 @@ def test_a_server_outside_leads_to_no_machine_inside(target: str) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         said = led("http://weights.example/a.safetensors", HTTP_PROXY=f"http://127.0.0.1:{port}")
         server.shutdown()
-    assert "the server leads to an address of an inner network, which is not followed" in said
+    assert "the server redirects to an address of a private network, which is not followed" in said
     assert leads.asked == ["http://weights.example/a.safetensors"]  # type: ignore[attr-defined]
 
 
@@ -198,6 +198,6 @@ def test_nothing_leads_from_encryption_to_none(tmp_path: Path) -> None:
         said = led(url, REQUESTS_CA_BUNDLE=str(certificate))
         server.shutdown()
         other.shutdown()
-    assert "the server leads to a URL without encryption, which is not followed" in said
+    assert "the server redirects to a URL without encryption, which is not followed" in said
     assert leads.asked == ["/a.safetensors"]  # type: ignore[attr-defined]
     assert plain.asked == []  # type: ignore[attr-defined]

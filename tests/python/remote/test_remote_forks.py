@@ -1,6 +1,6 @@
-"""A child that is forked while its parent reads from servers, and writes to them, reads on connections of its own.
+"""A child that is forked while its parent reads from and writes to servers uses separate connections.
 
-It waits for no request of its parent's and for none of its locks.
+It never waits for requests or locks of its parent.
 """
 
 import os
@@ -22,7 +22,7 @@ import max_weights
 from max_weights.remote import Remote
 
 (web, endpoint, local, cache), count = sys.argv[1:5], int(sys.argv[5])
-# So few requests at a time that there is hardly ever room for another one.
+# So few concurrent requests that another one can hardly ever start.
 options = dict(endpoint=endpoint, credentials={"key_id": "a", "secret": "b"}, requests=2, request_bytes="64kB")
 remote, kept = Remote(**options), Remote(**options, cache=cache)
 url = "s3://bucket/a.safetensors"

@@ -1,7 +1,6 @@
-"""Servers that mean harm, or are broken.
+"""Malicious or broken servers.
 
-What they say of waiting, of lists, of places elsewhere and of sizes has bounds, and what they answer is bytes or one
-error, never a panic.
+Their wait times, listings, redirects and sizes are bounded, and every answer gives bytes or one error, never a panic.
 """
 
 import http.server
@@ -31,7 +30,7 @@ from max_weights.safetensors.numpy import save as saved
 from refusals import refuses
 
 LARGEST = 18446744073709551615
-"""No clock counts as far as so many seconds from now."""
+"""No clock reaches this many seconds from now."""
 LONGEST_WAIT = 300
 """As in crates/remote/src/gate.rs."""
 TENSORS = {f"layers.{number}.weight": np.full((256, 256), number, np.float32) for number in range(4)}
@@ -54,7 +53,7 @@ def server(folder: Path) -> Iterator[FaultServer]:
 
 @contextmanager
 def answering(answer: Callable[[str, str], Answer]) -> Iterator[tuple[str, list[str]]]:
-    """A server that answers to each path and range by a function; its URL, and the paths that it was asked for."""
+    """A server that answers each path and range by a function; yields its URL, and the requested paths."""
     asked: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -80,7 +79,7 @@ def answering(answer: Callable[[str, str], Answer]) -> Iterator[tuple[str, list[
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Say nothing of clients that are gone."""
+            """Ignore disconnected clients."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -103,7 +102,7 @@ def assert_right(loaded: dict[str, Any]) -> None:
 def test_no_server_is_waited_for_longer_than_the_bound(
     server: FaultServer, fault: str, seconds: int, kind: str
 ) -> None:
-    """Whoever asks for more is tried again as if it had not asked, and the error says for how long it did."""
+    """A longer requested wait is ignored by the retry, and the error names it."""
     url = server.file("bucket/a.safetensors") if kind == "web" else "s3://bucket/a.safetensors"
     remote = s3(server.s3, retries=1)
     server.set(f"{fault}={seconds} times=1")
@@ -114,9 +113,7 @@ def test_no_server_is_waited_for_longer_than_the_bound(
 
 
 def hostile(chance: random.Random, valid: bytes, begin: int, end: int) -> Answer:
-    """What a server may answer to a request for some bytes: each part of it right, wrong, at the end of a number, or no
-    sense.
-    """
+    """Answers to a range request: each part right, wrong, at a numeric limit, or nonsense."""
 
     def number() -> str:
         near = chance.choice([0, 1, begin, end, len(valid), 2**31, 2**32, 2**53, 2**63, 2**64, 10**30])
@@ -157,7 +154,7 @@ def hostile(chance: random.Random, valid: bytes, begin: int, end: int) -> Answer
 
 
 def harm(count: int, folder: Path, seed: int) -> None:
-    """Read by so many hostile answers: each read ends within its bound, as the right bytes or as one error."""
+    """Read with `count` hostile answers: each read ends within its bound, with the right bytes or one error."""
     valid = (folder / "bucket/a.safetensors").read_bytes()
     chance = random.Random(seed)
     answers = threading.Lock()
@@ -178,7 +175,7 @@ def harm(count: int, folder: Path, seed: int) -> None:
         loaded = 0
         while rest[0] > 0:
             kind = chance.choice([f"{url}/a.safetensors", "s3://bucket/a.safetensors"])
-            # A wait that the server may ask for is cut short here; the bound of each is what the test above is about.
+            # The server's wait times are shortened here; the test above checks their bounds.
             remote = s3(url, retries=1, stall=1, timeout=3, requests=2)
             try:
                 tensors = max_weights.load_weights(kind, remote=remote).load(framework="numpy")
@@ -214,7 +211,7 @@ KEY = (
 
 
 def listing(pages: Callable[[int], tuple[list[str], str]]) -> Callable[[str, str], Answer]:
-    """Answers with pages: the names on each, and the token of the next."""
+    """Answers with pages: the names on each, and the token of the next one."""
     counts = iter(range(10**9))
 
     def answer(path: str, _ranges: str) -> Answer:
@@ -248,7 +245,7 @@ def test_a_list_of_empty_pages_has_an_end() -> None:
 
 
 def test_a_list_of_a_million_names_is_left_where_the_bound_is() -> None:
-    """Eleven pages of a thousand are asked for, and no more is kept."""
+    """Eleven pages of a thousand are requested, and no more is stored."""
 
     def pages(page: int) -> tuple[list[str], str]:
         return [f"shard-{page}-{number}.txt" for number in range(1000)], f"token-{page}"
@@ -272,7 +269,7 @@ def test_a_page_of_a_list_has_a_bound() -> None:
 
 
 def test_the_list_of_a_model_of_the_hub_has_a_bound() -> None:
-    """Names that are left out would be shards that are missing."""
+    """Omitted names would be missing shards."""
     siblings = [{"rfilename": f"{number}.safetensors"} for number in range(100_001)]
     body = json.dumps({"sha": "0" * 40, "siblings": siblings}).encode()
     with (
@@ -324,7 +321,7 @@ def test_what_is_no_redirect_is_not_followed(server: FaultServer, status: int) -
 
 
 def test_a_server_that_does_not_say_when_a_file_is_replaced_is_one_warning() -> None:
-    """A file that came whole when it was opened needs none."""
+    """A file that was fetched completely on opening needs none."""
     files = {}
     for name, rows in (("long", 1 << 16), ("longer", 1 << 17), ("short", 4)):
         files[f"/{name}.safetensors"] = saved({"w": np.zeros(rows, np.float32)})
@@ -346,7 +343,7 @@ def test_a_server_that_does_not_say_when_a_file_is_replaced_is_one_warning() -> 
 
 def test_the_folder_of_a_server_is_known_by_what_it_serves(folder: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that there is one process
+        warnings.simplefilter("ignore")  # torch reports one process
         dcp.save({"w": torch.arange(8.0)}, checkpoint_id=folder / "distributed", no_dist=True)
     with FaultServer(folder) as server:
         weights = max_weights.load_weights(server.file("distributed"))
@@ -387,13 +384,13 @@ def test_a_server_that_refuses_names_with_a_point_is_one_without_such_files() ->
 
 
 def test_a_panic_is_an_error_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
-    """One without the GIL, on a thread of the pool: the farthest from where it is turned into an exception."""
+    """A panic without the GIL, on a thread of the pool: the farthest from its conversion to an exception."""
     panic = getattr(max_weights._core, "_panic")  # noqa: B009 - it is in no stub
     with refuses(InternalError, "internal.panic"):
         panic("boom")
     assert issubclass(InternalError, Exception)
     assert "panicked at" in capfd.readouterr().err
-    # Whatever it says: other packages have such a class of their own.
+    # With any message: other packages have separate classes of this name.
     kinds = [kind for kind in BaseException.__subclasses__() if kind.__name__ == "PanicException"]
     assert any(isinstance(kind(), InternalError) for kind in kinds)
 
@@ -469,7 +466,7 @@ def test_an_endpoint_has_no_secret(endpoint: str) -> None:
 
 
 def test_a_function_that_gives_credentials_cannot_read_from_a_server(server: FaultServer) -> None:
-    """The thread waits for a server already: an error, and no panic."""
+    """The thread already waits for a server: an error, and no panic."""
     nested: list[Exception] = []
 
     def credentials() -> dict[str, str | None]:

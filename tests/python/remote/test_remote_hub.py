@@ -1,4 +1,4 @@
-"""Models of the hub of which its own cache has files: these are opened there, and without a network nothing else is."""
+"""Hub models with files in the hub's cache: these are opened there, and offline only these."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from max_weights.remote import Remote
 
 MODELS = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
 SHARDED = MODELS / "derived/sharded"
-# What huggingface_hub itself makes of the cache.
+# The path that huggingface_hub itself returns for the cache.
 DOWNLOAD = """
 import sys
 from huggingface_hub import snapshot_download
@@ -65,7 +65,7 @@ def test_files_in_the_cache_are_opened_there_and_only_the_commit_is_asked_for(se
     assert_right(weights)
     assert all(buffer.is_mapped for buffer in weights.load().values())
     assert [request["path"] for request in server.log()] == ["/hub/api/models/org/model/revision/main"]
-    # What they are called says what was asked for, and where the bytes are is for pickles.
+    # Their names are those of the request; pickles have the place of the bytes.
     commit = (cache / "models--org--model/refs/main").read_text()
     assert str(max_weights.infos(weights)[0].file).startswith(f"hf://org/model@{commit}/model-0000")
     server.reset_counts()

@@ -1,4 +1,4 @@
-"""A server that does not go on: Ctrl-C at each stage of the work, and headers that never come to an end."""
+"""A stalled server: Ctrl-C at each stage of the work, and headers that never end."""
 
 import os
 import re
@@ -86,7 +86,7 @@ VALIDATE = (
 PIECES = "max_weights.load_weights('s3://bucket/pieces', remote=there)"
 CHANGED = "max_weights.load_weights([file, 's3://bucket/delta.safetensors'], remote=there)"
 
-# The fault that has it wait, and what waits.
+# The stalling fault, and the waiting call.
 STAGES: dict[str, tuple[str, str]] = {
     "opening a file": ("stall-before-head=60", "call = lambda: max_weights.load_weights(file, remote=there)"),
     "the first bytes": ("stall=60", "call = lambda: max_weights.load_weights(file, remote=there)"),
@@ -119,8 +119,8 @@ STAGES: dict[str, tuple[str, str]] = {
         "    os.environ.update(AWS_ENDPOINT_URL=f'{url}/s3', AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b')\n"
         "    max_weights.validate('s3://bucket/model')",
     ),
-    # What was looked at for signs of other formats is read once more, as a header: on the thread that called where
-    # there is one file, and on those of the pool where there are several.
+    # After the format is detected, the header is read again: on the calling thread for one file, on the pool for
+    # several.
     "validating a long header": ("stall=60 from=8", VALIDATE.format("long/0.safetensors", "structure")),
     "validating several long headers": ("stall=60 from=8 path=long/3", VALIDATE.format("long", "structure")),
     "validating the values of an array": ("stall=60 from=13", VALIDATE.format("arrays", "content")),
@@ -216,7 +216,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "call = lambda: weights.save('s3://bucket/new', max_shard_size='12MB', remote=there)",
     ),
 }
-# What was asked for may be there though nobody knows of it yet: for that the answer is waited for, and no longer.
+# The request may already have succeeded, so its answer is awaited, but no longer.
 WAITED = {"saving, at its beginning": 1.0}
 
 
@@ -228,14 +228,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file(tensors, folder / "bucket/one.safetensors")
     save_sharded(tensors, folder / "bucket/model", max_shard_size="12MB")
     (folder / "bucket/long").mkdir()
-    for number in range(4):  # with headers longer than what is fetched when a file is opened
+    for number in range(4):  # with headers longer than the initial fetch
         one = {f"layers.{number}.weight": np.zeros(4, np.float32)}
         save_file(one, folder / f"bucket/long/{number}.safetensors", metadata={"note": "x" * MIB})
     (folder / "bucket/arrays").mkdir()
     np.save(folder / "bucket/arrays/a.npy", np.zeros(8 * MIB, np.float32))
     changed = {name: tensor + (tensor == 7) for name, tensor in tensors.items()} | {"new": np.ones(4, np.float32)}
     max_weights.delta.create(tensors, changed, folder / "bucket/delta.safetensors")
-    # Short items, which are read as a whole, and long ones.
+    # Short items, which are read at once, and long ones.
     pieces = {f"short.{number}": torch.ones(1 << 18) for number in range(8)}
     pieces |= {f"long.{number}": torch.ones(5 * MIB) for number in range(2)}
     dcp.save(pieces, checkpoint_id=folder / "bucket/pieces", no_dist=True)
@@ -249,7 +249,7 @@ def server(served: Path) -> Iterator[FaultServer]:
 
 
 def run(server: FaultServer, folder: Path, program: str) -> str:
-    """What a program of its own prints, which prints nothing else and ends well."""
+    """The output of a successful separate process without errors."""
     command = [sys.executable, "-c", PRELUDE + program, server.url, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -272,7 +272,7 @@ def test_ctrl_c_ends_each_stage_and_leaves_nothing(
     before = files(served), files(tmp_path)
     head, _, tail = CTRL_C.partition('ask("POST"')
     program = f'{head}FAULT = {fault!r}\n{call}\nask("POST"{tail}'
-    # A machine that is busy may be late once; what waits for the server is late each time.
+    # A busy machine may be late once; a call that waits for the server is late each time.
     took = 0.0
     for _ in range(3):
         took, left = map(float, run(server, tmp_path, program).split())
@@ -299,8 +299,8 @@ except (OSError, ValueError) as error:
 @pytest.mark.parametrize(
     ("fault", "options", "longest", "cause"),
     [
-        ("drip from=2", "stall=1, retries=2", 30, "only . of its bytes came in . s|nothing came for 1 s"),
-        ("drip", "stall=1, retries=2", 30, "only . of its bytes came in . s|nothing came for 1 s"),
+        ("drip from=2", "stall=1, retries=2", 30, "only . of its bytes arrived in . s|no data arrived for 1 s"),
+        ("drip", "stall=1, retries=2", 30, "only . of its bytes arrived in . s|no data arrived for 1 s"),
         ("drip from=2", "timeout=2", 10, "timeout"),
         ("rate=5000", "timeout=2", 10, "timeout"),
     ],
@@ -309,7 +309,7 @@ except (OSError, ValueError) as error:
 def test_a_header_of_100_mb_that_does_not_come_is_one_error(
     server: FaultServer, served: Path, tmp_path: Path, fault: str, options: str, longest: float, cause: str
 ) -> None:
-    """The header is no longer than one may be, and the file is as long as it says: nothing is wrong but the time."""
+    """The header has an allowed length, and the file matches it: only the time is wrong."""
     path = served / "bucket/header.safetensors"
     with path.open("wb") as file:
         file.write(struct.pack("<Q", 99_999_992) + b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}')
@@ -318,7 +318,7 @@ def test_a_header_of_100_mb_that_does_not_come_is_one_error(
     took, grew, said = run(server, tmp_path, HEADER.replace("OPTIONS", options)).split("|", 2)
     path.unlink()
     assert float(took) < longest, said
-    # What is allocated for it is not touched before it comes.
+    # Its buffer is not touched before the data arrives.
     assert int(grew) < 24 * MIB
     assert re.search(cause, said), said
     assert "header.safetensors" in said

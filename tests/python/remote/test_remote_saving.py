@@ -1,4 +1,4 @@
-"""Checkpoints are written to URLs: the same bytes as on a disk, and of what fails nothing stays."""
+"""Checkpoints are written to URLs: the same bytes as on a disk, and failed saves leave nothing."""
 
 import hashlib
 import os
@@ -43,7 +43,7 @@ def s3(server: FaultServer, **options: Any) -> Remote:
 
 
 def tensors(mib: int = 30, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-    """Tensors of several dtypes and sizes, that together have so many MiB."""
+    """Tensors of several dtypes and sizes, `mib` MiB in total."""
     generator = np.random.default_rng(seed)
     matrices = {
         f"model.layers.{i}.weight": generator.integers(0, 255, (MIB,), np.uint8).view(np.float32) for i in range(mib)
@@ -59,7 +59,7 @@ def kept(folder: Path) -> dict[str, str]:
 
 
 def open_uploads(server: FaultServer) -> int:
-    # An upload whose first request is still under way when it is given up ends when the server has seen that.
+    # An upload that is abandoned while its first request is in flight ends when the server notices.
     for _ in range(50):
         if server.counts()["open_uploads"] == 0:
             break
@@ -78,7 +78,7 @@ def test_a_file_has_the_bytes_that_it_has_on_a_disk(
     assert (folder / "bucket/deep/in/one.safetensors").read_bytes() == (tmp_path / "local.safetensors").read_bytes()
     methods = [request["method"] for request in server.log()]
     parts = -(-(tmp_path / "local.safetensors").stat().st_size // (8 * MIB))
-    # A short one by one request; a long one by its parts, and those that begin, look for and complete it.
+    # A short file needs one request; a long one needs its parts, and requests to create, check and complete it.
     assert len(methods) == (1 if mib == 1 else parts + 3)
     assert open_uploads(server) == 0
 
@@ -243,7 +243,7 @@ def test_an_object_that_comes_meanwhile_stays_if_that_is_wanted(server: FaultSer
     place = folder / "bucket/a.safetensors"
 
     def another(_done: int, _total: int) -> None:
-        """Another program writes the object after it was looked for."""
+        """Another program writes the object after the check for it."""
         if not place.exists() and any(request["status"] == 404 for request in server.log()):
             place.write_bytes(b"of another")
 
@@ -267,7 +267,7 @@ def test_an_object_with_the_same_bytes_counts_as_saved(server: FaultServer, fold
     assert kept(folder) == before
     assert server.counts()["uploaded"] == 0
     assert all(request["method"] in {"HEAD", "GET"} for request in server.log())
-    # By a tag of MD5s, nothing is read either.
+    # With an ETag of MD5s, nothing is read either.
     assert (server.counts()["bytes"] < 10_000) == bool(tags)
     place = folder / "bucket/a.safetensors"
     changed = bytearray(place.read_bytes())
@@ -296,7 +296,7 @@ def test_of_a_folder_that_is_saved_again_only_what_is_missing_is_sent(server: Fa
     assert save(tensors()) == files
     assert kept(folder) == before
     assert 0 < server.counts()["uploaded"] < 2 * 12 * MIB
-    # Another one is found before anything is sent, and what is there stays.
+    # A different object is found before anything is sent, and is kept.
     other = tensors()
     other["model.layers.29.norm"] += 1
     server.reset_counts()
@@ -306,7 +306,7 @@ def test_of_a_folder_that_is_saved_again_only_what_is_missing_is_sent(server: Fa
     assert server.counts()["uploaded"] == 0
     with refuses(FileExistsError):
         save(tensors(1))
-    # What was added before it was found goes again.
+    # Objects added before it was found are removed again.
     (folder / "bucket/model" / files[0].name).unlink()
     before = kept(folder)
     with pytest.raises(FileExistsError):
@@ -323,7 +323,7 @@ def test_what_the_store_holds_is_read_back(server: FaultServer, folder: Path) ->
     server.set("corrupt path=a.safetensors method=GET")
     with pytest.raises(max_weights.errors.FormatError, match=r"s3://bucket/a\.safetensors.*CRC-32.*save it again"):
         save_file(data, "s3://bucket/a.safetensors", read_back=True, remote=s3(server))
-    # The index comes when the others are what was sent.
+    # The index is written after the other files are verified.
     server.set("corrupt path=00002 method=GET")
     index = folder / "bucket/model" / files[-1].name
     index.unlink()
@@ -483,7 +483,8 @@ def test_memory_is_that_of_a_few_parts(server: FaultServer, folder: Path, tmp_pa
     save_file(tensors(400), folder / "bucket/from.safetensors")
     output, _ = _program(server).communicate(timeout=120)
     grew = int(output.split("grew")[1])
-    # Four requests at a time: two parts of 8 MiB each, what two threads read and convert, and what comes meanwhile.
+    # Four requests at a time: two parts of 8 MiB each, the buffers of two reading threads, and data that arrives
+    # meanwhile.
     assert grew < 4 * 3 * 8 + 48, output
     with load_weights(folder / "bucket/from.safetensors") as weights:
         weights.save(tmp_path / "to.safetensors", dtype="float16")
@@ -517,7 +518,7 @@ def test_memory_of_what_cannot_be_sent_yet_is_bounded(server: FaultServer, folde
         timeout=120,
         env=os.environ | {"MAX_WEIGHTS_THREADS": "2"},
     ).stdout
-    # Two parts of 8 MiB for each of four requests, what two threads read, and what the runtime has beside it.
+    # Two parts of 8 MiB for each of four requests, the buffers of two threads, and the runtime's own memory.
     assert int(output.split("grew")[1]) < 4 * 3 * 8 + 48, output
     if work == SHORT_FILES:
         assert len(list((folder / "bucket/short").iterdir())) > 40

@@ -1,5 +1,5 @@
 # ruff: noqa: F401, F811  (fixtures are imported, and are arguments)
-"""Checkpoints are written to Google Cloud Storage and Azure, and removed there: by other requests than those of S3."""
+"""Checkpoints are written to Google Cloud Storage and Azure, and removed there: their requests differ from S3."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from test_remote_saving import folder, kept, open_uploads, server, tensors
 
 
 def of(server: FaultServer, scheme: str) -> Remote:
-    """What opens URLs of a vendor."""
+    """The settings to open URLs of a vendor."""
     if scheme == "az":
         key = "dmVyeS1zZWNyZXQta2V5"
         return Remote(endpoint=server.azure, credentials={"account": "lab", "key": key}, retries=2)
@@ -33,7 +33,7 @@ def test_google_and_azure_are_listed_and_written_to(
     assert [str(file) for file in files] == [f"{url}/{file.name}" for file in local]
     for file in local:
         assert (folder / "bucket/model" / file.name).read_bytes() == file.read_bytes(), file.name
-    # Without its index, the list of the files says what they are.
+    # Without its index, the listing of the files defines the checkpoint.
     (folder / "bucket/model" / files[-1].name).unlink()
     for place in (url, f"{scheme}://bucket/model/"):
         loaded = load_weights(place, remote=remote).load(framework="numpy")
@@ -78,7 +78,7 @@ def test_what_an_older_save_left_is_removed_by_few_requests(
     save_sharded({"one": np.ones(3)}, url, remote=remote)
     assert set(kept(folder)) == {"bucket/model/model.safetensors"}
     removals = [request for request in server.log() if request["method"] in {"POST", "DELETE"}]
-    # Google has no request that removes several.
+    # Google has no batch deletion.
     assert len(removals) == (len(old) if scheme == "gs" else 1)
     assert set(load_weights(url, remote=remote).load(framework="numpy")) == {"one"}
 

@@ -1,4 +1,4 @@
-"""No thread waits for another's reading, and no forked child for a lock that its parent held."""
+"""No thread waits for another's read, and no forked child for a lock held by its parent."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Make = Callable[..., Path]
 
 
 def large_and_small(path: Path, size: int) -> Path:
-    """A file with a large tensor of zeros, which takes no room on the disk, and a small one."""
+    """A sparse file with a large tensor of zeros, and a small tensor."""
     header = {
         "large": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
         "small": {"dtype": "F32", "shape": [1], "data_offsets": [size, size + 4]},
@@ -48,7 +48,7 @@ def test_a_small_tensor_does_not_wait_for_a_large_one_that_is_read(tmp_path: Pat
     reader = threading.Thread(target=read)
     reader.start()
     begun.wait()
-    time.sleep(0.03)  # so that it is reading
+    time.sleep(0.03)  # so that it reads now
     assert weights.small.data().data.item() == 7
     assert not done
     reader.join()
@@ -191,7 +191,7 @@ def shards(folder: Path, count: int) -> Path:
 
 @pytest.mark.parametrize("backend", ["mmap", "read"])
 def test_a_set_of_many_files_holds_few_of_them_open(tmp_path: Path, backend: str) -> None:
-    """A process may often have 1,024 files open, or 256."""
+    """Common limits of open files are 1,024 and 256."""
     index = shards(tmp_path, 600)
     limits = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
     script = """
@@ -250,7 +250,7 @@ def use():
 max_weights.patch()
 for hold in (patching._state.lock, calls._counting):
     assert child_of(hold, use) == 0
-with patching._state.lock:  # which goes on holding it
+with patching._state.lock:  # which still holds it
     child = os.fork()
     if child == 0:
         signal.alarm(20)

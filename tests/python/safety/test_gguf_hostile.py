@@ -1,4 +1,4 @@
-"""GGUF files of types that nobody knows any more, or yet, and headers that claim too much: what a user meets.
+"""GGUF files of removed or future types, and headers with excessive claims: the errors that a user sees.
 
 The rules of the headers have a test each in tests/gguf_hostile.
 """
@@ -22,7 +22,7 @@ REMOVED = {
     37: "IQ4_NL_4_8",
     38: "IQ4_NL_8_8",
 }
-# Types of forks: two known by name, one that is not, and two whose number ggml uses for blocks of another size.
+# Types of forks: two known by name, one unknown, and two whose number ggml uses for blocks of another size.
 FORKS = {142: "PQ2_0 of Prism ML's fork", 143: "PTQ1_0 of Prism ML's fork"}
 FORKS |= dict.fromkeys((150, 41, 42), "may come from a fork")
 
@@ -61,7 +61,7 @@ def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_i
     assert np.asarray(value).tobytes() == bytes(range(96))
     assert value.astype("uint8") is value
     for convert in (lambda: value.astype("float32"), lambda: weights.odd.allocate(dtype=DType.float32)):
-        for _ in range(2):  # each time anew
+        for _ in range(2):  # new each time
             with refuses(UnsupportedError, "tensor.unknown-type") as caught:
                 convert()
             assert (caught.value.rule, caught.value.tensor) == ("tensor.unknown-type", "odd")

@@ -1,4 +1,4 @@
-"""What a hostile user found: each gave a wrong number, or a wrong verdict, without an error."""
+"""Regressions found by hostile use: each gave a wrong number, or a wrong verdict, without an error."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_tensor_that_no_checkpoint_can_have_is_named(verb: Callable[[object], 
 
 
 def test_a_delta_is_made_of_a_base_by_the_names_of_its_files(tmp_path: Path) -> None:
-    """One by other names would be refused only when it is opened with its base."""
+    """A delta with other names would be refused only when it is opened with its base."""
     old, new = (tmp_path / name for name in ("old.safetensors", "new.safetensors"))
     save({"a": np.zeros(3, np.float32)}, old)
     save({"b": np.ones(3, np.float32)}, new)

@@ -1,7 +1,7 @@
-"""What a hostile file may take: 16 times its length, 64 MB and the tensors that are taken, and never the process.
+"""The memory bound for hostile files: 16 times the file's length, 64 MB and the returned tensors; never a crash.
 
-Each action runs in a process of its own, which reports its peak beyond what it had before; with a limit on the address
-space it may end in a MemoryError, and in nothing worse.
+Each action runs in a separate process, which reports the growth of its peak memory. With a limit on the address space,
+it may end in a MemoryError, and in nothing worse.
 """
 
 import json
@@ -62,7 +62,7 @@ print(json.dumps([status("VmHWM") - before, *outcome]))
 
 
 def run(action: str, path: Path, room: int = 0) -> tuple[int, str, str]:
-    """(peak in bytes, outcome, what it says), of a process that may have `room` bytes more than it begins with."""
+    """Return (peak in bytes, outcome, message) of a process that may use `room` additional bytes."""
     command = [sys.executable, "-c", CHILD, action, str(path), str(room)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert child.returncode == 0, f"{child.returncode}: {child.stderr}"
@@ -88,7 +88,7 @@ def text(value: bytes) -> bytes:
 
 
 def nested(levels: int) -> bytes:
-    """A list of two that are one list of two, and so on."""
+    """A list of two references to one list of two references, and so on."""
     body = b"]q\x000"
     for level in range(levels):
         body += b"](h" + bytes([level, 0x68, level]) + b"eq" + bytes([level + 1]) + b"0"
@@ -96,12 +96,12 @@ def nested(levels: int) -> bytes:
 
 
 def numbers(count: int) -> list[bytes]:
-    """Integers of 32 bits, each another."""
+    """Distinct integers of 32 bits."""
     return [b"J" + struct.pack("<I", number) for number in range(count)]
 
 
 def again(value: bytes, times: int) -> bytes:
-    """A list of one value that stands in it many times."""
+    """A list that has one value many times."""
     return b"](" + value + b"q\x01" + b"h\x01" * times + b"e"
 
 
@@ -145,7 +145,7 @@ REFUSED = ("[pickle.memory]", "[pickle.leaves]", "[torch.memory]", "[torch.depth
 )
 def test_a_pickle_takes_no_more_than_its_file_allows(tmp_path: Path, kind: str, action: str) -> None:
     outcome, said = within(action, archive(tmp_path / "a.pt", PICKLES[kind]()))
-    # A loader does not build what it does not know.
+    # A loader does not build unknown objects.
     assert outcome in ("done", "UnsupportedError") or any(rule in said for rule in REFUSED), said
 
 
@@ -180,7 +180,7 @@ def test_states_of_a_placeholder_that_are_one_list_are_one_list(tmp_path: Path) 
 
 
 def test_all_storages_together_have_a_bound(tmp_path: Path) -> None:
-    """Twelve entries, each of which would be inflated by itself."""
+    """Twelve entries, each of which would be inflated separately."""
     count, size = 12, 240_000_000
 
     def tensor(number: int) -> bytes:
@@ -201,7 +201,7 @@ def test_all_storages_together_have_a_bound(tmp_path: Path) -> None:
     assert outcome == "FormatError"
     assert "[torch-zip.bomb]" in said
     assert "together" in said
-    # One that is compressed as trained weights are, is read.
+    # An entry with the compression ratio of trained weights is read.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr(
             "a/data.pkl",
@@ -288,7 +288,7 @@ def test_a_directory_of_a_zip_takes_no_more_than_its_file_allows(tmp_path: Path)
 
 
 def test_keys_of_one_hash_do_not_keep_the_reader_busy(tmp_path: Path) -> None:
-    """30,000 integers that Python compares with each other took seven seconds."""
+    """Comparing 30,000 integers with each other took Python seven seconds."""
     from max_weights.errors import FormatError
     from max_weights.torch import load
 
@@ -304,7 +304,7 @@ def test_keys_of_one_hash_do_not_keep_the_reader_busy(tmp_path: Path) -> None:
         with refuses(FormatError, "torch.key") as caught:
             load(archive(tmp_path / "a.pt", content))
         assert caught.value.rule == "torch.key"
-    # The hash of a tuple of tuples that are one tuple is computed of all of them, each time.
+    # Python computes the hash of nested references to one tuple again each time.
     shared = b")" + b"".join(b"q" + bytes([level]) + b"h" + bytes([level]) + b"\x86" for level in range(30))
     with refuses(FormatError, "torch.key"):
         load(archive(tmp_path / "a.pt", b"}" + shared + b"Ns"))

@@ -1,4 +1,4 @@
-"""A process ends well whoever owns a tensor then: nothing is released through a Python that is gone."""
+"""A process ends cleanly with any owner of a tensor: nothing is released through a finalized Python."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ LEAVE = {
     "capsule": "b.__dlpack__(max_version=(1, 0))",
     "buffer again": "Buffer.from_dlpack(np.from_dlpack(Buffer.from_numpy(np.from_dlpack(b))))",
 }
-# Who is still there when the modules are torn down.
+# Owners that are alive when the modules are torn down.
 HELD = {
     "at module level": "",
     "owners dropped first": "del a, b",
@@ -42,7 +42,7 @@ def run(script: str) -> None:
 
 
 def run_each(scripts: list[str], library: str = "numpy") -> None:
-    """Each in a process of its own: forked, because importing the libraries takes a hundred times as long."""
+    """Each in a separate process: forked, because importing the libraries takes a hundred times as long."""
     children = "".join(
         f"""
 child = os.fork()
@@ -57,7 +57,7 @@ assert status == 0, ({script!r}, status)
     run(
         f"""
 import os, sys, warnings
-warnings.simplefilter("ignore")  # of forks beside the threads of a framework
+warnings.simplefilter("ignore")  # about forks of a process with a framework's threads
 import numpy as np, {library}, max_weights._buffer
 from max_weights.driver import Buffer
 {children}"""

@@ -154,7 +154,7 @@ def test_a_view_that_was_written_to_pickles_with_what_was_written(path: Path, do
         assert np.asarray(again)[3, 4] == 77
     row = value.to_buffer()[3, ::2]
     assert np.array_equal(pickle.loads(pickle.dumps(row)).to_numpy(), row.to_numpy())
-    assert len(pickle.dumps(neighbour)) < 1000, "nobody wrote to this one"
+    assert len(pickle.dumps(neighbour)) < 1000, "this one was never written to"
     assert len(pickle.dumps(max_weights.load_weights(path).layers[5].weight.data())) < 1000
 
 
@@ -220,7 +220,7 @@ def test_workers_read_the_same_weights(path: Path, method: str) -> None:
     weights = max_weights.load_weights(path)
     assert total(weights) == EXPECTED
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fork beside threads: what users do all the same
+        warnings.simplefilter("ignore")  # fork with threads: users do it all the same
         with multiprocessing.get_context(method).Pool(2) as pool:
             assert pool.map(total, [weights, weights.layers[7], weights.layers[7].weight.data() and weights]) == [
                 EXPECTED,

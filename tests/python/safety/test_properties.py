@@ -1,4 +1,4 @@
-"""Random files, slices and damage: what holds for every file, and not only for those that somebody thought of."""
+"""Random files, slices and damage: properties of every file, not only of handwritten ones."""
 
 import ctypes
 import json
@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_of_the_safetensors_package_is_read_tensor_by_tensor_as_it_reads_it(
     folder: Path, entries: dict[str, tuple[str, tuple[int, ...], bytes]], metadata: dict[str, str] | None, backend: Any
 ) -> None:
-    # Of no tensors and no entries of metadata, the package writes a file that it cannot read.
+    # Without tensors and metadata, the package writes a file that it cannot read.
     assume(entries or metadata != {})
     memory = {name: ctypes.create_string_buffer(data, len(data) or 1) for name, (_, _, data) in entries.items()}
     specs = {
@@ -184,12 +184,12 @@ changes = st.lists(
         st.tuples(st.just("cut"), st.integers(0, 700), st.none()),
     ),
     min_size=1,
-    max_size=2,  # more seldom leave a file that opens
+    max_size=2,  # more would rarely leave a file that opens
 )
 
 
 def damage(content: bytes, todo: list[tuple[str, int, Any]], mend: bool) -> bytes:
-    """Change bytes; with `mend`, only of the header, whose length is then made right."""
+    """Change bytes; with `mend`, only in the header, whose length is then corrected."""
     header = bytearray(content if not mend else content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
     rest = b"" if not mend else content[8 + len(header) :]
     for kind, place, value in todo:
@@ -208,7 +208,7 @@ def damage(content: bytes, todo: list[tuple[str, int, Any]], mend: bool) -> byte
 
 
 def use(path: Path, **options: Any) -> None:
-    """Open a checkpoint and ask it for everything; whatever it refuses, it refuses as it says."""
+    """Open a checkpoint and read everything; every refusal is a documented error."""
 
     def attempt(call: Any) -> Any:
         try:

@@ -1,8 +1,8 @@
-"""Archives that say one thing to a scanner and another to a loader, end to end.
+"""Archives that a scanner and a loader read differently, end to end.
 
-They are refused, or read with all that they name in the list. The tricks are those of CVE-2025-1889 and CVE-2025-10155
-(another file name), CVE-2025-1944 (another name in the entry's own header), CVE-2025-1945 (flag bits), CVE-2025-10156
-(wrong checksums), CVE-2025-10157 (submodules), and of overlapping, doubled and hidden entries.
+They are refused, or read with all their globals listed. The tricks are those of CVE-2025-1889 and CVE-2025-10155
+(another file name), CVE-2025-1944 (another name in the local header), CVE-2025-1945 (flag bits), CVE-2025-10156 (wrong
+checksums), CVE-2025-10157 (submodules), and of overlapping, doubled and hidden entries.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What is checked of PyTorch files beside their structure: checksums, what follows the pickle, what torch refuses."""
+"""Checks of PyTorch files beyond their structure: checksums, data after the pickle, contents that torch refuses."""
 
 import collections
 import io
@@ -23,7 +23,7 @@ from test_pytorch_hostile import TENSOR, archive, text
 
 
 def changed_member(path: Path, name: str, change: int) -> None:
-    """Changes a byte of what is stored, and nothing of what is said of it."""
+    """Change a byte of the data, but not its metadata."""
     with zipfile.ZipFile(path) as read:
         info = read.getinfo(name)
     data = bytearray(path.read_bytes())
@@ -75,7 +75,7 @@ def test_a_compressed_storage_with_a_wrong_checksum_is_an_error_that_names_it(sa
     assert caught.value.rule == "torch-zip.crc"
     with refuses(FormatError, "torch-zip.crc"):
         load(path)
-    # 0 stands for one that was not computed.
+    # 0 means not computed.
     path.write_bytes(data.replace(said, bytes(4)))
     assert max_weights.load_weights(path).w.data().shape == (100,)
 
@@ -94,7 +94,7 @@ def test_checksums_of_stored_tensors_are_verified_on_request(saved: Path) -> Non
 
 
 def test_a_second_pickle_behind_the_first_is_found(tmp_path: Path) -> None:
-    """As in picklescan's malicious6: torch reads the first, other programs both."""
+    """As in picklescan's malicious6: torch reads the first pickle, other programs both."""
     first = b"\x80\x02}" + text("w") + TENSOR + b"s."
     path = archive(tmp_path / "a.pt", first + b"\x80\x02cos\nsystem\n" + text("true") + b"\x85R." + b"junk")
     weights = max_weights.load_weights(path)
@@ -126,7 +126,7 @@ def test_a_defaultdict_of_a_plain_type_is_read_in_every_protocol(tmp_path: Path,
 )
 def test_an_element_that_python_cannot_hash_is_an_error_of_ours(tmp_path: Path, content: bytes) -> None:
     path = archive(tmp_path / "a.pt", b"\x80\x04}" + text("k") + content + b"s.")
-    # Of a dict whose entries have names, the keys are not made.
+    # The keys of a dict with named entries are not built.
     listed = (
         []
         if content.startswith(b"}")
@@ -143,7 +143,7 @@ def test_what_torch_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     made = io.BytesIO()
     torch.save({"s": torch.tensor([[0.0, 1.0], [2.0, 0.0]]).to_sparse()}, made)
     path = tmp_path / "a.pt"
-    # An index beyond the shape: torch says so with a RuntimeError.
+    # An index beyond the shape: torch raises a RuntimeError.
     path.write_bytes(made.getvalue().replace(struct.pack("<4q", 0, 1, 1, 0), struct.pack("<4q", 0, 9, 1, 0)))
     data = path.read_bytes()
     assert data != made.getvalue()

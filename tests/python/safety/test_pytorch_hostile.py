@@ -1,4 +1,4 @@
-"""PyTorch files that mean harm, end to end: they open, their tensors are read, and nothing that they name is run.
+"""Malicious PyTorch files, end to end: they open, their tensors are read, and none of their globals is executed.
 
 The attacks are those of CVE-2024-5480, CVE-2025-1716, CVE-2025-1889, CVE-2025-1944, CVE-2025-1945, CVE-2025-32434,
 CVE-2025-10155 to 10157 and CVE-2026-24747, and of scanner bypasses by submodule names.

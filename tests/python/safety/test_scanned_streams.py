@@ -1,4 +1,4 @@
-"""Nothing that a loader unpacks or renders is clean unseen: files of other programs, and what those do with them."""
+"""Everything that a loader unpacks or renders is scanned: files of other programs, and how those process them."""
 
 import bz2
 import gzip
@@ -76,7 +76,7 @@ def test_whatever_liblzma_recognises_is_found(tmp_path: Path) -> None:
         for window in windows:
             changed = stream[:1] + struct.pack("<I", window) + stream[5:]
             try:
-                # No more memory than a model is worth.
+                # Within the memory of a model.
                 lzma.LZMADecompressor(memlimit=1 << 28).decompress(changed)
             except lzma.LZMAError:
                 continue

@@ -1,8 +1,7 @@
-"""Text that a file or a path brings along, on every way to people's eyes: nothing of it steers a terminal, turns a line
-round, or becomes markup of a page.
+"""Text from a file or a path, in every output: none of it controls a terminal, reverses a line, or becomes markup.
 
-One hostile checkpoint of each format, below a hostile folder, goes through everything that prints: `repr`, trees,
-pages, errors, warnings, logs and the command line. What a program asks for stays as it is.
+One hostile checkpoint of each format, below a hostile folder, goes through every output: `repr`, trees, pages, errors,
+warnings, logs and the command line. Return values of the API are unchanged.
 """
 
 import json
@@ -41,7 +40,7 @@ SIGNS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\u200e\ufeff\u2028\n\r\
 HOSTILE = f"{SIGNS}{MARKUP}\0"
 FOLDER = f"{SIGNS}{MARKUP}"
 NAME = f"layers.{HOSTILE}.w"
-# What only GGUF and an index accept: names of 64 bytes, and shards without controls.
+# Limits of GGUF and of an index: names of 64 bytes, and shard names without control characters.
 SHORT = "\x1b]0;o\x07\x1b[2J\u202e\u200b\ufeff\n\x7f<img>"
 SHARD = "model\u202e\u2066\u200b\ufeff<img src=x>.safetensors"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,7 +48,7 @@ RAW = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def raw(text: str) -> list[str]:
-    """The characters of a text that are no signs of their own; lines may end."""
+    """The unprintable characters of a text, except newlines."""
     return sorted({c for c in text if unicodedata.category(c) in RAW and c != "\n"})
 
 
@@ -134,7 +133,7 @@ def file(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 
 def message(action: Callable[[], Any]) -> str:
-    """What the error of this says, as a traceback prints it."""
+    """The error of this call, as printed in a traceback."""
     try:
         action()
     except Exception as error:
@@ -146,7 +145,7 @@ def message(action: Callable[[], Any]) -> str:
 
 
 def printed_by_weight(weights: Any, info: Any) -> Iterator[tuple[str, str]]:
-    """What one weight prints."""
+    """The output of one weight."""
     yield "info", repr(info)
     node = weights[info.name]
     yield "node", repr(node)
@@ -169,7 +168,7 @@ def printed_by_weight(weights: Any, info: Any) -> Iterator[tuple[str, str]]:
 
 
 def printed_by_weights(weights: Any) -> Iterator[tuple[str, str]]:
-    """Everything that a tree, its nodes, records and values print."""
+    """Every output of a tree, its nodes, records and values."""
     yield "repr", repr(weights)
     yield "str", str(weights)
     yield "html", weights._repr_html_()
@@ -316,7 +315,7 @@ def test_graphs_and_modules_say_what_is_safe_to_print(folder: Path, caplog: pyte
 
 
 def test_a_log_of_a_file_that_cannot_be_mapped_is_safe_to_print(folder: Path) -> None:
-    # Beyond this limit of the address space the system refuses to map the file.
+    # With this limit on the address space, the system refuses to map the file.
     path = folder / f"{FOLDER}.safetensors"
     size = 1 << 33
     header = json.dumps(
@@ -360,7 +359,7 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 
 def on_a_terminal(arguments: list[str]) -> str:
-    """What a command prints where both of its outputs are a terminal."""
+    """The output of a command on a terminal."""
     found = b""
     end, terminal = pty.openpty()
     command = [*COMMAND, *arguments]
@@ -437,7 +436,7 @@ def test_python_asks_the_core_what_can_be_printed() -> None:
 
 
 def shortened(view: str) -> str:
-    """A view without the style that each has."""
+    """A view without its style element."""
     return re.sub("<style>.*?</style>", "", view, flags=re.DOTALL)
 
 
@@ -466,7 +465,7 @@ def test_names_of_a_megabyte_do_not_bury_a_message(make_file: Callable[..., Path
 
 
 def test_what_is_quoted_in_a_message_is_made_safe() -> None:
-    """The house rule behind the walk above: between apostrophes stands `shown`, `printable`, or `!r`."""
+    """The convention behind the test above: quoted placeholders use `shown`, `printable`, or `!r`."""
     quoted = re.compile(r"'\{(?!shown\(|printable\()[^{}]*(?<!!r)\}'")
     allowed = ("'{what}'",)
     for path in sorted(Path(max_weights.__file__).parent.rglob("*.py")):

@@ -86,7 +86,7 @@ def test_from_another_filesystem_where_the_system_cannot_copy(llama: Path, tmp_p
         source.unlink(missing_ok=True)
 
 
-# In a process of its own, as the two models take more than a gigabyte.
+# In a separate process, because the two models take more than a gigabyte.
 OPENED_BY_TRANSFORMERS = """
 from pathlib import Path
 import torch, transformers

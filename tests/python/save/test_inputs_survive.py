@@ -1,6 +1,6 @@
-"""A file that is read is not written over: a target that is one of the inputs, or lies in one, is refused by each verb.
+"""Inputs are never overwritten: each verb refuses a target that is one of the inputs, or lies in one.
 
-It is known by device and inode, or by its URL, whatever it is called.
+Inputs are identified by device and inode, or by URL, not by name.
 """
 
 import json
@@ -25,7 +25,7 @@ from refusals import refuses
 BASE = {"model.a.weight": np.arange(40_000, dtype=np.float32), "model.b.weight": np.ones((64, 8), np.float32)}
 NEW = {**BASE, "model.a.weight": np.where(np.arange(40_000) == 7, 3, BASE["model.a.weight"]).astype(np.float32)}
 REFUSED = (
-    r"this is the input|this lies in the input|this folder holds the input|one of several files"
+    r"this is the input|this is inside the input|this folder holds the input|one of several files"
     r"|one of the files of the model|is no "
 )
 
@@ -51,7 +51,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def shell(*arguments: str) -> None:
-    """Run a command; what it refuses is an error, as in Python."""
+    """Run a command; a failure is an exception, as in Python."""
     command = [sys.executable, "-m", "max_weights", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -59,7 +59,7 @@ def shell(*arguments: str) -> None:
         raise ArgumentError(done.stderr)
 
 
-# What is done, and the path that it writes to.
+# The action, and its output path.
 CALLS: dict[str, tuple[Callable[[str], object], str]] = {
     "delta.create, the base": (lambda to: delta.create("base.safetensors", "new.safetensors", to), "base.safetensors"),
     "delta.create, the new one": (lambda to: delta.create("base.safetensors", NEW, to), "base.safetensors"),

@@ -1,4 +1,4 @@
-"""Saving: what is written is read back by safetensors, torch and this package, and files appear whole."""
+"""Saving: safetensors, torch and this package read the files, which appear atomically."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_modules_and_trees_are_saved_by_their_names(tmp_path: Path) -> None:
 
 def test_weights_of_max_give_tensors_of_max(tmp_path: Path) -> None:
     class MaxWeightData:
-        """As that of MAX: `to_buffer` gives a tensor of MAX, which is none of this package."""
+        """Like that of MAX: `to_buffer` returns a tensor of MAX, not of this package."""
 
         def __init__(self, data: torch.Tensor, encoding: Any = None) -> None:
             self.data, self.quantization_encoding = data, encoding

@@ -1,4 +1,4 @@
-"""`weights.save`, `save_file` and `save_sharded` do the same with the same weights: the files, and the errors."""
+"""`weights.save`, `save_file` and `save_sharded` give the same files and errors for the same weights."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def pytorch(folder: Path) -> WeightsNode:
 
 
 def gguf_of_floats(folder: Path) -> WeightsNode:
-    """Under the names of Hugging Face, with a tensor that llama.cpp alone has."""
+    """With Hugging Face's names, and a tensor that only llama.cpp has."""
     tensors = {
         "blk.0.attn_q.weight": np.arange(64, dtype=np.float16).reshape(8, 8),
         "rope_freqs.weight": np.ones(4, np.float32),

@@ -1,4 +1,4 @@
-"""Commands that write a file are killed and refused at each system call: the old file is there, or the new one."""
+"""Commands that write a file are killed, or get an error, at each system call: the old or the new file remains."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from misfortune import Saver, contents, folder, killed_at_each_call, put, saved,
 
 __all__ = ["folder", "saver"]
 
-# What is written, and how. `{}` is the folder.
+# The output and the command. `{}` is the folder.
 COMMANDS = {
     "meta set, in place": "meta set {}/model.safetensors note=short",
     "meta set, with a longer header": f"meta set {{}}/model.safetensors note={'long' * 2000}",
@@ -29,7 +29,7 @@ def words(name: str, folder: Path) -> list[str]:
 
 
 def prepared(saver: Saver, folder: Path) -> dict[str, bytes]:
-    """Puts files into a folder that the commands read or write."""
+    """Puts files into a folder, which the commands read or write."""
     path = folder / "model.safetensors"
     saved(saver, "save_file", path=path, value=2)
     saved(saver, "command", words=["convert", str(path), str(folder / "out.gguf"), "--dtype", "float16"])
@@ -49,7 +49,7 @@ def test_a_command_that_is_killed_at_any_call_leaves_the_old_file_or_the_new_one
     saved(saver, "command", **arguments)
     new = contents(folder)
     assert sum(old[file] != new[file] for file in old) == 1
-    again = name != "meta unset"  # what is not there any more cannot be removed
+    again = name != "meta unset"  # a missing file cannot be removed
     found = [files for _, files in killed_at_each_call(saver, folder, old, "command", again, **arguments)]
     assert all(files in (old, new) for files in found)
     assert old in found
@@ -67,7 +67,7 @@ def test_what_the_system_refuses_a_command_is_an_error_and_the_old_file_is_whole
     clean = saver.save("command", None, True, **arguments)
     new = contents(folder)
     count = clean.counted()[kind]
-    if name in IN_PLACE:  # there is no other file, and what is written there is there
+    if name in IN_PLACE:  # there is no other file, and writes go there directly
         assert clean.counted()["rename"] == 0
         old_or_new = (old, new) if kind == "fsync" else (old,)
     else:

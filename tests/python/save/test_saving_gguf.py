@@ -1,4 +1,4 @@
-"""GGUF files that are written: byte for byte those of gguf-py, and read back by it."""
+"""Written GGUF files: byte for byte those of gguf-py, which reads them back."""
 
 from pathlib import Path
 from typing import Any

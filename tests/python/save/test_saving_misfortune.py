@@ -1,4 +1,4 @@
-"""A save that is killed or interrupted at any moment leaves the old file or the new one, whole."""
+"""Crash safety: a save that is killed or interrupted at any moment leaves the complete old or new file."""
 
 import contextlib
 import json
@@ -102,7 +102,7 @@ def test_between_one_file_and_shards_the_folder_is_the_old_save_or_the_new_one(
     for point, files in killed_at_each_call(saver, folder, old, "save_sharded", **arguments):
         found.append(values_of(files, folder.parent / "seen"))
         assert found[-1] in ({1.0}, {2.0}), point
-        # Other libraries take the file, where there is one.
+        # Other libraries accept the file if one exists.
         if NAME in files:
             assert values_of({NAME: files[NAME]}, folder.parent / "seen") in ({1.0}, {2.0}), point
     assert {1.0} in found
@@ -119,7 +119,7 @@ def values_of(files: dict[str, bytes], folder: Path) -> set[float]:
 @pytest.mark.parametrize("call", ["save_sharded", "weights.save"])
 def test_shards_of_the_same_names_are_the_old_save_or_the_new_one(saver: Saver, folder: Path, call: str) -> None:
     def shards(files: dict[str, bytes]) -> list[bytes]:
-        """What the index names."""
+        """The files named by the index."""
         named = json.loads(files["model.safetensors.index.json"])["weight_map"].values()
         return [files[name] for name in sorted(set(named))]
 
@@ -183,7 +183,7 @@ def test_ctrl_c_at_any_write_ends_in_keyboard_interrupt_and_a_whole_file(saver: 
         outcome = saver.save(call, f"{name}:signal=SIGINT:delay_exit=60000:when={number}", **arguments)
         assert (outcome.signal, outcome.error) == (0, {"error": "KeyboardInterrupt"}), number
         found.append(contents(folder))
-    # Whether it was pressed is asked now and then: a file that is complete before takes its place.
+    # Ctrl-C is polled: a file that is complete before the poll is renamed into place.
     assert all(files in (old, new) for files in found)
     assert old in found
 
@@ -224,7 +224,7 @@ def test_of_two_processes_that_save_to_one_path_one_wins_and_the_file_is_whole(f
             other.begin("SafetensorsWriter", {"path": path, "value": 2, "scale": 12})
             one.go()
             other.go()
-            for _ in range(5):  # whoever loads it meanwhile
+            for _ in range(5):  # concurrent readers
                 safetensors.numpy.load(path.read_bytes())
             assert [one.end().error, other.end().error] == [{}, {}]
             assert contents(folder) in expected

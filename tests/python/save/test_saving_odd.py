@@ -1,4 +1,4 @@
-"""Saving what is odd: sizes that are none, names that are keys, packed weights, tensors of every kind and library."""
+"""Saving edge cases: invalid sizes, names that are keys, packed weights, tensors of every kind and library."""
 
 import math
 import os

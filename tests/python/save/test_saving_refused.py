@@ -1,4 +1,4 @@
-"""What the system refuses a save is an OSError with its number and the path, and nothing has changed."""
+"""A system error in a save is an OSError with its number and the path, and nothing has changed."""
 
 import builtins
 import errno
@@ -84,10 +84,10 @@ def test_a_name_that_is_not_on_the_disk_is_an_error_after_the_file_has_taken_its
     last = clean.counted()[name]
     found = saver.save(call, f"{name}:error=EIO:when={last}", path=path, value=2).error
     assert (found.get("errno"), found.get("file")) == (errno.EIO, str(path))
-    assert "it has taken its place" in found["text"]
+    assert "write its new name to the disk" in found["text"]
     assert values(path) == {2.0}
     assert unfinished(folder) == []
-    # Some file systems have no fsync for folders, and need none.
+    # Some file systems do not support fsync of folders, and do not need it.
     saved_all_the_same = saver.save(call, f"{name}:error=EINVAL:when={last}", path=path, value=3)
     assert saved_all_the_same.error == {}
     assert values(path) == {3.0}
@@ -107,13 +107,13 @@ def test_a_sharded_save_that_is_refused_before_its_renames_changes_nothing(saver
             outcome = saver.save("save_sharded", f"{name}:error={error}:when={number}", **options, value=2)
             assert outcome.error.get("errno") == getattr(errno, error)
             assert Path(outcome.error["file"]).name in old
-            # The last fsync but one is of the folder, after the first rename: that of the index of second names.
+            # The last fsync but one is that of the folder, after the rename of the index with temporary hard links.
             if "fsync" in kind and number == count:
                 assert values(folder) == {2.0}
                 put(folder, old)
             assert contents(folder) == old, (name, number)
     name = of_kind(clean, ("rename", "renameat", "renameat2"))
-    # The index of second names is the first, and whoever reads it finds the new shards.
+    # The index with temporary hard links is first, and its readers find the new shards.
     for number, target in enumerate([INDEX, *old], 1):
         outcome = saver.save("save_sharded", f"{name}:error=EIO:when={number}", **options, value=2)
         assert (outcome.error.get("errno"), outcome.error["file"]) == (errno.EIO, str(folder / target))
@@ -121,7 +121,7 @@ def test_a_sharded_save_that_is_refused_before_its_renames_changes_nothing(saver
         assert values(folder) == ({1.0} if number == 1 else {2.0})
         assert (contents(folder) == old) == (number == 1)
         put(folder, old)
-    fallback = saver.save("save_sharded", "link,linkat:error=EPERM", **options, value=2)  # without second names
+    fallback = saver.save("save_sharded", "link,linkat:error=EPERM", **options, value=2)  # without hard links
     assert fallback.error == {}
     assert values(folder) == {2.0}
 
@@ -161,7 +161,7 @@ old = open("model.safetensors", "rb").read()
 error = refused(lambda: save_file({"a": np.ones(500_000, np.float32)}, "model.safetensors"))
 assert error.filename == "model.safetensors" and "are free" in str(error), error
 assert os.listdir() == ["model.safetensors"]
-# Nobody takes the room of a file that is begun.
+# The disk space of an unfinished file is reserved.
 with SafetensorsWriter("other.safetensors", {"a": (DType.float32, (150_000,))}) as writer:
     filler = os.open("filler", os.O_CREAT | os.O_WRONLY)
     try:
@@ -232,7 +232,7 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_nothing_has_changed(
 
 @pytest.fixture
 def users(tmp_path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A folder of an ordinary user, and what makes a process one: the superuser may do everything."""
+    """A folder of an ordinary user, and the settings of such a process: the superuser may do everything."""
     if os.geteuid() != 0:
         yield tmp_path, {}
         return
@@ -269,7 +269,7 @@ def test_modes_follow_the_umask_or_the_file_that_is_replaced_for_all_ways_to_sav
         for umask, mode in ((0o077, 0o600), (0o002, 0o664), (0o777, 0o000)):
             saved(saver, call, path=folder / NAME, value=1, process={"umask": umask})
             assert stat.S_IMODE((folder / NAME).stat().st_mode) == mode
-            (folder / NAME).chmod(0o640 | stat.S_ISUID)  # what ran with its owner's rights does not do so anew
+            (folder / NAME).chmod(0o640 | stat.S_ISUID)  # a setuid file must not become one again
             saved(saver, call, path=folder / NAME, value=2, process={"umask": umask})
             assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o640
             (folder / NAME).unlink()
@@ -293,7 +293,7 @@ def test_the_owner_of_a_replaced_file_is_kept_where_that_is_allowed(saver: Saver
         saved(saver, "save_file", path=path, value=3, process={"user": NOBODY - 1})
         found = path.stat()
         assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY - 1, NOBODY - 1, 0o666)
-        # A group that had no rights gets none where the old group cannot be kept.
+        # A group without rights gets none if the old group cannot be kept.
         os.chown(path, NOBODY - 1, NOBODY)
         path.chmod(0o660)
         saved(saver, "save_file", path=path, value=4, process={"user": NOBODY - 1})
@@ -314,7 +314,7 @@ def test_a_symbolic_link_is_replaced_and_what_it_led_to_stays(saver: Saver, fold
     link.symlink_to(folder / "nothing")
     saved(saver, "save_file", path=link, value=3)
     assert (link.is_symlink(), values(link), (folder / "nothing").exists()) == (False, {3.0}, False)
-    # Of a folder that is a link, the files are those of what it leads to.
+    # The files of a linked folder are those of the link's target.
     (folder / "real").mkdir()
     (folder / "linked").symlink_to(folder / "real")
     saved(saver, "save_sharded", path=folder / "linked", value=4)

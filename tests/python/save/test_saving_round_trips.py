@@ -1,4 +1,4 @@
-"""What is saved is what the source's own library reads from it, bit for bit: real files, random ones, and models."""
+"""A saved file has the values that the source's own library reads, bit for bit: real files, random ones, and models."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ import max_weights
 from max_weights import load_weights, save_file, save_sharded
 from test_saving import TORCH_DTYPES, same
 
-# What `tools/get_models.py --derive` leaves, and how its own library reads it.
+# The files of `tools/get_models.py --derive`, and how their libraries read them.
 SAFETENSORS = [
     "minilm.safetensors", "silero_vad_16k.safetensors", "derived/sharded", "derived/layer0.bf16.safetensors",
     "derived/layer0.f16.safetensors", "derived/layer0.f8e4m3.safetensors", "derived/layer0.f8e5m2.safetensors",
@@ -50,7 +50,7 @@ def of_torch(path: Path) -> dict[str, torch.Tensor]:
 
 
 def of_gguf(path: Path) -> Iterator[Named]:
-    """What gguf-py makes of it: float32 of what is packed."""
+    """The values by gguf-py: packed weights as float32."""
     for tensor in gguf.GGUFReader(path).tensors:
         data = tensor.data
         if tensor.tensor_type.name in NOT_IN_GGUF_PY:
@@ -91,7 +91,7 @@ def test_real_files_are_saved_as_their_own_library_reads_them(
 
 
 def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """That names, dtypes, shapes and bits are the same."""
+    """Assert that names, dtypes, shapes and bits are equal."""
     assert found.keys() == expected.keys()
     assert [name for name, tensor in expected.items() if not same(found[name], tensor)] == []
 
@@ -123,7 +123,7 @@ def made(draw: st.DrawFn) -> torch.Tensor:
     data = bytearray(draw(st.binary(min_size=size, max_size=size)))
     bits = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
     tensor = bits.view(dtype).reshape(shape)
-    # Two of four bits in a byte have no strides of their own.
+    # Elements of four bits, two in a byte, have no strides.
     return tensor if packed else FORMS[draw(st.sampled_from(sorted(FORMS)))](tensor)
 
 
@@ -235,7 +235,7 @@ def language_model(tied: bool) -> Any:
 
 
 def assert_same_model(folder: Path, model: Any) -> None:
-    """That transformers makes the same model of a folder."""
+    """Assert that transformers loads the same model from a folder."""
     found, said = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not any(said.values()), said
     assert_same(found.state_dict(), model.state_dict())

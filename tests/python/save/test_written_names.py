@@ -1,4 +1,4 @@
-"""What a file is called says what is in it, and what is written is what was asked for: suffixes, layouts, dtypes."""
+"""File names determine the format, and files have the requested content: suffixes, layouts, dtypes."""
 
 import json
 import re
@@ -141,7 +141,7 @@ NAMES = {
 
 @pytest.fixture
 def training(tmp_path: Path) -> Path:
-    """A checkpoint of a training: weights, what the optimizer has of each, and a number that is no tensor."""
+    """A training checkpoint: weights, the optimizer's state of each, and a number that is no tensor."""
     model = {name: torch.randn(shape) for name, shape in NAMES.items()}
     state = {
         name: {"step": torch.tensor(1.0), "exp_avg": torch.ones_like(tensor), "exp_avg_sq": tensor * 2}

@@ -1,4 +1,4 @@
-"""The command line as a process of its own, as people and scripts start it."""
+"""The command line in a separate process, as people and scripts start it."""
 
 import os
 import subprocess
@@ -6,10 +6,9 @@ import sys
 from typing import NamedTuple
 
 COMMAND = [sys.executable, "-m", "max_weights"]
-# What changes the output in the terminal of whoever runs the tests.
+# Variables of the developer's terminal that change the output.
 SETTINGS = ("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LANG", "LC_ALL", "LC_CTYPE", "NO_COLOR")
-# Runs the command line, and adds the most memory that the process held, in MB. /proc has that of this program alone:
-# getrusage counts what the process was before it, too.
+# Runs the command line, and adds its peak memory in MB, from /proc: getrusage includes the process before exec.
 MEASURED = """
 import sys
 from max_weights._core import command_line
@@ -21,7 +20,7 @@ sys.exit(status)
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
     status: int
     stdout: str
@@ -29,13 +28,13 @@ class Done(NamedTuple):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of this process, where characters are UTF-8 and nothing is said of colours or columns."""
+    """The environment of this process, with UTF-8 and without settings of colours or columns."""
     kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     return {**kept, "LC_ALL": "C.UTF-8", **more}
 
 
 def run(*arguments: object, timeout: float = 120, **variables: str) -> Done:
-    """Run a command in a process whose output is a pipe; further arguments are variables of its environment."""
+    """Run a command with piped output; further arguments are environment variables."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)], capture_output=True, env=environment(**variables), timeout=timeout
     )
@@ -43,14 +42,14 @@ def run(*arguments: object, timeout: float = 120, **variables: str) -> Done:
 
 
 def listed(*arguments: object, **variables: str) -> str:
-    """What a command prints that finds nothing wrong."""
+    """The output of a command that finds nothing wrong."""
     done = run(*arguments, **variables)
     assert (done.status, done.stderr) == (0, "")
     return done.stdout
 
 
 def measured(*arguments: object) -> tuple[Done, int]:
-    """The same, and the most memory that the process held, in MB."""
+    """The same, and the peak memory of the process in MB."""
     command = [sys.executable, "-c", MEASURED, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, env=environment(), timeout=120, encoding="utf-8")
     *lines, peak = done.stderr.splitlines()

@@ -1,5 +1,5 @@
-"""The server with faults (tests/fault_server), as a program beside a test. The first page of the crate says what it
-serves, and which faults there are.
+"""The server with faults (tests/fault_server), as a separate process. The documentation of the crate lists its
+protocols and faults.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from conftest import ROOT
 
-# Whatever proxy the environment names, the server is on this machine.
+# The server is on this machine, so proxies of the environment must not be used.
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def program() -> Path:
-    """The program, as `cargo build -p fault-server` makes it."""
+    """The program built by `cargo build -p fault-server`."""
     named = os.environ.get("MAX_WEIGHTS_FAULT_SERVER")
     files = [ROOT / "target" / profile / "fault-server" for profile in ("debug", "quick", "release")]
     found = [file for file in ([Path(named)] if named else files) if file.is_file()]
@@ -55,7 +55,7 @@ class FaultServer:
 
     @property
     def s3(self) -> str:
-        """What `AWS_ENDPOINT_URL_S3` is set to; a bucket is a folder."""
+        """The value of `AWS_ENDPOINT_URL_S3`; a bucket is a folder."""
         return f"{self.url}/s3"
 
     @property
@@ -65,7 +65,7 @@ class FaultServer:
 
     @property
     def hub(self) -> str:
-        """What `HF_ENDPOINT` is set to; a model is a folder in a folder."""
+        """The value of `HF_ENDPOINT`; a model is a folder in a folder."""
         return f"{self.url}/hub"
 
     def _ask(self, method: str, path: str, body: str | None = None) -> bytes:
@@ -75,7 +75,7 @@ class FaultServer:
         return answer
 
     def set(self, *faults: str) -> None:
-        """Only these faults from the next request on."""
+        """Replace the faults from the next request on."""
         self._ask("POST", "/_control", "\n".join(faults))
 
     def counts(self) -> dict[str, Any]:
@@ -84,10 +84,10 @@ class FaultServer:
         return counts
 
     def log(self) -> list[dict[str, Any]]:
-        """Of each request method, path, range, headers, authorization, host, status."""
+        """The method, path, range, headers, authorization, host and status of each request."""
         log: list[dict[str, Any]] = json.loads(self._ask("GET", "/_log"))
         return log
 
     def reset_counts(self) -> None:
-        """Begin to count anew, with an empty log."""
+        """Reset the counters and the log."""
         self._ask("DELETE", "/_counts")

@@ -42,7 +42,7 @@ def write(path: Path) -> Path:
 
 
 def write_lfm2(path: Path) -> Path:
-    """Write an LFM2, which transformers reads with a reader of its own: a convolution, then attention."""
+    """Write an LFM2, for which transformers has a special reader: a convolution, then attention."""
     writer = _writer(path, "lfm2")
     writer.add_head_count_kv([0, HEADS_KV])  # type: ignore[arg-type]
     writer.add_shortconv_l_cache(3)

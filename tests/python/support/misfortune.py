@@ -1,7 +1,7 @@
-"""Processes that are killed, or refused by the system, at a chosen system call of a save.
+"""Fault injection: processes that are killed, or get an error, at a chosen system call of a save.
 
-strace is attached to a process that waits before its save: it counts the calls, kills at one of them or lets one fail,
-also those that go past the C library.
+strace is attached to a process that waits before its save. It counts the calls, kills the process at one of them or
+makes one fail, including calls that bypass the C library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pytest
 from max_weights import load_weights
 
 PROGRAM = Path(__file__).with_name("saving_program.py")
-# What a save may change something with. A name that this machine's kernel lacks is none for strace, but for the "?".
+# System calls by which a save may change something. The "?" makes strace ignore names that this kernel lacks.
 CALLS = (
     "?open,openat,flock,?fcntl,?pwrite64,?pwritev,?pwritev2,?write,?writev,?fallocate,?ftruncate,?fchmod,?fchown,?fsync,"
     "?fdatasync,?sync_file_range,?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?link,?linkat,?copy_file_range"
@@ -45,14 +45,14 @@ def named(call: str) -> str:
 
 @dataclass
 class Outcome:
-    """What became of a save: the signal that ended the process, or the error of the save, and its system calls."""
+    """The outcome of a save: the signal that ended the process, or the error of the save, and its system calls."""
 
     signal: int
     error: dict[str, Any]
     calls: list[tuple[str, str]] = field(default_factory=list)
 
     def counted(self) -> Counter[str]:
-        """How often each system call was made."""
+        """The number of calls by system call."""
         return Counter(name for name, _ in self.calls)
 
     def number(self, name: str, has: str) -> int:
@@ -93,7 +93,7 @@ class Saver:
         return json.loads(self._process.stdout.readline())
 
     def begin(self, call: str, arguments: dict[str, Any], **process: Any) -> int:
-        """A child that waits to be let go."""
+        """A child that waits for permission to save."""
         paths = {name: str(value) if isinstance(value, Path) else value for name, value in arguments.items()}
         self._say(json.dumps({"call": call, "arguments": paths} | process))
         child: int = self._answer()
@@ -111,16 +111,16 @@ class Saver:
         return Outcome(max(0, -answer["status"]), error)
 
     def save(self, call: str, inject: str | None = None, trace: bool = False, /, **arguments: Any) -> Outcome:
-        """Saves; with `inject`, a rule of strace, something happens meanwhile.
+        """Save; `inject`, a rule of strace, injects a fault.
 
-        `process` is what the child is like, and `calls` which system calls are looked at.
+        `process` describes the child, and `calls` selects the traced system calls.
         """
         process, calls = arguments.pop("process", {}), arguments.pop("calls", CALLS)
         if inject is None and not trace:
             self.begin(call, arguments, **process)
             self.go()
             return self.end()
-        # In one thread, so that the calls come in the same order each time, and are counted together.
+        # In one thread, so that the calls have a fixed order and one count.
         child = self.begin(call, arguments, one_thread=True, **process)
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder, "calls")
@@ -150,7 +150,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def attached(child: int, log: Path, inject: str | None, calls: str = CALLS) -> subprocess.Popen[str]:
-    """A strace that watches a process already."""
+    """A strace that is already attached to a process."""
     rules = [] if inject is None else ["-e", f"inject={inject}"]
     watcher = subprocess.Popen(
         ["strace", "-f", "-qqq", "-s", "0", "-o", str(log), "-e", f"trace={calls}", *rules, "-p", str(child)],
@@ -190,18 +190,18 @@ with_strace = pytest.mark.skipif(without_strace() is not None, reason=without_st
 
 
 def saved(saver: Saver, call: str, /, **arguments: Any) -> None:
-    """A save that goes well."""
+    """A successful save."""
     outcome = saver.save(call, **arguments)
     assert (outcome.signal, outcome.error) == (0, {})
 
 
 def of_kind(clean: Outcome, kind: tuple[str, ...]) -> str:
-    """What the system call is called that this save made of some that do the same."""
+    """The name of the system call that this save used, of several equivalent ones."""
     return next(name for name in kind if clean.counted()[name])
 
 
 def values(path: Path) -> set[float]:
-    """The values that the tensors of a checkpoint have, as this package loads it."""
+    """The values of a checkpoint's tensors, as this package loads them."""
     with load_weights(path) as weights:
         return {float(value) for _, weight in weights.items() for value in np.unique(np.asarray(weight.data()))}
 
@@ -212,7 +212,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def put(folder: Path, files: dict[str, bytes]) -> None:
-    """Makes a folder have these files and no others."""
+    """Make a folder contain exactly these files."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.name not in files:
@@ -223,16 +223,16 @@ def put(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """What of the files of a folder was not finished."""
+    """The unfinished files of a folder."""
     return [path.name for path in folder.iterdir() if path.name.endswith(UNFINISHED)]
 
 
 def killed_at_each_call(
     saver: Saver, folder: Path, old: dict[str, bytes], call: str, /, again: bool = True, **arguments: Any
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Kills a save into `folder`, which has the files `old` before, at each of its system calls; what is there then.
+    """Kill a save into `folder`, which has the files `old`, at each of its system calls; yield the state after each.
 
-    What was not finished is left out: the next save, which is the same with `again`, has to leave no such file.
+    Unfinished files are excluded: the next save, the same with `again`, has to leave none.
     """
     put(folder, old)
     clean = saver.save(call, None, True, **arguments)
@@ -248,7 +248,7 @@ def killed_at_each_call(
             if again:
                 saved(saver, call, **arguments)
                 assert contents(folder) == new, f"after a save after a kill at {name} {number}"
-            else:  # what it would read may be new now
+            else:  # its input may be new now
                 saved(saver, "save_file", path=folder / "other", value=0)
             assert unfinished(folder) == []
     put(folder, {})

@@ -1,7 +1,7 @@
-"""Saves in processes that may come to harm: forks a child for each request of `misfortune.Saver`, one after the other.
+"""Saves in processes with injected faults: forks a child for each request of `misfortune.Saver`, sequentially.
 
-A request is a line of JSON. The child tells its number and waits for a line before it begins, so that strace can be
-attached meanwhile; what it has imported is there already, and its system calls are those of the save alone.
+A request is a line of JSON. The child prints its process id and waits for a line before it begins, so that strace can
+be attached. All imports are done before, so the system calls are those of the save alone.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from max_weights import DType, SafetensorsWriter, delta, load_weights, save_file
 from max_weights._core import command_line
 from max_weights.graph import DeviceRef, Graph, TensorType, Weight, onnx
 
-# Enough for several writes: one for each tensor that is not small, one for both that are.
+# Enough for several writes: one for each large tensor, one for both small ones.
 SHAPES = {"layers.0.weight": (300, 256), "layers.1.weight": (280, 256), "layers.2.bias": (7,), "nothing": (0, 3)}
 PR_SET_PTRACER, ANY = 0x59616D61, ctypes.c_ulong(-1)
 
@@ -41,7 +41,7 @@ def part_by_part(path: str, value: float, scale: int = 1, **options: Any) -> Non
 
 
 def convert(path: str, source: str, **options: Any) -> None:
-    """Saves a tree of weights, also over the file that it was loaded from."""
+    """Saves a tree of weights, also over its own file."""
     with load_weights(source) as weights:
         if path.endswith(".safetensors") or "max_shard_size" in options:
             weights.save(path, **options)
@@ -50,7 +50,7 @@ def convert(path: str, source: str, **options: Any) -> None:
 
 
 def command(words: list[str], **_: Any) -> None:
-    """Runs the command line, which says what it has to say to nobody."""
+    """Run the command line, whose output is discarded."""
     status = command_line(["max-weights", *words])
     if status != 0:
         raise SystemExit(status)
@@ -75,7 +75,7 @@ CALLS = {
 
 
 def prepared(request: dict[str, Any]) -> None:
-    """What the request says of the process: its user, umask, limit of a file's size, and where it stands."""
+    """Apply the request's settings: user, umask, file size limit, and working directory."""
     if request.get("one_thread"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if "folder" in request:
@@ -88,12 +88,12 @@ def prepared(request: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(*[request["user"]] * 3)
         os.setresuid(*[request["user"]] * 3)
-    # Where only ancestors may trace a process, it may allow others; elsewhere this fails, and changes nothing.
+    # If only ancestors may trace a process, allow others; elsewhere this fails without effect.
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ANY, 0, 0, 0)
 
 
 def outcome(request: dict[str, Any]) -> dict[str, Any]:
-    """What came of the save."""
+    """The result of the save."""
     try:
         CALLS[request["call"]](**request["arguments"])
     except KeyboardInterrupt:
@@ -111,13 +111,13 @@ def outcome(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answers requests until there are no more."""
+    """Answer requests until the input ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with contextlib.suppress(TypeError):  # imports what is imported when it is first used
+    with contextlib.suppress(TypeError):  # triggers lazy imports
         save_file({"a": "no tensor"}, "/nonexistent")
     onnx.to_model(graph(), {"weight": tensors(0)["layers.0.weight"]})
     told = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of what prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards prints
     with open(0, "rb", buffering=0) as requests, open(told, "w", buffering=1, closefd=False) as answers:
         for line in requests:
             request = json.loads(line)

@@ -1,4 +1,4 @@
-"""Running programs on the stand-in for CUDA's driver (tests/fake_cuda), each in a process of its own."""
+"""Run programs on the stand-in for CUDA's driver (tests/fake_cuda), each in a separate process."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from conftest import ROOT
 
 @pytest.fixture(scope="session")
 def stand_in() -> Path:
-    """The folder of the stand-in driver, as `cargo build -p fake-cuda` makes it."""
+    """The folder of the stand-in driver, built by `cargo build -p fake-cuda`."""
     named = os.environ.get("MAX_WEIGHTS_FAKE_CUDA")
     folders = [Path(named)] if named else [ROOT / "target" / profile for profile in ("debug", "quick", "release")]
     found = [folder for folder in folders if (folder / "libcuda.so").is_file()]
@@ -24,7 +24,7 @@ def stand_in() -> Path:
 
 
 def run(folder: Path, *arguments: str, **settings: str) -> None:
-    """Run a program with a folder in front of the places where libraries are looked for."""
+    """Run a program with a folder in front of the library search path."""
     inherited = {name: value for name, value in with_support().items() if not name.startswith("FAKE_CUDA_")}
     environment = inherited | {"LD_LIBRARY_PATH": str(folder), "PYTHONFAULTHANDLER": "1"} | settings
     done = subprocess.run(
@@ -36,7 +36,7 @@ def run(folder: Path, *arguments: str, **settings: str) -> None:
 def run_promise(
     folder: Path, program: Path, promise: str, *arguments: str, report: Path, settings: dict[str, str]
 ) -> dict[str, Any]:
-    """Run one function of a program; what the stand-in reports, nothing if the program did not start it."""
+    """Run one function of a program; return the stand-in's report, empty if the program did not load it."""
     checked = {"FAKE_CUDA_CHECK": "full", "FAKE_CUDA_REPORT": str(report), **settings}
     run(folder, str(program), promise, *arguments, **checked)
     reported: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
@@ -46,8 +46,8 @@ def run_promise(
 def keeps_promise(
     folder: Path, program: Path, promise: str, tmp_path: Path, models: Path, settings: dict[str, str]
 ) -> None:
-    """That one function of a program, which gets a folder to write to and that of the models, ends well, and that the
-    stand-in finds nothing wrong.
+    """Assert that one function of a program, called with an output folder and the models' folder, succeeds, and that
+    the stand-in reports no error.
     """
     files = tmp_path / "files"
     files.mkdir()
@@ -57,14 +57,14 @@ def keeps_promise(
 
 
 def without_driver(folder: Path) -> Path:
-    """The folder, with files in it that stand in front of a driver that is there, and are none."""
+    """A folder with invalid files that shadow an installed driver."""
     for name in ("libcuda.so", "libcuda.so.1"):
         (folder / name).write_bytes(b"nothing")
     return folder
 
 
 def programs_of(program: Path) -> set[str]:
-    """The functions of a program that keep a promise: those that others do not call, and that return nothing."""
+    """The test functions of a program: those that no other function calls, and that return nothing."""
     lines = program.read_text().splitlines()
     endings = ("() -> None:", ": Path) -> None:", "(path: str) -> None:")
     found = [line for line in lines if line.startswith("def ") and line.endswith(endings)]

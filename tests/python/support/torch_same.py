@@ -1,4 +1,4 @@
-"""Whether two nested values are the same to torch: types, values, strides, and what shares a storage with what."""
+"""Whether two nested values are the same to torch: types, values, strides, and shared storages."""
 
 import math
 from collections import OrderedDict
@@ -9,7 +9,7 @@ import torch
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
-    """Fails unless `ours` is what `theirs` is; storages that are one there are one here."""
+    """Fails unless `ours` equals `theirs`, with the same shared storages."""
     storages: dict[int, int] = {}
     _same(ours, theirs, "value", storages, set())
     assert len(set(storages.values())) == len(storages), "storages that are two there are one here"

@@ -1,9 +1,8 @@
-"""Processes that begin with torch imported, or with transformers: forked from one that imported it once, in a tenth of
-the time that a new one takes. All workers of a run share it, so that torch is in memory once.
+"""Processes that start with torch or transformers imported, forked from one that imported it once, in a tenth of the
+usual time. All workers of a run share that process, so torch is in memory once.
 
-A test takes one where its promise is about what a program does. Where it is about a new process (what it imports and
-when, what its environment changes, how it ends), the test starts `sys.executable`. Nothing of max_weights is imported
-in the process that is forked.
+A test uses one if its promise is about a program's behaviour. If it is about a new process (its imports, its
+environment, its end), the test starts `sys.executable`. The forking process imports nothing of max_weights.
 """
 
 import atexit
@@ -26,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-# What is imported, and the set that it is added to; each set has a process of its own, which shares the pages of the
-# one that it was forked from.
+# The imports of each set, and the set that it extends. Each set has a separate process, which shares the pages of its
+# parent.
 SETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "numpy": ("", ("numpy", "ml_dtypes")),
     "torch": ("", ("torch",)),
@@ -38,7 +37,7 @@ FOLDER = "MAX_WEIGHTS_TESTS_WARM"
 
 
 class Ended(NamedTuple):
-    """What a program left behind; a signal that ended it is a negative number, as in `subprocess`."""
+    """The result of a program; a signal that ended it is a negative number, as in `subprocess`."""
 
     returncode: int
     stdout: str
@@ -46,13 +45,13 @@ class Ended(NamedTuple):
 
 
 class Parent:
-    """The process that has a set of modules, as a test sees it."""
+    """A test's handle of the process with a set of modules."""
 
     def __init__(self, modules: str) -> None:
         self._modules = modules
 
     def run(self, code: str, cwd: Path, timeout: float = 120) -> Ended:
-        """Run a program in a folder to its end; after `timeout` seconds it is killed, and that is an error."""
+        """Run a program in a folder to its end; after `timeout` seconds it is killed, which is an error."""
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as connection:
             outputs = [Path(folder, name) for name in ("stdout", "stderr")]
             request = {
@@ -73,7 +72,7 @@ class Parent:
 
 
 class Server:
-    """The processes of all sets: it starts with nothing imported, and ends when this is closed or its process dies."""
+    """The processes of all sets: the first starts without imports; they end when this is closed or its process dies."""
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="warm-")
@@ -90,7 +89,7 @@ class Server:
             listener.close()
 
     def close(self) -> None:
-        """End the processes, and with them whatever runs."""
+        """End the processes and all running programs."""
         os.environ.pop(FOLDER, None)
         self._process.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -98,14 +97,14 @@ class Server:
 
 @contextlib.contextmanager
 def turn() -> Iterator[None]:
-    """For programs of many processes with torch: those of one test at a time, whichever worker starts them."""
+    """A lock for programs of many processes with torch: one test at a time among all workers."""
     with open(Path(os.environ[FOLDER], "turn"), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _become(request: dict[str, Any]) -> None:
-    """In a forked child: what a new process would have been given."""
+    """In a forked child: set the state of a new process."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     outputs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in request["outputs"]]
     for number, descriptor in enumerate([nothing, *outputs]):
@@ -119,14 +118,14 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _main(request: dict[str, Any]) -> None:
-    """Run the program as `__main__`; what it raises ends the process, as it would a new one."""
+    """Run the program as `__main__`; an exception ends the process, as in a new one."""
     _become(request)
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     exec(compile(request["code"], "<string>", "exec"), vars(module))
 
 
 def _end(status: int) -> NoReturn:
-    """As a process ends, but that modules are not taken apart: of torch that takes longer than most programs do."""
+    """End the process normally, but without module finalization, which for torch takes longer than most programs."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -147,13 +146,13 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 
 def _chain(name: str) -> list[str]:
-    """The sets that have to be imported for one, the first of them first."""
+    """The sets that a set extends, in order of import."""
     base = SETS[name][0]
     return [*(_chain(base) if base else ()), name]
 
 
 class _Forking:
-    """One process: it runs programs with what it has imported, and forks the processes of the sets that add to it."""
+    """One process: it runs programs with its imports, and forks the processes of the sets that extend it."""
 
     def __init__(self, imported: str, listeners: dict[str, socket.socket]) -> None:
         self._imported, self._listeners = imported, listeners
@@ -165,7 +164,7 @@ class _Forking:
 
     def serve(self) -> NoReturn:
         gc.collect()
-        gc.freeze()  # what is never looked through is never copied
+        gc.freeze()  # unscanned objects are never copied
         while True:
             for key, _ in self._events.select():
                 if key.fileobj == 0:
@@ -175,7 +174,7 @@ class _Forking:
                 elif key.data is not None:
                     self._report(key.data)
                 elif (connection := key.fileobj) in self._running:
-                    os.killpg(self._running[connection][0], signal.SIGKILL)  # nobody waits for it
+                    os.killpg(self._running[connection][0], signal.SIGKILL)  # its caller is gone
                 else:
                     name = next((name for name, listener in self._listeners.items() if listener is key.fileobj), None)
                     if name == self._imported:
@@ -206,12 +205,12 @@ class _Forking:
         self._events.unregister(descriptor)
         self._events.unregister(connection)
         os.close(descriptor)
-        with contextlib.suppress(BrokenPipeError):  # it was killed because nobody waits for it
+        with contextlib.suppress(BrokenPipeError):  # it was killed because its caller is gone
             connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
         connection.close()
 
     def _extend(self, name: str) -> None:
-        """Fork the process of the next set on the way to one: it takes the sockets of all sets that are built on it."""
+        """Fork the next process towards a set: it takes over the sockets of all sets that extend it."""
         chain = _chain(name)
         added = chain[chain.index(self._imported) + 1 if self._imported else 0]
         taken = {other: self._listeners.pop(other) for other in list(self._listeners) if added in _chain(other)}
@@ -226,7 +225,7 @@ class _Forking:
             listener.close()
 
     def _forget(self) -> None:
-        """In a forked child: the descriptors of others, whose ends would not be seen."""
+        """In a forked child: close the descriptors of others, whose end of file would otherwise be missed."""
         for key in list(self._events.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()

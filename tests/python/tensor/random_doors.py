@@ -1,9 +1,8 @@
-"""Random DLPack capsules and random requests for memory, made with ctypes, against the doors of `Buffer`.
+"""Random DLPack capsules and buffer requests, made with ctypes, against the entry points of `Buffer`.
 
-The answer is always an error that is promised, or the right tensor; what is right is worked out here in Python's
-integers, or asked of NumPy. The tests try a few thousand, a multiple of `MAX_WEIGHTS_RANDOM_CASES` (300);
-`python tests/python/tensor/random_doors.py SECONDS [SEED]` runs for longer, for a build
-that watches memory.
+The answer is always a documented error, or the right tensor, which Python's integers or NumPy compute. The tests try a
+few thousand cases, a multiple of `MAX_WEIGHTS_RANDOM_CASES` (300). `python tests/python/tensor/random_doors.py SECONDS [SEED]`
+runs for any time, for builds with a sanitizer.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ _name_of.restype, _name_of.argtypes = ctypes.c_char_p, (ctypes.py_object,)
 
 @dataclass
 class Producer:
-    """A tensor of somebody else, as he describes it."""
+    """A foreign tensor, as its producer describes it."""
 
     data: int
     shape: list[int] | None = field(default_factory=lambda: [4])
@@ -138,7 +137,7 @@ class Producer:
 
     @property
     def taken(self) -> bool:
-        """True once the consumer has the duty to call the deleter."""
+        """Whether the consumer is responsible for calling the deleter."""
         return self.name is None and self.capsule is not None and _name_of(self.capsule).startswith(b"used_")
 
     def meaning(self) -> tuple[str, list[int], list[int], int, int, int] | None:
@@ -166,7 +165,7 @@ class Producer:
         contiguous = contiguous[::-1][: len(shape)]
         strides = contiguous if self.strides is None else self.strides[:rank]
         elements = [*shape[:-1], *(dim * self.lanes for dim in shape[-1:])]
-        # An empty dimension makes the others no truer.
+        # An empty dimension does not make the others valid.
         if math.prod(max(dim, 1) for dim in elements) > INT64[1] or math.prod(shape) * item >= 2**61:
             return None
         first = last = 0
@@ -188,7 +187,7 @@ MEMORY = 1 << 12
 
 
 class Capsules:
-    """Producers made at random, over memory of known content."""
+    """Random producers, over memory of known content."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -229,7 +228,7 @@ class Capsules:
         )
 
     def check(self, producer: Producer) -> bool:
-        """One producer against the door; true if it came in."""
+        """Try one producer; true if it was accepted."""
         expected = producer.meaning()
         refusal = None
         try:
@@ -316,12 +315,12 @@ FLAGS = {
     "ANY": 0x80,
     "INDIRECT": 0x100,
 }
-# All combinations; 0x100 alone is the number of `PyBUF_READ`, which Python takes for a mistake of the caller.
+# All combinations; 0x100 alone is `PyBUF_READ`, which Python treats as an error of the caller.
 REQUESTS = [flags for flags in range(0x200) if flags != 0x100]
 
 
 def answer(exporter: Any, flags: int) -> tuple[Any, ...] | None:
-    """What an exporter answers to a request: all fields of its view; None for a refusal."""
+    """The answer of an exporter to a request: all fields of its view; None for a refusal."""
     view = View()
     refusals = (BufferError, ValueError) if isinstance(exporter, np.ndarray) else BufferError
     try:
@@ -335,7 +334,7 @@ def answer(exporter: Any, flags: int) -> tuple[Any, ...] | None:
     assert view.obj
     assert not view.suboffsets
     named = {b"l": b"q"}.get(view.format, view.format)  # both are int64
-    # Without ND, the number of dimensions says nothing: NumPy has 0, Python's own exporters 1.
+    # Without ND, the number of dimensions is meaningless: NumPy has 0, Python's own exporters 1.
     found = (view.buf, view.len, view.itemsize, view.readonly, view.ndim if nd else None, named, shape, strides)
     _release(ctypes.byref(view))
     return found
@@ -378,7 +377,7 @@ def check_requests(array: Any, requests: Any) -> None:
     for flags in requests:
         expected, found = answer(array, flags), answer(buffer, flags)
         if array.size == 0 and expected is not None and found is not None:
-            expected, found = expected[1:], found[1:]  # no byte is anywhere
+            expected, found = expected[1:], found[1:]  # there are no bytes
         assert found == expected, (hex(flags), array.shape, array.strides, array.flags)
 
 

@@ -1,5 +1,5 @@
-"""Casting through Python: every pair against its named oracle, real files, layouts, `out=`, and what long work
-promises.
+"""Casting through Python: every pair against its named oracle, real files, layouts, `out=`, and the promises about long
+work.
 """
 
 import os
@@ -36,13 +36,13 @@ WORDS = [DType.int16, DType.uint16, DType.float16, DType.bfloat16]
 WIDE = [DType.int32, DType.uint32, DType.int64, DType.uint64, DType.float32, DType.float64]
 SOURCES = [*BYTES, *WORDS, *WIDE]
 FLOATS = [dtype for dtype in SOURCES if dtype.is_float()]
-# Where ml_dtypes rounds twice (through float32) our single rounding differs; Rust tests cover these pairs by
-# exhaustive search.
+# If ml_dtypes rounds twice (through float32), our single rounding differs; Rust tests cover these pairs by exhaustive
+# search.
 ROUNDED_TWICE = {DType.float64, DType.int32, DType.uint32, DType.int64, DType.uint64}
 
 
 def patterns(dtype: DType) -> np.ndarray:
-    """All patterns of the small types; all exponents, boundaries and random values of the others."""
+    """All bit patterns of small types; all exponents, boundaries and random values of the others."""
     numpy_dtype = dtype.to_numpy()
     if numpy_dtype.itemsize == 1:
         return np.arange(256, dtype=np.uint8).view(numpy_dtype) if dtype != DType.bool else np.array([False, True])

@@ -1,4 +1,4 @@
-"""Buffer: its doors (NumPy, the buffer protocol, DLPack both ways) and NumPy's basic indexing."""
+"""Buffer: its entry points (NumPy, the buffer protocol, DLPack both ways) and NumPy's basic indexing."""
 
 import copy
 import ctypes

@@ -1,4 +1,4 @@
-"""What a `Buffer` has as MAX's driver has it: how it is made, filled and printed; and its value as Python's numbers."""
+"""Members of `Buffer` as in MAX's driver: constructors, filling, printing; and conversion to Python's numbers."""
 
 import operator
 from pathlib import Path

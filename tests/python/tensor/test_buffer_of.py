@@ -1,4 +1,4 @@
-"""`Buffer.of`: one way from anything that is a tensor to a `Buffer`, over the same memory, with one set of errors."""
+"""`Buffer.of`: one way from any tensor to a `Buffer`, over the same memory, with one set of errors."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The buffer protocol of `Buffer`: what is asked for and not met is refused, everything else is as NumPy answers."""
+"""The buffer protocol of `Buffer`: unsatisfiable requests are refused, and all other answers are those of NumPy."""
 
 import itertools
 import os
@@ -48,7 +48,7 @@ def test_every_combination_of_flags_is_answered_as_numpy_does(rank: int, order: 
 
 @pytest.mark.parametrize("flag", ["C", "F", "ANY"])
 def test_a_reversed_vector_is_not_contiguous_in_any_order(flag: str) -> None:
-    """Or the consumer reads past its end, where there is memory of somebody else."""
+    """Otherwise the consumer would read foreign memory past its end."""
     buffer = Buffer.from_numpy(np.arange(8, dtype=np.float32))[::-1]
     strided = FLAGS["ND"] | FLAGS["STRIDES"]
     assert answer(buffer, strided) is not None

@@ -206,7 +206,7 @@ def test_an_expression_means_the_same_with_numbers_put_in(
         elif sign == "*":
             dim, number = dim * right, number * other
         else:
-            # Adds what it takes away again, or a number alone might fall below zero.
+            # Adds what it subtracts: a single number could otherwise become negative.
             dim, number = dim + 50 - right, number + 50 - other
     assert eval(str(dim), {}, sizes) == number
 

@@ -1,4 +1,4 @@
-"""DLPack capsules of every kind, true and lying: a right tensor or a BufferError, and never memory of somebody else."""
+"""DLPack capsules of every kind, valid and invalid: a right tensor or a BufferError, and never foreign memory."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def test_capsules_made_at_random_are_a_right_tensor_or_refused() -> None:
 def test_a_producer_that_lies_is_refused_and_gets_its_memory_back(lie: dict[str, Any], versioned: bool) -> None:
     producer = Producer(**{"data": DATA, "versioned": versioned, **lie})
     if "version" in lie and not versioned:
-        return  # it says none
+        return  # it reports none
     with pytest.raises(BufferError):
         Buffer.from_dlpack(producer)
     assert producer.deleted == int(producer.taken)
@@ -91,14 +91,14 @@ def test_unversioned_capsules_arrive_read_only_as_numpy_takes_them() -> None:
 
 
 class OldTorch(torch.Tensor):
-    """Of a torch that knows no versions."""
+    """From a torch without versioned capsules."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         return super().__dlpack__()
 
 
 class OldArray(np.ndarray):
-    """Of a NumPy that knows no versions."""
+    """From a NumPy without versioned capsules."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         return super().__dlpack__()
@@ -136,7 +136,7 @@ def test_torch_tensors_arrive_writable() -> None:
 
 
 def test_negative_strides_are_not_handed_out_by_dlpack_but_by_the_buffer_protocol() -> None:
-    """Torch may abort the process over them; who asks for a capsule cannot be known."""
+    """Torch may abort the process for them, and the consumer of a capsule is unknown."""
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for key in (np.s_[::-1], np.s_[:, ::-1], np.s_[::-1, ::-2]):
         buffer = Buffer.from_dlpack(array[key])  # they come in
@@ -148,7 +148,7 @@ def test_negative_strides_are_not_handed_out_by_dlpack_but_by_the_buffer_protoco
             assert np.array_equal(out, array[key])
         assert torch.from_dlpack(buffer.contiguous()).tolist() == array[key].tolist()
         assert np.array_equal(np.from_dlpack(buffer, copy=True), array[key])
-    for short in (array[:1][::-1], array[:, :0][::-1, ::-1], array[:, 1:2][:, ::-1]):  # nobody steps back
+    for short in (array[:1][::-1], array[:, :0][::-1, ::-1], array[:, 1:2][:, ::-1]):  # no strides are negative
         assert torch.from_dlpack(Buffer.from_numpy(short)).tolist() == short.tolist()
 
 

@@ -1,4 +1,4 @@
-"""What Python asks of a tensor: numbers, indices, devices, places to write to, and arguments that lie."""
+"""What Python asks of a tensor: numbers, indices, devices, outputs, and invalid arguments."""
 
 import operator
 import os
@@ -255,12 +255,12 @@ CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("how", CONVERSIONS)
 @pytest.mark.parametrize("part", ["whole", "strided", "weight"])
 def test_numpys_copies_of_a_truncated_file_are_an_error_too(make_file: Make, how: str, part: str) -> None:
-    """As long as it was truncated before they begin, which docs/security.md says."""
+    """Only if it was truncated before they begin, as docs/security.md says."""
     path = make_file({"w": np.arange(4096, dtype=np.float32)})
     weight = max_weights.load_weights(path).w.data()
     value = {"whole": weight.data, "strided": weight.data[::2], "weight": weight}[part]
     if (part, how) in {("weight", "memoryview"), ("weight", "bytes"), ("weight", "in"), ("strided", "bytes")}:
-        return  # it has no such door
+        return  # it has no such entry point
     CONVERSIONS[how](value)
     os.truncate(path, 8192)
     with refuses(FileChangedError, "file.truncated"):

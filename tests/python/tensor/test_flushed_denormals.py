@@ -1,4 +1,4 @@
-"""`torch.set_flush_denormal(True)` changes how a thread computes, and threads that it makes: ours compute as ever."""
+"""`torch.set_flush_denormal(True)` affects a thread and the threads it starts; our results do not change."""
 
 import os
 import subprocess

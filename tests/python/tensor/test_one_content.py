@@ -1,4 +1,4 @@
-"""One content: what was written to a weight is what every door of its tree gives, or the door refuses."""
+"""Consistency: after a write to a weight, every entry point of its tree returns the new values, or refuses."""
 
 import pickle
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from stand_in import run, stand_in
 
 __all__ = ["stand_in"]
 
-# Several pages, so that some of them are written to and others are the file's.
+# Several pages, so that some are written to and others are the file's.
 ROWS, COLUMNS = 64, 512
 WHOLE = np.arange(ROWS * COLUMNS, dtype="f4").reshape(ROWS, COLUMNS) % 100
 

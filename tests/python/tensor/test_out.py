@@ -1,4 +1,4 @@
-"""`out=`: what is given to be written to is checked before a byte is written, by one rule for all that take it."""
+"""`out=`: outputs are checked before a byte is written, by one rule for all functions."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ BLOCK_BYTES, BLOCK_VALUES = 34, 32
 
 
 def overlapping(shift: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Q8_0 blocks and room for their float32 values in one piece of memory, the room `shift` bytes further on."""
+    """Q8_0 blocks and the output for their float32 values in one allocation, the output `shift` bytes further."""
     size = BLOCKS * BLOCK_VALUES * 4
     memory = np.random.default_rng(0).integers(0, 60, 3 * size, dtype=np.uint8)
     start = size

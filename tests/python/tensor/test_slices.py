@@ -35,7 +35,7 @@ FILES = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that hardly anybody has: strided views, compressed entries, the other byte order, no alignment."""
+    """Rare files: strided views, compressed entries, the other byte order, no alignment."""
     import torch
 
     folder = tmp_path_factory.mktemp("slices")

@@ -1,4 +1,4 @@
-"""Views with strides: what is copied, converted and read ahead is what NumPy takes, and costs what the view has."""
+"""Strided views: copies, conversions and readahead give NumPy's values, at the cost of the view's size."""
 
 import random
 import subprocess
@@ -19,7 +19,7 @@ Make = Callable[..., Path]
 
 
 def measured(script: str, *arguments: object) -> dict[str, float]:
-    """What a fresh process prints as numbers by name: MB of private memory at the most `with Peak()`."""
+    """The numbers by name that a fresh process prints: peak private memory in MB, measured by `with Peak()`."""
     prelude = """
 import sys, threading, time, numpy as np, max_weights
 from max_weights.driver import Buffer
@@ -106,7 +106,7 @@ def test_a_view_with_strides_converts_to_packed_dtypes(target: str, rows: int) -
 @pytest.mark.parametrize("stored", ["F6_E2M3", "F6_E3M2", "F4"])
 @pytest.mark.parametrize("target", ["float32", "bfloat16", "float6_e2m3fn", "float4_e2m1fn", "uint8"])
 def test_mapped_packed_dtypes_of_any_size_convert_as_in_memory(tmp_path: Path, stored: str, target: str) -> None:
-    """Parts of a mapping that are copied under guard began inside a byte from 349,525 elements on."""
+    """Regression: from 349,525 elements on, guarded copies of a mapping began inside a byte."""
     bits = 4 if stored == "F4" else 6
     count = 4 * 349_526
     data = np.random.default_rng(0).integers(0, 256, count * bits // 8, dtype=np.uint8).tobytes()
@@ -121,7 +121,7 @@ def test_mapped_packed_dtypes_of_any_size_convert_as_in_memory(tmp_path: Path, s
 
 
 def sparse_file(path: Path, columns: int, rows: int) -> Path:
-    """A file of zeros as large as one likes, that takes no room on the disk."""
+    """A sparse file of zeros of any size."""
     size = rows * columns * 4
     header = f'{{"w":{{"dtype":"F32","shape":[{rows},{columns}],"data_offsets":[0,{size}]}}}}'.encode()
     header += b" " * (-len(header) % 8)

@@ -42,7 +42,7 @@ def test_a_file_that_may_only_be_read_gives_writable_tensors(make_file: Make) ->
 
 
 def sparse_file(path: Path, size: int) -> Path:
-    """A safetensors file of one tensor of `size` bytes that takes no room on the disk."""
+    """A sparse safetensors file of one tensor of `size` bytes."""
     header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)

@@ -1,4 +1,4 @@
-"""`hub_folder`: what is made of a GGUF file is opened by transformers, and is what transformers makes of it itself."""
+"""`hub_folder`: transformers opens the folder made from a GGUF file, and its own conversion gives the same."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write a small model with a tokenizer: {name: shape} of random weights, and weights that are given."""
+    """Write a small model with a tokenizer: {name: shape} of random weights, and given weights."""
 
     def make(architecture: str, shapes: dict[str, tuple[int, ...]], split: int = 0, **arrays: np.ndarray) -> Path:
         path = tmp_path / f"{architecture}.gguf"
@@ -65,7 +65,7 @@ def write(tmp_path: Path) -> Write:
 def shapes_of_blocks(
     *, bias: bool = False, head: bool = True, head_size: int = 8, norms: bool = False, post: bool = False
 ) -> dict[str, tuple[int, ...]]:
-    """Of four heads and two of keys, which may have norms, as those of Qwen 3; `post`: and norms behind each half."""
+    """Four heads, two of keys, optionally with norms, as in Qwen 3; `post`: with norms after each half."""
     wide, narrow = 4 * head_size, 2 * head_size
     vocabulary = len(gguf_models.TOKENS)
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, 32), "output_norm.weight": (32,)}
@@ -93,13 +93,13 @@ def shapes_of_blocks(
 
 
 def shapes_of_nemotron() -> dict[str, tuple[int, ...]]:
-    """Norms have biases, and nothing is a gate."""
+    """Norms have biases, and there is no gate."""
     found = {name: shape for name, shape in shapes_of_blocks().items() if "gate" not in name}
     return found | {name.replace(".weight", ".bias"): shape for name, shape in found.items() if "_norm" in name}
 
 
 def opened(folder: Path, **options: Any) -> Any:
-    """The model that transformers opens, of which nothing was missing and nothing left."""
+    """The model opened by transformers, without missing or unexpected weights."""
     from transformers import AutoModelForCausalLM
 
     model, report = AutoModelForCausalLM.from_pretrained(
@@ -112,7 +112,7 @@ def opened(folder: Path, **options: Any) -> Any:
 
 
 def check_model(path: Path, folder: Path) -> None:
-    """That the folder is the model that transformers itself makes of the file, by weights and by results."""
+    """Assert that the folder equals transformers' own conversion of the file, by weights and by results."""
     found, expected = opened(folder), opened(path.parent, gguf_file=path.name)
     assert type(found) is type(expected)
     ours, theirs = found.state_dict(), expected.state_dict()
@@ -145,7 +145,7 @@ def convert(path: Path, folder: Path) -> dict[str, Any]:
     return write_hub_files(path, folder, "float32")
 
 
-# The same is done by the command with this file in test_convert.py, and here with small ones.
+# test_convert.py does the same by the command with this file, and the tests here with small ones.
 @pytest.mark.nightly
 def test_a_real_file_becomes_a_folder_that_transformers_opens_as_the_same_model(tmp_path: Path, models: Path) -> None:
     path, folder = models / SMOLLM2, tmp_path / "smollm2"

@@ -1,7 +1,7 @@
 """The plug-ins for extension points of other libraries: torch's distributed checkpoints, Lightning, vLLM and others.
 
-vLLM and sglang do not run on every machine: for them modules stand in that have the interface of vllm 0.33 and sglang
-0.5.23, as far as plug-ins use it.
+vLLM and sglang do not run on every machine: stand-in modules have the interface of vllm 0.33 and sglang 0.5.23, as far
+as plug-ins use it.
 """
 
 import os
@@ -144,7 +144,7 @@ def test_what_every_rank_saved_for_itself_is_one_checkpoint(tmp_path: Path, tens
     run_ranks(SAVER, [[str(folder), str(tmp_path / "met"), str(rank), str(source)] for rank in range(2)])
     names = sorted(path.name for path in folder.glob("*.safetensors"))
     assert names == [f"shard-0000{rank}-model-00001-of-00001.safetensors" for rank in (1, 2)]
-    # In one process, as torch's own reader fills it; and in two, which want other parts than were saved.
+    # In one process, as torch's own reader fills it; and in two, which need other shards than were saved.
     found = load_distributed(folder, {name: torch.full_like(tensor, 7) for name, tensor in tensors.items()})
     theirs = {name: torch.full_like(tensor, 7) for name, tensor in tensors.items()}
     dcp.load(theirs, storage_reader=dcp.HuggingFaceStorageReader(str(folder)), no_dist=True)
@@ -180,9 +180,9 @@ def test_parts_that_do_not_say_where_they_begin_are_an_error(tmp_path: Path, sai
 
 
 def run_ranks(program: str, arguments: list[list[str]]) -> None:
-    """Run a program in a process for each rank, which ends without what Python does at its end.
+    """Run a program in a process for each rank, which ends without Python's finalization.
 
-    There, threads of gloo that are not joined may abort the process, now and then.
+    During finalization, unjoined threads of gloo occasionally abort the process.
     """
     program += "\nimport os\nos._exit(0)\n"
     ranks = [

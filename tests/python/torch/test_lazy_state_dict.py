@@ -1,4 +1,4 @@
-"""`max_weights.lazy_state_dict`: what transformers takes as a state dict, compared with what it loads by itself."""
+"""`max_weights.lazy_state_dict` as a state dict for transformers, compared with its own loading."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def bert(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model in bfloat16, its weights tied, in several shards."""
+    """A small bfloat16 model with tied weights, in several shards."""
     folder: Path = tmp_path_factory.mktemp("llama")
     config = LlamaConfig(
         vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=12, num_attention_heads=4,

@@ -1,4 +1,4 @@
-"""`max_weights.torch.load_into`: from a file into a module, compared with what torch and transformers do."""
+"""`max_weights.torch.load_into`: from a file into a module, compared with torch and transformers."""
 
 import json
 import re

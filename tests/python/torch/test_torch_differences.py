@@ -1,6 +1,4 @@
-"""What `max_weights.torch.load` loads and torch does not, or the other way round: the differences that docs/pytorch.md
-names, and no others.
-"""
+"""Files that only `max_weights.torch.load` or only torch loads: the differences listed in docs/pytorch.md."""
 
 import argparse
 import datetime
@@ -34,7 +32,7 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 class Own:
-    """A class that nothing here knows."""
+    """An unknown class."""
 
     def __init__(self) -> None:
         self.rate = 0.5
@@ -138,7 +136,7 @@ LEAVES: dict[str, Callable[[random.Random], Any]] = {
 
 
 def graph(numbers: random.Random, depth: int, seen: list[Any]) -> Any:
-    """A random value; parts of it may be what it has elsewhere."""
+    """A random value; parts of it may be shared."""
     if seen and numbers.random() < 0.15:
         return numbers.choice(seen)
     if depth == 0 or numbers.random() < 0.3:

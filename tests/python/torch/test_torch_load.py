@@ -76,7 +76,7 @@ def test_real_files_load_as_torch_loads_them(models: Path, name: str, mmap: bool
 def test_every_dtype_that_torch_stores(saved: Any, dtype: str, mmap: bool) -> None:
     tensor = some(dtype, 6, 4)
     value = {"a": tensor, "b": tensor.T, "c": tensor[1::2, 1:3], "d": some(dtype), "e": some(dtype, 0, 3)}
-    # What torch saves by its older function, it cannot always load itself: then the value is what counts.
+    # torch cannot always load files of its older function itself: then the saved value is expected.
     path = saved(value)
     try:
         expected = reference(path)

@@ -75,7 +75,7 @@ def by_fsspec(path: Path) -> Any:
 
 
 OPENERS: dict[str, tuple[Callable[[Path], Any], bool]] = {
-    # what opens it, and whether it is the file of its name
+    # how it is opened, and whether it is the file of its name
     "buffered": (lambda path: path.open("rb"), True),
     "unbuffered": (lambda path: path.open("rb", buffering=0), True),
     "to be written": (lambda path: path.open("r+b"), True),
@@ -101,7 +101,7 @@ def test_file_objects_load_as_torch_loads_them(path: Path, opener: str, mmap: bo
         found = load(file, mmap=mmap)
         assert not file.closed
     assert_same(found, expected)
-    found["a"][3] = -1  # pages of its own
+    found["a"][3] = -1  # separate pages
     assert found["part"].storage_offset() == 10
 
 

@@ -1,6 +1,6 @@
-"""Tensors of torch whose memory holds other values: views that are negated or conjugated as they are read.
+"""Tensors of torch whose memory holds other values: views with lazy negation or conjugation.
 
-They are resolved where values are read, and refused where memory is shared or written to.
+They are resolved when values are read, and refused when memory is shared or written to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUES = torch.tensor([1.5, -2.0, 3.0, 0.25])
 
 
 def negative() -> torch.Tensor:
-    """A view that has the values, over memory that has them with the other sign."""
+    """A view with the values, over memory with the negated values."""
     view = torch.complex(torch.zeros(4), -VALUES).conj().imag
     assert view.is_neg()
     assert torch.equal(view, VALUES)
@@ -40,7 +40,7 @@ def negative_in_one_piece() -> torch.Tensor:
 
 
 def conjugate() -> torch.Tensor:
-    """A view that has the values, over memory that has their conjugates."""
+    """A view with the values, over memory with their conjugates."""
     view = torch.complex(VALUES, -VALUES).conj()
     assert view.is_conj()
     return view
@@ -91,7 +91,7 @@ def test_views_of_one_memory_with_another_sign_are_not_tied(tmp_path: Path) -> N
 
 
 def _through_gguf(tensor: torch.Tensor, path: Path) -> None:
-    """GGUF has no complex numbers: these go to the other file alone."""
+    """GGUF has no complex numbers: these are only in the other file."""
     if not tensor.is_complex():
         max_weights.save_gguf({"a": tensor}, path.with_suffix(".gguf"))
         values = load_weights(path.with_suffix(".gguf"))["a"].torch()

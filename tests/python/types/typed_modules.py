@@ -1,4 +1,4 @@
-"""What a type checker knows of modules, weights and graphs. Checked by mypy and basedpyright, never run."""
+"""The static types of modules, weights and graphs. Checked by mypy and basedpyright, never run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker knows after each hop from a path to a tensor. Checked by mypy and basedpyright, never run."""
+"""The static types after each hop from a path to a tensor. Checked by mypy and basedpyright, never run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def tensors(path: Path, framework: str) -> None:
 
 
 def results(path: Path, module: torch.nn.Module) -> None:
-    """Whatever a verb finds has one shape, and keeps its own type."""
+    """The results of all verbs have one protocol, and keep their own types."""
     assert_type(max_weights.diff(path, module).raise_if_not_ok(), max_weights.Difference)
     assert_type(max_weights.validate(path, [path], load_weights(path)).raise_if_not_ok("error"), max_weights.Report)
     assert_type(max_weights.torch.verify_loaded(module, path).unused, tuple[str, ...])
@@ -120,7 +120,7 @@ def formats(path: Path) -> None:
 
 
 def protocol(weights: Weights) -> None:
-    """Code for any weights is written against the protocol."""
+    """Code for any weights uses the protocol."""
     assert_type(weights.a, Weights)
     assert_type(weights.a[0].b, Weights)
     assert_type(weights.items(), Iterator[tuple[str, Weights]])
@@ -129,7 +129,7 @@ def protocol(weights: Weights) -> None:
 
 
 def nodes_are_weights(path: Path) -> Weights:
-    """What `load_weights` returns is what the protocol asks for."""
+    """The result of `load_weights` satisfies the protocol."""
     return load_weights(path)
 
 

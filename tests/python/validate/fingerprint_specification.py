@@ -1,4 +1,4 @@
-"""Fingerprints once more, as docs/fingerprint.md specifies them, in NumPy alone."""
+"""An independent implementation of docs/fingerprint.md in NumPy."""
 
 import hashlib
 
@@ -62,5 +62,5 @@ def fingerprint(tensor: np.ndarray, column_blocks: int = 1) -> tuple[str, int, b
 
 
 def digest(tensor: np.ndarray) -> str:
-    """The SHA-256 of the elements in C order, each lowest byte first: NumPy's own order on such a machine."""
+    """The SHA-256 of the elements in C order, little-endian: NumPy's own order on such a machine."""
     return f"sha256:{hashlib.sha256(np.ascontiguousarray(tensor).tobytes()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Bills of materials: valid by the schema of CycloneDX, and of what files are and say."""
+"""Bills of materials: valid by the schema of CycloneDX, with the properties and metadata of files."""
 
 import hashlib
 import json

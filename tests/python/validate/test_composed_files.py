@@ -12,7 +12,7 @@ from corpora.item import CLEAN, Item, write
 
 ANSWERS = ["unknown", CLEAN, "broken", "needs-trust", "malicious"]
 NOTHING = ("unknown", CLEAN)
-# The files of a run: the seed of the nightly ones is another.
+# The files of a run; the nightly run has another seed.
 SEED, NIGHTLY = 1, 2
 
 
@@ -38,14 +38,14 @@ def answers(items: Iterable[Item], folder: Path, *options: str) -> tuple[dict[st
 
 
 def missed(count: int, seed: int, folder: Path) -> list[str]:
-    """The attacks about which nothing is said."""
+    """The attacks without findings."""
     worst, _ = answers(composed.attacks(count, seed), folder, "--select", "security")
     assert len(worst) == count
     return [path for path, answer in worst.items() if answer in NOTHING]
 
 
 def flagged(count: int, seed: int, folder: Path) -> dict[str, object]:
-    """The good files about which something is said."""
+    """The good files with findings."""
     worst, rules = answers(composed.good(count, seed), folder)
     assert len(worst) == count
     return {path: rules.get(path) or answer for path, answer in worst.items() if path in rules or answer not in NOTHING}

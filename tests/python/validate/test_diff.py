@@ -27,7 +27,7 @@ SPECIAL = [0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, 1e-30]
 
 
 def diff(a: object, b: object, *options: object, status: int = 1) -> dict[str, Any]:
-    """What differs, as JSON."""
+    """The differences as JSON."""
     done = run("diff", a, b, "--json", *options)
     assert (done.status, done.stderr) == (status, "")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -36,10 +36,10 @@ def diff(a: object, b: object, *options: object, status: int = 1) -> dict[str, A
 
 
 def expected(a: NDArray[Any], b: NDArray[Any], rtol: float, atol: float) -> dict[str, Any]:
-    """What NumPy says of two arrays."""
+    """The difference of two arrays by NumPy."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     if a.dtype.kind in "iu" and b.dtype.kind in "iu":
-        # Of integers, Python's own numbers are exact.
+        # Python's integers are exact.
         exact = [abs(int(x) - int(y)) for x, y in zip(a.flat, b.flat, strict=True)]
         distance = np.array(exact, np.float64).reshape(a.shape)
         same = distance <= atol + rtol * np.abs(b.astype(np.float64))
@@ -66,7 +66,7 @@ def expected(a: NDArray[Any], b: NDArray[Any], rtol: float, atol: float) -> dict
 
 
 def check(values: dict[str, Any], a: NDArray[Any], b: NDArray[Any], rtol: float = 0, atol: float = 0) -> None:
-    """That what was found is what NumPy says."""
+    """Assert that the result is that of NumPy."""
     wanted = expected(a, b, rtol, atol)
     assert values["elements"] == a.size
     for key in ("differing", "nan", "index"):
@@ -84,7 +84,7 @@ def check(values: dict[str, Any], a: NDArray[Any], b: NDArray[Any], rtol: float 
 
 
 def random_pairs(seed: int) -> tuple[Arrays, Arrays]:
-    """Two hundred pairs of arrays of all dtypes; some are the same, some have numbers that are not finite."""
+    """Two hundred pairs of arrays of all dtypes; some are equal, some have non-finite numbers."""
     numbers = np.random.default_rng(seed)
     a, b = {}, {}
     for i in range(200):
@@ -236,7 +236,7 @@ def test_what_only_pytorch_has_is_compared_by_bytes_or_by_its_parts(tmp_path: Pa
     assert (values["name"], values["values"]["largest"]) == ("sparse.values", 1)
     assert (entry["name"], entry["values"]["elements"], entry["values"]["differing"]) == ("wide", 12, 1)
     assert entry["values"]["cosine"] is None
-    assert found["not_compared"] == []  # the arrays that a sparse tensor is made of have names of their own
+    assert found["not_compared"] == []  # the arrays of a sparse tensor have separate names
 
 
 def test_packed_blocks_are_compared_by_what_gguf_decodes_them_to(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_
         tensor = tensors[f"{of_gguf.get_name(name)}.weight"]
         array = gguf.dequantize(tensor.data, tensor.tensor_type)
         if name.endswith(("q_proj", "k_proj")):
-            # llama.cpp has the two halves of a head in turns, transformers one behind the other.
+            # llama.cpp interleaves the two halves of a head, transformers concatenates them.
             rows = array.reshape(heads[name[-6]], -1, 2, array.shape[-1]).swapaxes(1, 2)
             array = np.ascontiguousarray(rows).reshape(array.shape)
         weights[f"{name}.weight"] = np.array(array)  # those of the file cannot be written to
@@ -347,7 +347,7 @@ def test_tolerances_are_those_of_torch_allclose(tmp_path: Path) -> None:
 
 
 def sparse(path: Path, bytes_of_data: int, at: int, value: float) -> Path:
-    """A file of one weight whose values are 0 but for one, which takes little room on the disk."""
+    """A sparse file of one weight that is zero except for one value."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [bytes_of_data // 4], "data_offsets": [0, bytes_of_data]}})
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header.encode())

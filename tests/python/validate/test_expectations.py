@@ -1,4 +1,4 @@
-"""`validate --write-spec`, and that `--expect` takes what it writes, on real files of every format."""
+"""`validate --write-spec` writes what `--expect` accepts, on real files of every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`expectation_of_config`: names and shapes are those of the files that transformers saves, and of real checkpoints."""
+"""`expectation_of_config`: names and shapes match files saved by transformers, and real checkpoints."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def shapes(folder: Path) -> dict[str, list[int]]:
 
 
 def check(spec: dict[str, Any], saved: dict[str, list[int]]) -> None:
-    """That the file is what is expected, by the rules of the specification that a configuration makes use of."""
+    """Assert that the file matches, by those rules of the specification that a configuration uses."""
     assert spec["schema"] == "max-weights.expectation/1"
     tensors = spec["tensors"]
     assert {name: tensors[name]["shape"] for name in saved if name in tensors} == {
@@ -98,7 +98,7 @@ def test_another_size_is_another_expectation(models: Path, tmp_path: Path) -> No
 
 
 def test_nothing_is_fetched_or_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even what transformers itself would fetch: a kernel that the configuration names."""
+    """Not even a kernel named in the configuration, which transformers itself would fetch."""
 
     def fetch(*_: Any, **__: Any) -> None:
         raise AssertionError("fetched")

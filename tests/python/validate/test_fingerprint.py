@@ -1,4 +1,4 @@
-"""Fingerprints of tensors: what the specification says, whatever file, layout or wider dtype the values are in."""
+"""Fingerprints of tensors: as specified, for values in any file, layout or wider dtype."""
 
 import json
 import os
@@ -34,7 +34,7 @@ DTYPES = (
 
 
 def tensor_of(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Any bits, but NaNs of floats, whose payload NumPy may change on the way to another dtype."""
+    """Any bits, except float NaNs, whose payload NumPy may change in conversions."""
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     generator = np.random.default_rng(seed)
     codes = generator.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
@@ -181,11 +181,11 @@ def test_a_manifest_with_fingerprints_is_read(models: Path, tmp_path: Path) -> N
 
 
 COLLISION = (-27264, 24278, -13714, 21031, 24606, -27700)
-"""What can be added to six integers without a change of their sums: a lattice that was reduced gives it in seconds."""
+"""A vector that can be added to six integers without a change of their sums: lattice reduction finds it in seconds."""
 
 
 def _colliding() -> tuple[np.ndarray, np.ndarray]:
-    """Two tensors of the same sums, which are linear."""
+    """Two tensors with equal sums, which are linear."""
     one = np.full(6, 1 << 20, np.int32)
     return one, one + np.array(COLLISION, np.int32)
 
@@ -220,7 +220,7 @@ def test_the_digests_of_a_file_are_those_of_digests_and_of_manifests(models: Pat
 
 
 def _old(path: Path) -> None:
-    """As if the file had been written a while ago: of one that may still be written to, nothing is kept."""
+    """Age the file: fingerprints of recently written files are not cached."""
     os.utime(path, ns=(time.time_ns() - 10**10, time.time_ns() - 10**10))
 
 
@@ -242,12 +242,12 @@ def test_a_second_fingerprint_of_the_same_file_reads_nothing(tmp_path: Path) -> 
     assert max(read, default=0) == 0
     taken(column_blocks=2)
     assert read[-1] == 40_012
-    # A tree that was written to is another one, and what it gives is not kept.
+    # A tree with written values differs, and its fingerprint is not cached.
     weights = max_weights.load_weights(path)
     weights.x.torch()[3, 4] = 7
     assert max_weights.fingerprint(weights)["x"] != first["x"]
     assert taken()["x"] == first["x"]
-    # And so is a file that was saved over, edited in place, or just now.
+    # The same holds for a file that was overwritten, edited in place, or written just now.
     save_file({"x": np.zeros((100, 100), np.float32), "y": np.ones(3, np.float32)}, path)
     assert taken()["x"] != first["x"]
     with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Manifests: a tensor has the same hash in files of torch, safetensors and GGUF, as hashlib makes it."""
+"""Manifests: a tensor has the same hash in files of torch, safetensors and GGUF, equal to that of hashlib."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ def elements(tensor: torch.Tensor) -> bytes:
 
 
 def content(name: str, dtype: str, shape: list[int], data: bytes) -> str:
-    """The hash of a tensor as docs/cli.md says it is made."""
+    """The hash of a tensor as specified in docs/cli.md."""
     number = struct.Struct("<Q").pack
     texts = [number(len(text.encode())) + text.encode() for text in (name, dtype)]
     dims = number(len(shape)) + b"".join(map(number, shape))

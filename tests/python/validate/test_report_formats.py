@@ -1,8 +1,7 @@
-"""The forms of validation reports against the schemas of those who read them, and the files that CI systems read.
+"""The formats of validation reports against their consumers' schemas, and the files for CI systems.
 
-The reports are those that `cargo test -p max-weights-check --test main output` compares with what is written: of a
-folder
-of models, of hostile names, and of nothing.
+The reports are the snapshots of `cargo test -p max-weights-check --test main output`: of a folder of models, of hostile
+names, and without findings.
 """
 
 import html.parser
@@ -27,7 +26,7 @@ from conftest import ROOT, safetensors_bytes
 
 REPORTS = ROOT / "crates" / "check" / "tests" / "output"
 NAMES = ["sample", "hostile", "empty"]
-# `make` puts it there: a package of PyPI that has the schema of OASIS, without what it depends on.
+# Installed by `make`: a package of PyPI with the schema of OASIS, without its dependencies.
 SARIF_SCHEMA = Path(sys.prefix) / "schemas" / "sarif-schema.json"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 ACTION = ROOT / "action.yml"
@@ -39,7 +38,7 @@ def report(name: str) -> Any:
 
 
 def vendored(name: str) -> Any:
-    """A schema of SchemaStore, as check-jsonschema has it."""
+    """A schema of SchemaStore, from check-jsonschema."""
     folder = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
     return json.loads((folder / name).read_text())
 
@@ -70,8 +69,8 @@ def test_the_schema_of_junit_wants_what_readers_want() -> None:
         assert not schema.is_valid(wrong)
 
 
-# What GitLab asks of a report of code quality: app/validators/json_schemas/codeclimate.json, which wants no name of the
-# check and lets any severity be; its documentation names these, and a path that does not begin with "./".
+# GitLab's requirements for code quality reports: app/validators/json_schemas/codeclimate.json, which needs no name of
+# the check and accepts any severity. Its documentation requires these, and a path that does not begin with "./".
 QUALITY = {
     "type": "array",
     "items": {
@@ -119,7 +118,7 @@ def test_pickles_are_listed_in_the_words_of_the_hub() -> None:
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser makes of a page: the elements, their attributes, and the text."""
+    """A page as parsed by a browser: the elements, their attributes, and the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -194,7 +193,7 @@ def hooks() -> list[dict[str, Any]]:
 
 
 def scripts() -> dict[str, str]:
-    """The commands that the files run, by where they stand."""
+    """The commands that the files run, by their place."""
     found = {f"hook {hook['id']}": hook["entry"] for hook in hooks()}
     for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
         if "run" in step:
@@ -246,9 +245,9 @@ exit 4
 
 
 def ran(tmp_path: Path, program_text: str = WRITES_ARGUMENTS, **inputs: str) -> tuple[int, list[str], str]:
-    """The step of the action that validates, with a program that writes down its arguments.
+    """The validation step of the action, with a program that records its arguments.
 
-    What comes back is the exit status, the arguments, and the outputs of the step.
+    Returns the exit status, the arguments, and the outputs of the step.
     """
     action = yaml.safe_load(ACTION.read_text())
     step = next(step for step in action["runs"]["steps"] if step.get("id") == "validate")

@@ -1,4 +1,4 @@
-"""Every result that can be bad is true exactly if it is `ok`: `assert verify_loaded(...)` fails where it should."""
+"""The truth value of every result with a verdict is its `ok`: `assert verify_loaded(...)` fails on errors."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_result_is_true_exactly_if_it_is_ok(kind: str, tmp_path: Path) -> None
 
 
 def test_every_result_with_a_verdict_has_both() -> None:
-    """A class of the package that has `ok` has its truth as well, and is in the table above."""
+    """A class of the package with `ok` has that truth value, and is in the table above."""
     found = set()
     for info in pkgutil.walk_packages(max_weights.__path__, "max_weights."):
         if info.name.endswith("__main__"):

@@ -1,4 +1,4 @@
-"""`max_weights.stats` against NumPy, ml_dtypes and gguf-py: every dtype, every encoding, and what tables make of it."""
+"""`max_weights.stats` against NumPy, ml_dtypes and gguf-py: every dtype, every encoding, and conversion to tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTEGERS = {
     "U16": np.uint16,
     "U32": np.uint32,
     "U64": np.uint64,
-    "BOOL": np.uint8,  # as the bytes that they are
+    "BOOL": np.uint8,  # as bytes
 }
 FLOATS = {
     "F16": np.float16,
@@ -45,7 +45,7 @@ SMALL_FLOATS = {
     "F6_E3M2": (6, ml_dtypes.float6_e3m2fn),
 }
 SIZES = [4, 60, 2048, 2052, 70_004]
-"""Around the sizes from which on elements are counted in tables, or in parts."""
+"""Around the sizes from which elements are counted in tables, or in parts."""
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ def one(path: Path, dtype: str, count: int, payload: bytes) -> Row:
 
 
 def check(row: Row, values: NDArray[Any], smallest_normal: float = 0.0) -> None:
-    """The row against the values, which are as wide as to hold all sums."""
+    """Compare the row with the values, which are wide enough for all sums."""
     finite = values[np.isfinite(values)]
     magnitudes = np.abs(finite)
     expected = {
@@ -137,7 +137,7 @@ def test_of_packed_blocks_what_gguf_decodes_them_to(models: Path) -> None:
 
 @pytest.fixture
 def many(tmp_path: Path) -> WeightStatistics:
-    """A table of 300 weights of three dtypes, with a name that is markup, and a weight of a type that is not known."""
+    """A table of 300 weights of three dtypes, with a name that is markup, and a weight of unknown type."""
     entries: dict[str, tuple[str, list[int], bytes]] = {"<script>alert(1)</script>": ("F6_X", [4], bytes(3))}
     for number in range(299):
         dtype, width = [("I64", 8), ("F32", 4), ("U8", 1)][number % 3]
@@ -186,7 +186,7 @@ def test_a_notebook_shows_the_beginning_of_a_long_table(many: WeightStatistics) 
 
 
 def test_every_column_has_one_type(many: WeightStatistics) -> None:
-    # polars.DataFrame takes a column of one type only, beside None.
+    # polars.DataFrame accepts only one type per column, or None.
     types = {column: {type(cell) for cell in cells if cell is not None} for column, cells in many.items()}
     assert types == {
         **{column: {str} for column in ("name", "dtype", "note")},

@@ -1,4 +1,4 @@
-"""Validation from Python: the report as data, and what tests say of it."""
+"""Validation from Python: the report as data, and in assertions of tests."""
 
 from __future__ import annotations
 

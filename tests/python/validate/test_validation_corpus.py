@@ -1,4 +1,4 @@
-"""What validation is worth: attacks of 36 classes are found, good files left alone, and bad ones break their rules."""
+"""Recall of validation: attacks of 36 classes are found, good files are clean, and bad ones break their rules."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ ANSWERS = ["unknown", CLEAN, "accepted", "faulty", "broken", NEEDS_TRUST, MALICI
 STATUS = {"broken": 3, NEEDS_TRUST: 4, MALICIOUS: 5}
 ATTACKS = list(attacks.items())
 GROUPS = sorted({item.group for item in ATTACKS})
-# The prefixes of the rules for each of which there has to be a bad file.
+# The prefixes of the rules that each need a bad file.
 ABOUT_FILES = ("MW-ST", "MW-GG", "MW-PT", "MW-IX", "MW-QU", "MW-AD", "MW-VA")
 
 Report = dict[str, Any]
@@ -52,7 +52,7 @@ def attack_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def good_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Item]]:
-    """All good files, written by a process of its own: the libraries that write them are many, and some warn."""
+    """All good files, written by a separate process: it imports many libraries, and some warn."""
     folder = tmp_path_factory.mktemp("good")
     command = [sys.executable, "-W", "ignore", "-m", "corpora", "good", str(folder)]
     environment = {
@@ -140,7 +140,7 @@ def test_good_files_have_no_findings_and_code_needs_trust(good_files: tuple[Path
         found = [finding for finding in golden.about(item, folder, report["findings"]) if finding["severity"] != "note"]
         if NEEDS_TRUST in item.answers:
             found = [finding for finding in found if finding["answer"] in ("broken", MALICIOUS)]
-        # A pickle of one number has nothing to be told by, and is not looked into.
+        # A pickle of one number has no signature, and is not scanned.
         if found or answer(item, folder, report) not in item.answers | {"unknown"}:
             wrong[item.path] = sorted({finding["rule"] for finding in found}) or answer(item, folder, report)
     assert wrong == {}
@@ -193,7 +193,7 @@ def test_every_rule_about_files_has_a_file_that_breaks_it_and_only_it(
     done = run("explain", "--json")
     rules = {rule["rule"]: rule for rule in json.loads(done.stdout)["rules"]}
     wanted = {name for name, rule in rules.items() if rule["code"].startswith(ABOUT_FILES)}
-    # What is about security as well, or no more than a note, may be said beside it.
+    # Security findings and notes may be reported in addition.
     counted = {name for name in wanted if rules[name]["severity"] != "note"}
     alone = {rule for broken in found.values() for rule in broken if set(broken) & counted <= {rule}}
     assert wanted - alone == set(bad.WITHOUT_A_FILE) & wanted

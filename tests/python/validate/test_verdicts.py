@@ -1,4 +1,4 @@
-"""Every door says the same verdict: the text, each form of a report, the exit status, and Python."""
+"""Every entry point reports the same verdict: the text, each report format, the exit status, and Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def files(**content: bytes) -> Callable[[Path], None]:
 
 
 def shards(where: dict[str, str], **content: bytes) -> Callable[[Path], None]:
-    """A set of two shards with an index that says in which of them tensors are."""
+    """A set of two shards with an index of their tensors."""
 
     def write(folder: Path) -> None:
         names = {"one": "model-00001-of-00002.safetensors", "two": "model-00002-of-00002.safetensors"}
@@ -138,7 +138,7 @@ def test_every_door_says_the_same_verdict(tmp_path: Path, name: str) -> None:
     assert any(line.startswith(f"{words}: ") for line in annotations.splitlines())
     assert f"{words}: " in out["html"].read_text()
     if "malicious" in name:
-        # Whatever is left out, the file is what it is.
+        # The verdict is the same for any subset of rules.
         assert {file["answer"] for file in record["files"] if file["path"].endswith(".pkl")} == {"malicious"}
         assert (record["summary"]["answers"]["malicious"], record["summary"]["answers"]["clean"]) in [(1, 0), (1, 1)]
     if not case.settings:

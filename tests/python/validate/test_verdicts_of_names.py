@@ -1,4 +1,4 @@
-"""One list of names: by whatever door a file comes, a class or function that it names has one verdict."""
+"""One list of names: a class or function named by a file has one verdict at every entry point."""
 
 import _compat_pickle
 import json
@@ -14,12 +14,12 @@ from max_weights._core import torch_globals
 
 # The words of the Hugging Face hub for the verdicts.
 SAFETY = {"harmless": "innocuous", "library": "suspicious", "needs-trust": "suspicious", "runs-code": "dangerous"}
-# What unpickles its argument runs code wherever that is not followed; scan follows it, and says what is in it.
+# A function that unpickles its argument may run code; scan follows the argument, and reports its content.
 FOLLOWED = "torch.storage._load_from_bytes"
 
 
 def now(name: str) -> str:
-    """Return what a name of Python 2 is in Python 3: scan says it of pickles of every protocol."""
+    """Return the Python 3 name of a Python 2 name, as scan reports it for pickles of every protocol."""
     module, _, last = name.rpartition(".")
     pair = _compat_pickle.NAME_MAPPING.get((module, last))
     return ".".join(pair or (_compat_pickle.IMPORT_MAPPING.get(module, module), last))
@@ -34,7 +34,7 @@ def test_every_door_has_one_verdict_on_a_name(tmp_path: Path) -> None:
     listing = run("globals", "--json", tmp_path, timeout=280)
     for entry in json.loads(listing.stdout)["globals"]:
         listed.setdefault(entry["file"], {}).setdefault(entry["name"], set()).add(entry["verdict"])
-    # A report says the same in the words of the hub.
+    # A report has the same verdicts in the words of the hub.
     output = tmp_path / "report.json"
     run(
         "scan",
@@ -54,7 +54,7 @@ def test_every_door_has_one_verdict_on_a_name(tmp_path: Path) -> None:
         file: {name: {SAFETY[verdict] for verdict in verdicts} for name, verdicts in names.items()}
         for file, names in listed.items()
     }
-    # Opening a file goes by another machine, and by the same list.
+    # Opening a file uses another pickle machine, but the same list.
     opened, differs = 0, []
     for path in sorted(path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()):
         try:

@@ -1,4 +1,4 @@
-"""The layers that models are made of: arguments, names, dtypes and shapes of their weights, results, shards."""
+"""The layers of models: arguments, names, dtypes and shapes of their weights, results, shards."""
 
 import inspect
 
@@ -25,18 +25,18 @@ gpus = [DeviceRef.GPU(0), DeviceRef.GPU(1)]
 
 
 def arguments(layer):
-    """The names of the arguments, with what they are by default."""
+    """The names of the arguments, with their defaults."""
     given = list(inspect.signature(layer.__init__).parameters.values())[1:]
     return [f"{p.name}={p.default}" if isinstance(p.default, (int, float, str)) else p.name for p in given]
 
 
 def weights(layer):
-    """What weights there are."""
+    """The weights by name."""
     return [f"{name} {w.dtype} {w.shape} {w.device}" for name, w in layer.raw_state_dict().items()]
 
 
 def called(layer, shape, dtype=DType.float32):
-    """What a graph of one call gives."""
+    """The results of a graph of one call."""
     layer.state_dict()
     with Graph("called", input_types=[TensorType(dtype, shape, cpu)]) as graph:
         made = layer(graph.inputs[0].tensor)

@@ -1,4 +1,4 @@
-"""`load_state_dict`: what it takes, what it refuses, what is there afterwards."""
+"""`load_state_dict`: accepted and refused arguments, and the state afterwards."""
 
 import numpy as np
 from given import MODELS
@@ -30,7 +30,7 @@ def holder(dtype, shape, **options):
 
 
 def loaded(module, value, **options):
-    """What is there after loading `w`: dtype, shape, encoding, and what it was declared as."""
+    """The state after loading `w`: dtype, shape, encoding, and its declaration."""
     module.load_state_dict({"w": value}, **options)
     weight = module.raw_state_dict()["w"]
     return [

@@ -32,7 +32,7 @@ class MLP(Module):
 
 
 class Block(Module):
-    """A layer with a norm of its own and an MLP."""
+    """A layer with a norm and an MLP."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +146,7 @@ seen = []
 
 
 def note(layer, args, kwargs, outputs):
-    """Keep what a hook is given."""
+    """Record the arguments of a hook."""
     seen.append([type(layer).__name__, list(args), dict(kwargs), outputs])
 
 

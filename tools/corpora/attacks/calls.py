@@ -1,4 +1,4 @@
-"""Classes 1 to 8: pickles that name what should not be named, and call it in one of the ways of the pickle machine."""
+"""Classes 1 to 8: pickles that name forbidden globals, and call them by one of the pickle machine's instructions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def one_global() -> Iterator[Item]:
 
 
 def _by_letters(module: str, name: str) -> Code:
-    """A call of what two texts name that are put together of the letters of a third."""
+    """A call of a name whose two parts are assembled from the letters of a third text."""
     join = reduced(named("builtins", "getattr"), "", "join")
     letters = "".join(sorted({*module, *name}))
 
@@ -223,7 +223,7 @@ def without_reduce() -> Iterator[Item]:
 
 
 def loaders_without_reduce() -> Iterator[Item]:
-    """What unpickles bytes, named as a value, and called by the machine or by a function of the weights' own."""
+    """Functions that unpickle bytes: named as a value, and called by the machine or by a function of the weights."""
     inner = payload(protocol=None)
     loader, tensor = named("torch.storage", "_load_from_bytes"), named("torch", "Tensor")
     rebuild, ordered = named("torch._tensor", "_rebuild_from_type_v2"), call("collections", "OrderedDict")
@@ -276,7 +276,7 @@ def loaders_without_reduce() -> Iterator[Item]:
 
 
 def _rebuilt(depth: int) -> Code:
-    """Bytes that are loaded by a function which is called by one which is called by one."""
+    """Bytes that a function loads, behind `depth` nested calls."""
     rebuild, tensor = named("torch._tensor", "_rebuild_from_type_v2"), named("torch", "Tensor")
     arguments = value((named("torch.storage", "_load_from_bytes"), tensor, (payload(protocol=None),), {}))
     for _ in range(depth):

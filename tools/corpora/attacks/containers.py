@@ -23,7 +23,7 @@ SYSTEM = ["posix.system"]
 
 
 def suffixes() -> Iterator[Item]:
-    """Class 21: a name that says nothing, or something else."""
+    """Class 21: a name without a suffix, or with that of another format."""
     for name in (
         "model.safetensors",
         "config.json",
@@ -141,7 +141,7 @@ def seven_zip(data: bytes) -> bytes:
 
 
 def archives() -> Iterator[Item]:
-    """Class 23: archives of other kinds, and in each other."""
+    """Class 23: archives of other kinds, and nested ones."""
     inner = torch_zip(INNER)
     deep = inner
     for _ in range(3):
@@ -204,7 +204,7 @@ def archives() -> Iterator[Item]:
 
 
 def torch_archives() -> Iterator[Item]:
-    """Class 24: members of a PyTorch file that nothing refers to, or that are not what is referred to."""
+    """Class 24: members of a PyTorch file that nothing refers to, or that differ from the referenced one."""
     good = GOOD
     more = {
         "hook-pkl": [Member("archive/hook.pkl", INNER)],

@@ -32,7 +32,7 @@ def _as_line(kind: str) -> bytes:
 
 
 def pickles() -> Iterator[Item]:
-    """Pickles that begin as something else, or with a line that has no end where one looks."""
+    """Pickles that begin as another format, or with a line that ends beyond the inspected bytes."""
     group = "21-suffixes"
     for kind in ("F32", "U8"):
         yield one(group, f"safetensors-{kind}-and-pickle.bin", _as_line(kind), HARM, named=SYSTEM)
@@ -58,7 +58,7 @@ def _keras(config: bytes) -> bytes:
 
 
 def configurations() -> Iterator[Item]:
-    """Class 28: configurations that Python reads, in other encodings, with other spaces, behind other bytes."""
+    """Class 28: configurations that Python reads: other encodings, other whitespace, other bytes in front."""
     group = "28-keras"
     escaped = MODEL.replace("class_name", "cl\\u0061ss_name")
     for name, text in {
@@ -165,7 +165,7 @@ def _attributes(values: Mapping[str, str], kind: bytes = b"x") -> bytes:
 
 
 def tars() -> Iterator[Item]:
-    """Class 23: tar archives that unpack to other members than a look at their blocks shows."""
+    """Class 23: tar archives that unpack to other members than their blocks suggest."""
     end = bytes(2 * BLOCK)
     config = _member(b"model_config.yaml", b"a: 1\n")
     parts = b"1\n0\n%d\n" % len(BARE)
@@ -206,7 +206,7 @@ def members() -> Iterator[Item]:
 
 
 def repositories() -> Iterator[Item]:
-    """Classes 30, 34 and 35: what names code by other keys, and texts that begin as pointers of git-LFS."""
+    """Classes 30, 34 and 35: configurations that name code by other keys, and texts that begin as git-LFS pointers."""
     weights = safetensors({"weight": entry("F32", [4], 0, 16)}, FLOATS)
     kernels = {"model_type": "llama", "_attn_implementation_internal": "evil/kernels"}
     parts = {"model_type": "x", "attn_implementation": {"text_config": "evil/kernels"}}

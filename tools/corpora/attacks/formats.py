@@ -132,7 +132,7 @@ def keras() -> Iterator[Item]:
     for name in ("lambda", "lambda-list", "module-os", "function-config"):
         old = hdf5(attributes={"model_config": json.dumps(configs[name]), "keras_version": "2.15.0"})
         yield one("28-keras", f"{name}.h5", old, CODE, MALICIOUS)
-    # Python's tuples are written like this where JSON has lists alone, and the loader of .h5 makes tuples of them.
+    # JSON has no tuples: this form represents Python's, and the loader of .h5 files turns it into tuples.
     of_tuple = _model(_layer("Lambda", {"function": {"class_name": "__tuple__", "items": [code, None, None]}}))
     old = hdf5(attributes={"model_config": json.dumps(of_tuple), "keras_version": "2.15.0"})
     yield one("28-keras", "lambda-tuple.h5", old, CODE, MALICIOUS)
@@ -161,7 +161,7 @@ def keras() -> Iterator[Item]:
 
 
 def _saved_models(config: str) -> dict[str, dict[str, bytes]]:
-    """Folders of TensorFlow in which a model of Keras has this configuration, and one whose graph is a text."""
+    """TensorFlow folders with a Keras model of this configuration, and one whose graph is a text file."""
     graph = protobuf((2, protobuf((1, protobuf((1, "product"), (2, "MatMul"))))))
     layer = protobuf((2, 1), (3, "root.layer-0"), (4, "_tf_keras_layer"), (5, config))
     older = protobuf((7, protobuf((1, protobuf((4, protobuf((1, "_tf_keras_layer"), (3, config))))))))
@@ -171,7 +171,7 @@ def _saved_models(config: str) -> dict[str, dict[str, bytes]]:
             "saved_model.pb": protobuf((1, 1), (2, graph)),
             "keras_metadata.pb": protobuf((1, layer)),
         },
-        # As TensorFlow wrote it before 2.5, and loads it where the other file is missing.
+        # The form of TensorFlow before 2.5, which is loaded if the other file is missing.
         "saved-model-lambda-within": {"saved_model.pb": protobuf((1, 1), (2, graph + older))},
         "saved-model-as-text": {"saved_model.pbtxt": text, "fingerprint.pb": b"\x09" + bytes(8)},
     }

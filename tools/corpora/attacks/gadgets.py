@@ -6,7 +6,7 @@ def _names(text: str) -> list[str]:
     return text.split()
 
 
-# Class 1: what runs a command or a program at once.
+# Class 1: functions that run a command or a program directly.
 DIRECT = _names("""
 os.system os.popen os.execv os.spawnl os.posix_spawn posix.system posix.popen posix.execv nt.system subprocess.Popen
 subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.getoutput
@@ -15,7 +15,7 @@ builtins.getattr builtins.breakpoint __builtin__.eval __builtin__.execfile __bui
 __builtin__.getattr commands.getoutput popen2.popen3 pty.spawn os.startfile os.remove os.execvpe
 """)
 
-# Class 2: of the standard library and what is installed with it.
+# Class 2: the standard library and the packages installed with it.
 STANDARD_LIBRARY = _names("""
 idlelib.pyshell.ModifiedInterpreter.runcode idlelib.run.Executive.runcode idlelib.debugobj.ObjectTreeItem.SetText
 idlelib.autocomplete.AutoComplete.get_entity idlelib.calltip.get_entity idlelib.calltip.Calltip.fetch_tip
@@ -54,7 +54,7 @@ modulefinder.ModuleFinder.run_script nturl2path.url2pathname wsgiref.simple_serv
 signal.raise_signal importlib.util.find_spec ctypes.util.find_library
 """)
 
-# Class 3: what makes a function of a text.
+# Class 3: functions that compile a text.
 TRAMPOLINES = _names("""
 pkgutil.resolve_name importlib.import_module importlib.__import__ importlib._bootstrap._gcd_import pydoc.locate
 pydoc.resolve pydoc.safeimport operator.attrgetter operator.methodcaller operator.itemgetter _operator.attrgetter
@@ -69,7 +69,7 @@ jsonpickle.unpickler.loadclass fsspec.registry._import_class
 transformers.dynamic_module_utils.get_class_from_dynamic_module
 """)
 
-# Class 4: of the libraries that models are made with.
+# Class 4: the libraries that models are built with.
 LIBRARIES = _names("""
 numpy.f2py.crackfortran.getlincoef numpy.f2py.crackfortran._eval_length numpy.f2py.crackfortran.param_eval
 numpy.f2py.crackfortran.myeval numpy.f2py.diagnose.run numpy.f2py.compile numpy.testing._private.utils.runstring
@@ -105,7 +105,7 @@ fickling.hook.deactivate_safe_ml_environment cloudpickle.cloudpickle._function_s
 cloudpickle.cloudpickle._make_empty_cell
 """)
 
-# Class 5: what reads, writes or sends, and nothing else.
+# Class 5: functions that only read, write or send.
 SIDE_EFFECTS = _names("""
 ssl.get_server_certificate socket.create_connection socket.socket urllib.request.urlopen urllib.request.urlretrieve
 smtplib.SMTP ftplib.FTP http.client.HTTPSConnection poplib.POP3 io.FileIO _io.FileIO io.open _io.open io.open_code
@@ -115,7 +115,7 @@ os.chmod os.unlink os.mkdir shutil.copytree zipfile.ZipFile tarfile.open request
 asyncio.open_connection xmlrpc.client.ServerProxy webbrowser.open_new_tab time.sleep faulthandler._sigsegv
 """)
 
-# Class 6: (module, dotted name): what is reached through a module that may be named.
+# Class 6: (module, dotted name): names reached through an allowed module.
 DOTTED = [
     ("torch", "os.system"),
     ("torch", "serialization.os.system"),

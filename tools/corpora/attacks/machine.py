@@ -1,4 +1,4 @@
-"""Classes 11 to 20: pickles that are read one way by whoever scans them and another way by whoever loads them."""
+"""Classes 11 to 20: pickles that a scanner reads in one way and a loader in another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ARGUMENT = value(("true",)) + REDUCE
 
 
 def _two_texts(put_module: str, put_name: str, get_module: str, get_name: str) -> Code:
-    """A name by the memo, where other texts stand at the indices that a shorter look takes these for."""
+    """A name from the memo, where other texts are at the indices that a truncating reader would use."""
     decoys = b"".join(
         text(module) + line_put(index) + POP for module, index in (("collections", 0), ("OrderedDict", 1))
     )
@@ -51,7 +51,7 @@ def _two_texts(put_module: str, put_name: str, get_module: str, get_name: str) -
 
 
 def memo() -> Iterator[Item]:
-    """Class 11: which text the memo gives."""
+    """Class 11: which text the memo returns."""
     safe, evil = text("collections"), text("posix")
     name = text("system")
     cases = {
@@ -95,7 +95,7 @@ def memo() -> Iterator[Item]:
         "binput-and-memoize": evil + b"q\x00" + POP + safe + MEMOIZE + POP + b"h\x00" + name + STACK_GLOBAL + ARGUMENT,
         "arguments-in-memo": value(("true",)) + put(9) + POP + named("posix", "system") + get(9) + REDUCE,
     }
-    # One reads as many zeros before an index as there are.
+    # One reader accepts any number of zeros before an index.
     zeros = "0" * 80
     for case, named_by_memo in {
         "index-after-zeros": _two_texts(f"p{zeros}7\n", f"p{zeros}8\n", "g7\n", "g8\n"),
@@ -113,7 +113,7 @@ def memo() -> Iterator[Item]:
 
 
 def operands() -> Iterator[Item]:
-    """Class 12: how the text of STACK_GLOBAL comes to be on the stack."""
+    """Class 12: how the text of STACK_GLOBAL gets on the stack."""
     joined = reduced(named("operator", "concat"), "po", "six")
     formatted = reduced(named("builtins", "str.format", "stack"), "{}six", "po")
     known = {
@@ -153,7 +153,7 @@ def operands() -> Iterator[Item]:
 
 
 def hidden() -> Iterator[Item]:
-    """Class 13: what is called leaves nothing behind."""
+    """Class 13: the result of the call is discarded."""
     cases = {
         "reduce-pop": system() + POP + state_dict(),
         "obj-pop": system("obj") + POP + state_dict(),
@@ -175,7 +175,7 @@ def hidden() -> Iterator[Item]:
 
 
 def readers() -> Iterator[Item]:
-    """Class 14: what one reader of pickles accepts and another refuses."""
+    """Class 14: pickles that one reader accepts and another refuses."""
     bad = {
         "int-hexadecimal": b"I0x10\n",
         "int-octal": b"I0o17\n",
@@ -315,7 +315,7 @@ def codes_and_ids() -> Iterator[Item]:
 
 
 def exhaustion() -> Iterator[Item]:
-    """Class 19: small files that take much."""
+    """Class 19: small files that need much time or memory."""
     doubled = b"(" + b"N" + MEMOIZE + b"".join(b"\x86" + MEMOIZE + DUP for _ in range(60))
     lists = b"]" + put(0) + b"".join(b"](" + get(n) + get(n) + b"e" + put(n + 1) for n in range(40))
     zeros = bytes(1 << 20)
@@ -342,7 +342,7 @@ def exhaustion() -> Iterator[Item]:
 
 
 def weights_only() -> Iterator[Item]:
-    """Class 20: what torch.load(weights_only=True) of older versions let pass, and falls back from."""
+    """Class 20: pickles that torch.load(weights_only=True) of older versions accepts, or falls back from."""
     elements = tensor(count=1 << 40)
     outside = tensor(shape=(1000,), strides=(1,))
     cases = {

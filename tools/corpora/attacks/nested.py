@@ -64,7 +64,7 @@ def nested() -> Iterator[Item]:
         "hex": call("binascii", "unhexlify", INNER.hex()),
         "fromhex": call("builtins", "bytes.fromhex", INNER.hex(), form="stack"),
     }
-    # A text that is one pickle by its characters, and another one by the bytes of its encoding.
+    # A text whose characters are one pickle, and whose encoded bytes are another.
     bare = pickled(system(), protocol=None)
     both = (b"X" + struct.pack("<I", 2 * len(bare)) + b"\x80" * len(bare) + bare + b".").decode("latin-1")
     for name, encoded in {
@@ -112,7 +112,7 @@ def _joblib(compress: str) -> bytes:
 
 
 def loading_paths() -> Iterator[Item]:
-    """Class 10: the ways in which libraries come to load a pickle, and errors after the payload."""
+    """Class 10: the ways in which libraries load nested pickles, and errors after the payload."""
     group = "10-loading-paths"
     stable = {"policy": {":type:": "<class 'function'>", ":serialized:": base64.b64encode(INNER).decode()}}
     singles = {

@@ -1,6 +1,6 @@
 """Bad files, none of them an attack: at least one for each rule about weights that a file can break.
 
-What is validated with `content` stands in the group "values". An item says in `named` which rule it is made for.
+The group "values" is validated at level `content`. `named` is the rule that an item is made for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from corpora.bad import archives, gguf_files, layouts, legacy, pickles, quantized, safetensors_files, sets, values
 from corpora.item import Item
 
-# Rules that no file here breaks as the only one about files, and why.
+# Rules without a file that breaks only them, and the reasons.
 WITHOUT_A_FILE = {
     "checkpoint.duplicate": "raised where a list of files is opened",
     "checkpoint.shards-alone": "raised where some shards are opened by themselves",

@@ -76,7 +76,7 @@ FILES: dict[str, bytes] = {
 
 
 def order() -> bytes:
-    """An archive whose directory is in another order than its members."""
+    """An archive whose directory has another order than its members."""
     entries = [_FINE.index(_ENTRY)]
     while (at := _FINE.find(_ENTRY, entries[-1] + 1)) != -1:
         entries.append(at)

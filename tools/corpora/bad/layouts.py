@@ -1,8 +1,7 @@
 """Layouts of quantized checkpoints and of adapters as libraries write them, each intact and with something wrong.
 
-Names, dtypes and shapes are those that these versions wrote of small models: compressed-tensors 0.20.0 with
-llmcompressor 0.14.0, nvidia-modelopt 0.47.0, bitsandbytes 0.50.2 and transformers 5.23.0, peft 0.21.2. A layer has 32
-outputs and 64 inputs.
+Names, dtypes and shapes are those of small models written by compressed-tensors 0.20.0 with llmcompressor 0.14.0,
+nvidia-modelopt 0.47.0, bitsandbytes 0.50.2 and transformers 5.23.0, peft 0.21.2. A layer has 32 outputs and 64 inputs.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ NVFP4 = _layer(
 MODELOPT = _layer(
     weight=("U8", (32, 32)), weight_scale=("F8_E4M3", (32, 4)), weight_scale_2=("F32", ()), input_scale=("F32", ())
 )
-# Weights of 256 x 128 in blocks of 128 x 128, of which the dimensions are left.
+# Weights of 256 x 128 in blocks of 128 x 128; the scales keep the reduced dimensions.
 MODELOPT_BLOCKS = _layer(weight=("F8_E4M3", (256, 128)), weight_scale=("F32", (2, 1, 1, 1)))
 MODELOPT_CONFIG = {
     "quant_method": "modelopt",

@@ -1,4 +1,4 @@
-"""Damaged pickles, which call nothing bad, in archives of PyTorch and bare; and files that are something else."""
+"""Damaged pickles that call nothing bad, bare and in PyTorch archives; and files of another format."""
 
 from __future__ import annotations
 

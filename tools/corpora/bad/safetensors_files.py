@@ -21,7 +21,7 @@ def _entry(**changed: object) -> bytes:
 
 
 A = '"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}'
-# By the rule that each is made for; several files of one rule have a word behind a dot.
+# Keyed by the broken rule; several files of one rule have a word after a dot.
 FILES = {
     "after-json": _text(f"{{{A}}} x"),
     "after-json.nul": _text(f"{{{A}}}\0\0"),

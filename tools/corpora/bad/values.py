@@ -1,4 +1,4 @@
-"""Weights whose values are wrong, which only a look at every byte shows."""
+"""Weights with wrong values, which only a full read detects."""
 
 from __future__ import annotations
 

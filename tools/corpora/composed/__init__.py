@@ -1,7 +1,7 @@
-"""Files put together at random: a payload, written with quirks of pickles, in encodings, in containers; and good ones.
+"""Random compositions: a payload, written with quirks of pickles, in encodings, in containers; and good files.
 
-Each attack has something that a loader executes, and no more is said of it: it may be malicious, need trust or be
-broken, but it is never clean. A seed gives the same files again.
+Each attack has something that a loader executes: its verdict may be malicious, needs trust or broken, but never clean.
+A seed reproduces its files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GROUP, GOOD_GROUP = "composed", "composed-good"
 
 
 def attacks(count: int, seed: int) -> Iterator[Item]:
-    """So many files and folders of which none is clean."""
+    """Yield `count` files and folders, none of which is clean."""
     for number in range(count):
         chance = random.Random(f"{seed} {number}")
         quirks, data = pickles.attack(chance)
@@ -27,7 +27,7 @@ def attacks(count: int, seed: int) -> Iterator[Item]:
 
 
 def good(count: int, seed: int) -> Iterator[Item]:
-    """So many files and folders with nothing to say about."""
+    """Yield `count` files and folders without findings."""
     for number in range(count):
         chance = random.Random(f"good {seed} {number}")
         what, suffix, data = harmless.harmless(chance)

@@ -1,4 +1,4 @@
-"""What a payload is in: a file, an archive, a checkpoint of some format, a folder; each perhaps in another one."""
+"""Containers of a payload: a file, an archive, a checkpoint of some format, a folder; possibly nested."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def contained(
     """A container, the suffix of its name, and its files."""
     kind = chance.choice(["bare", "bare", *CONTAINERS])
     if is_encoded and kind == "behind-tensors":
-        # No program decompresses what is there.
+        # No program decompresses it.
         kind = "bare"
     end, data = CONTAINERS[kind](chance, data, suffix)
     if chance.random() < 0.15:

@@ -1,4 +1,4 @@
-"""Compressed streams, by the libraries that write them and by the byte: quirks that their readers pass over."""
+"""Compressed streams, by libraries and byte by byte: quirks that readers tolerate."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _lzma(chance: random.Random, data: bytes) -> bytes:
         window += 1 << (exponent - 1)
     stream = lzma.compress(data, lzma.FORMAT_ALONE, filters=[{"id": lzma.FILTER_LZMA1, "dict_size": window}])
     if chance.random() < 0.2 and len(data) < 1024:
-        # A smaller one than its encoder uses.
+        # Smaller than the encoder's default.
         small = chance.choice((1 << 11, (1 << 11) + (1 << 10), 1 << 10))
         stream = stream[:1] + struct.pack("<I", small) + stream[5:]
     return stream
@@ -73,7 +73,7 @@ def _skippable(chance: random.Random) -> bytes:
 
 
 def _zstd(chance: random.Random, data: bytes) -> bytes:
-    """Frames of raw blocks, perhaps behind one that is skipped."""
+    """Frames of raw blocks, possibly after a skippable frame."""
     blocks = [data[at : at + 100_000] for at in range(0, len(data), 100_000)] or [b""]
     frame = b"\x28\xb5\x2f\xfd" + b"\xa0" + struct.pack("<I", len(data))
     for number, block in enumerate(blocks):
@@ -102,7 +102,7 @@ def _literals(data: bytes) -> bytes:
 
 
 def _lz4(chance: random.Random, data: bytes) -> bytes:
-    """Frames of blocks that are not compressed, or of the format of the kernel."""
+    """Frames of uncompressed blocks, or the legacy format of the Linux kernel."""
     if chance.random() < 0.3:
         block = _literals(data)
         return struct.pack("<II", 0x184C2102, len(block)) + block
@@ -126,7 +126,7 @@ ENCODINGS = {
 
 
 def encoded(chance: random.Random, data: bytes) -> tuple[list[str], bytes, str]:
-    """These bytes as they are, or in one or two encodings; how, and with which suffixes."""
+    """Return the encodings applied (none, one or two), the resulting bytes, and the suffixes."""
     way, suffix = [], ""
     for _ in range(chance.choice((0, 0, 0, 1, 1, 2))):
         kind = chance.choice(sorted(ENCODINGS))
@@ -137,7 +137,7 @@ def encoded(chance: random.Random, data: bytes) -> tuple[list[str], bytes, str]:
 
 
 def usual(chance: random.Random, data: bytes) -> tuple[list[str], bytes, str]:
-    """These bytes as they are, or as a program would compress them."""
+    """Return these bytes unchanged or compressed as a program would do it; with the encoding and the suffix."""
     kind = chance.choice(("", "", "", "", "gz", "bz2", "xz"))
     match kind:
         case "gz":

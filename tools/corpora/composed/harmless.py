@@ -1,4 +1,4 @@
-"""What nothing is to be said of: weights, plain values, arrays and texts, some of which begin as a pickle may."""
+"""Files without findings: weights, plain values, arrays and texts, some of which begin like a pickle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from corpora.assembler import pickled
 from corpora.formats import FLOATS, entry, safetensors, state_dict, torch_legacy, torch_zip
 
-# Letters with which instructions of pickles begin, at the beginning of words.
+# Opcodes of pickle instructions, as first letters of words.
 BEGINNINGS = "cNVILFSPGTUXiopgq(]})01"
 Harmless = tuple[str, str, bytes]
 """What it is, a suffix, and bytes."""
@@ -93,5 +93,5 @@ KINDS = (_text, _text, _configuration, _pickle, _pickle, _pickled_array, _npy, _
 
 
 def harmless(chance: random.Random) -> Harmless:
-    """Something harmless: what it is, its suffix, and its bytes."""
+    """Return something harmless: its kind, its suffix, and its bytes."""
     return chance.choice(KINDS)(chance)

@@ -1,4 +1,4 @@
-"""Pickles that import or call something, however they spell it: at least one reader of Python's does so."""
+"""Pickles that import or call something in any spelling: at least one of Python's readers executes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from corpora.assembler import Code, call, frame, named, proto, text, value
 
-# Modules and names that run code, or may: Python's own, a library's, and those of a program beside the file.
+# Modules and names that run code, or may: Python's own, a library's, and those of a program next to the file.
 NAMES = [
     ("posix", "system"),
     ("os", "system"),
@@ -46,12 +46,12 @@ def _blanks(chance: random.Random) -> bytes:
 
 
 def _padded(chance: random.Random) -> bytes:
-    """A number behind blanks; the reader in C takes no blanks before a float."""
+    """A number after spaces; the C reader accepts none before a float."""
     return chance.choice((b"I%s1\n", b"L%s1L\n", b"F%s1.5\n")) % _blanks(chance) + b"0"
 
 
 def _with_nul(chance: random.Random) -> bytes:
-    """A number that only the reader in C takes."""
+    """A number that only the C reader accepts."""
     digits = b"9" * chance.choice((1, 19, 40, 400))
     lines = (
         b"I\0",
@@ -118,7 +118,7 @@ def _spelled(chance: random.Random, word: str) -> Code:
 
 
 def _executed(chance: random.Random) -> tuple[str, bytes]:
-    """What a reader imports or calls, and leaves on the stack."""
+    """Instructions that import or call something, and leave it on the stack."""
     module, name = chance.choice(NAMES)
     form = chance.choice(
         ("global", "stack", "inst", "obj", "newobj", "import", "import-stack", "import-inst", "no-class")
@@ -131,7 +131,7 @@ def _executed(chance: random.Random) -> tuple[str, bytes]:
         case "import-stack":
             return form, spelled
         case "import-inst":
-            # The reader in Python imports before it looks for the mark that is missing.
+            # The Python reader imports before it looks for the missing mark.
             return form, b"i" + named(module, name)[1:]
         case "stack":
             return form, spelled + arguments + b"R"
@@ -141,7 +141,7 @@ def _executed(chance: random.Random) -> tuple[str, bytes]:
 
 
 def _ended(chance: random.Random, body: bytes) -> tuple[str, bytes]:
-    """A pickle that ends, breaks, or has more behind it."""
+    """A pickle that ends, breaks, or has data after its end."""
     end = chance.choice(("stop", "stop", "stop", "none", "junk", "underflow", "zeros", "more", "appended"))
     behind = {
         "stop": b".",
@@ -167,10 +167,10 @@ def attack(chance: random.Random) -> tuple[list[str], bytes]:
     if framing == "true":
         body = frame(body)
     elif framing == "short" and len(body) > 2:
-        # It ends between instructions, or within one.
+        # The frame ends between instructions, or within one.
         body = frame(body, chance.randrange(len(body)))
     elif framing == "in-line":
-        # What is before its end is lost to a reader of a file that cannot look ahead.
+        # A reader of a file that cannot look ahead loses the bytes before the frame's end.
         body = frame(chance.choice((b"I*", b"F*", b"L*", b"I  "))) + b"1\n0" + body
     if framing != "none":
         quirks.append(f"frame-{framing}")

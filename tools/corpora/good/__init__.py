@@ -1,4 +1,4 @@
-"""Good files: what the libraries of checkpoints really write."""
+"""Good files, as written by the libraries."""
 
 from __future__ import annotations
 

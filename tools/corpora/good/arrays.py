@@ -37,7 +37,7 @@ DTYPES = (
 
 
 def npy(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> bytes:
-    """What NumPy writes."""
+    """Files written by NumPy."""
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, array, version, allow_pickle=False)
     return buffer.getvalue()
@@ -87,7 +87,7 @@ def items() -> Iterator[Item]:
     yield single(
         "pickles", "large-frames.pkl", pickle.dumps([b"x" * 70_000, "y" * 300_000, list(range(50_000))], 4), GOOD
     )
-    # Ten thousand million leaves to who walks through them, and a hundred objects to who loads them.
+    # A hundred objects, but 10,000,000,000 leaves for a recursive walk.
     nested: list[Any] = ["x"]
     for _ in range(10):
         nested = [nested] * 10

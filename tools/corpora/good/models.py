@@ -133,7 +133,7 @@ def _tokenizer(template: str | None = None) -> Any:
 
 
 def transformers_folders() -> Iterator[Item]:
-    """What save_pretrained writes."""
+    """Files written by save_pretrained."""
     group = "transformers"
     for name in CLASSES:
         yield by_folder(group, name, lambda path, name=name: _model(name).save_pretrained(path))

@@ -1,4 +1,4 @@
-"""ONNX models, archives, configurations and texts that lie beside weights."""
+"""ONNX models, archives, configurations and texts of model repositories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _model(**weights: np.ndarray[Any, Any]) -> onnx.ModelProto:
 
 
 def onnx_files() -> Iterator[Item]:
-    """ONNX, with weights inside and beside."""
+    """ONNX, with weights inside and in a separate file."""
     array = np.zeros(4, np.float32)
     yield by_path("onnx", "small.onnx", lambda path: onnx.save(_model(w=array), path))
     many = {f"w{number}": array for number in range(50)}
@@ -49,7 +49,7 @@ def onnx_files() -> Iterator[Item]:
 
 
 def texts() -> Iterator[Item]:
-    """Repositories with what else lies in them."""
+    """Repositories with further files."""
     group = "repositories"
     config = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()
     plain: dict[str, bytes] = {"model.safetensors": WEIGHTS}

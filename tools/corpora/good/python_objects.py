@@ -1,4 +1,4 @@
-"""Files that run code when they are loaded, and are honest about it: they need trust, and are no malware."""
+"""Files that openly run code when they are loaded: they need trust, but are no malware."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from corpora.item import Item
 
 NUMBERS = "bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64"
 SMALL_FLOATS = "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2"
-# What a header may have that torch has no dtype for: bits of 4 and 6, 24 and 48 of them.
+# Dtypes of headers that torch lacks, with shape and size: elements of 4 and 6 bits.
 SMALL = {"F4": ([4, 2], 4), "F6_E2M3": ([4], 3), "F6_E3M2": ([8], 6)}
 
 
@@ -57,7 +57,7 @@ def safetensors_files() -> Iterator[Item]:
     yield single(group, "metadata-empty.safetensors", empty)
 
 
-# Q8_1 is no type of files: gguf-py and ggml take different numbers of bytes for a block of it.
+# Q8_1 is no file type: gguf-py and ggml disagree on the size of its block.
 TYPES = [kind for kind in gguf.GGMLQuantizationType if kind in gguf.GGML_QUANT_SIZES and kind.name != "Q8_1"]
 
 
@@ -89,7 +89,7 @@ def gguf_files() -> Iterator[Item]:
         else:
             try:
                 data = quantize(rows, kind)
-            except NotImplementedError:  # gguf-py decodes this type only: any blocks will do
+            except NotImplementedError:  # gguf-py only decodes this type: any blocks will do
                 block, size = gguf.GGML_QUANT_SIZES[kind]
                 data = np.zeros((2, 256 // block * size), np.uint8)
             writer.add_tensor("blk.0.w", data, raw_dtype=kind)

@@ -100,7 +100,7 @@ def optimizers() -> Iterator[Item]:
 
 
 def training() -> Iterator[Item]:
-    """What training scripts keep beside the weights."""
+    """Further state that training scripts save with the weights."""
     random.seed(1)
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
     yield single("torch-training", "rng_state.pth", saved(generators))
@@ -191,7 +191,7 @@ def tensors() -> Iterator[Item]:
     }  # fmt: skip
     for name, thing in shapes.items():
         yield single(group, f"{name}.pt", saved({"weight": thing}))
-        # The zip archive would end the file: two formats at once.
+        # The zip archive would end the file, which would be two formats at once.
         if name not in ("storage", "nested", "meta-huge", "sparse-bsc", "zip-in-bytes"):
             yield single(group, f"{name}-legacy.pt", saved({"weight": thing}, new=False))
     yield single(group, "alone.pt", saved(base))

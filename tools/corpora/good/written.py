@@ -1,4 +1,4 @@
-"""What libraries write, kept as items."""
+"""Files written by libraries, as items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_BAD = frozenset({CLEAN, NEEDS_TRUST})
 
 
 def saved(thing: Any, *, new: bool = True, protocol: int = 2) -> bytes:
-    """What torch.save writes."""
+    """The output of torch.save."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -33,7 +33,7 @@ def single(group: str, name: str, data: bytes, answers: frozenset[str] = GOOD) -
 
 
 def by_path(group: str, name: str, write: Callable[[Path], object], answers: frozenset[str] = GOOD) -> Item:
-    """An item of one file that a library writes to a path of this name."""
+    """An item of one file that a library writes under this name."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / name
@@ -42,7 +42,7 @@ def by_path(group: str, name: str, write: Callable[[Path], object], answers: fro
 
 
 def by_folder(group: str, name: str, write: Callable[[Path], object], answers: frozenset[str] = GOOD) -> Item:
-    """An item of all files that a library writes into a folder."""
+    """An item of all files that a library writes to a folder."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "written"

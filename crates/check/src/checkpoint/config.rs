@@ -59,7 +59,7 @@ pub(super) fn embedding<'s>(set: &'s Set<'_>) -> Option<TensorInfo<'s>> {
     };
     let mut found: Option<TensorInfo<'_>> = None;
     for info in set.table().iter().filter(|info| is_one(info.name)) {
-        // Of models of several parts nothing is said, unless the parts share the embedding.
+        // A model with several parts is only checked if the parts share the embedding.
         if found.is_some_and(|former| former.shape != info.shape) {
             return None;
         }
@@ -116,7 +116,7 @@ fn layers(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     let [prefix] = prefixes.as_slice() else { return };
     let last = set.table().iter().filter_map(|info| layer(info.name, prefix)).max().unwrap_or_default();
     let found = last.saturating_add(1);
-    // Layers for the prediction of several tokens stand behind the others.
+    // Layers for the prediction of several tokens follow the others.
     let behind = number(of_text, "num_nextn_predict_layers").unwrap_or_default();
     let of = format!("{key} is {expected}, but the layers of {prefix}N are numbered up to {last}");
     if found < expected {

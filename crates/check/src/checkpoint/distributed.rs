@@ -12,7 +12,7 @@ pub(super) fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<
     let of_ranks = folder.files.iter().find(|entry| entry.name().ends_with(SUFFIX));
     let mut metadata = folder.files.iter().filter(|entry| entry.name().ends_with(METADATA)).peekable();
     if let (Some(first), None, true) = (of_ranks, metadata.peek(), folder.is_whole) {
-        let cause = "it is one file of a distributed checkpoint, but no .metadata beside it says what is in it";
+        let cause = "it is one file of a distributed checkpoint, but its folder has no .metadata that describes it";
         context.report(&first.path, Diagnostic::new(rules::DISTRIBUTED_NO_METADATA, cause));
     }
     for entry in metadata.filter(|entry| entry.kind == Kind::Pickle) {
@@ -21,7 +21,7 @@ pub(super) fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<
         let look = if context.options.level > Level::Header { checkpoint::check_items } else { checkpoint::check };
         let findings = match look(&[&entry.path], &options) {
             Ok(findings) => findings,
-            // What the scan of a pickle finds is not said again.
+            // Findings of the pickle scan are not repeated.
             Err(Error::Format(fault) | Error::Unsupported(fault)) if fault.rule.id.starts_with("pickle.") => continue,
             Err(Error::Format(fault) | Error::Unsupported(fault)) => vec![*fault],
             Err(error) => return Err(error),

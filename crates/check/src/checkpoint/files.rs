@@ -27,7 +27,7 @@ const USUAL_NAMES: [&str; 4] = ["pytorch_model", "adapter_model", "diffusion_pyt
 const OTHER_ARCHIVES: [&Rule; 3] =
     [rules::TORCH_ZIP_NO_PICKLE, rules::TORCH_ZIP_STRANGER, rules::TORCH_ZIP_TORCHSCRIPT];
 
-/// What the values of a pickle say of tensors. What else is wrong with them is not said again where the scan of the pickle has found something.
+/// Rules about tensors in pickles. Other faults are not repeated where the scan of the pickle has reported them.
 const OF_TENSORS: [&Rule; 8] = [
     rules::PICKLE_EXTENT,
     rules::PICKLE_NEGATIVE,
@@ -95,7 +95,7 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
 /// Looks for dtypes that the format does not have. The core lists them, as it can load the other tensors; other readers refuse the file.
 fn known_dtypes(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>) {
     for info in catalog.table().iter() {
-        // An empty name is that of a tensor about which something else was said.
+        // An empty name belongs to a tensor that already has another finding.
         if let Element::Unknown(dtype) = info.element
             && !dtype.is_empty()
         {
@@ -135,7 +135,7 @@ fn is_other_archive(kind: Kind, name: &str, faults: &[Diagnostic]) -> bool {
     kind == Kind::Zip && (says_so || !has_suffix(name, MAYBE_WEIGHTS) && !has_suffix(name, WEIGHTS))
 }
 
-/// Whether a file that is not weights should be some: by its name, or because a pointer stands for it.
+/// Whether a file that is not weights should be weights: by its name, or because it is a pointer to them.
 fn stands_for_weights(kind: Kind, name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let may_be = has_suffix(name, MAYBE_WEIGHTS);

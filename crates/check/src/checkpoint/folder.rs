@@ -1,4 +1,4 @@
-//! What lies beside the weights of a model: configurations and tokenizers.
+//! The files that accompany the weights of a model: configurations and tokenizers.
 
 use max_weights::rules;
 use max_weights::text::shown;
@@ -12,7 +12,7 @@ use crate::folder::FolderContext;
 use crate::words;
 
 const CONFIG: &str = "config.json";
-/// The stem of adapters, which have a configuration of their own.
+/// The stem of adapters, which have a separate configuration.
 const ADAPTER: &str = "adapter_model";
 const TOKENIZER: &str = "tokenizer.json";
 /// Other files of JSON that libraries read. Of them it is only looked whether they are JSON.
@@ -65,12 +65,12 @@ fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, context: &
     }
     let file = set.path.file_name().unwrap_or_default().to_string_lossy();
     if names.file(CONFIG).is_none() {
-        let cause = format!("there is no {CONFIG} beside {}", shown(&file));
+        let cause = format!("there is no {CONFIG} in the folder of {}", shown(&file));
         context.report(&set.path, Diagnostic::new(rules::SET_CONFIG_MISSING, cause));
     }
     let is_of_text = config.is_some_and(|config| config.value.get("vocab_size").is_some_and(Value::is_u64));
     if is_of_text && !TOKENIZERS.iter().any(|name| names.file(name).is_some()) {
-        let cause = format!("there is no tokenizer beside {}, which has a vocabulary", shown(&file));
+        let cause = format!("there is no tokenizer in the folder of {}, which has a vocabulary", shown(&file));
         context.report(&set.path, Diagnostic::new(rules::SET_TOKENIZER_MISSING, cause));
     }
 }

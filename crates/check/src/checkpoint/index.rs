@@ -50,7 +50,7 @@ pub(super) fn check<'f>(
             Ok(index) => index,
             Err(faults) => {
                 faults?.into_iter().for_each(|fault| context.report(&entry.path, fault));
-                // Nothing is known of what it names: its shards are no set without an index either.
+                // The index cannot be read, so its shards are not a set without an index either.
                 for shards in sharded.iter().filter(|((of, _, end), _)| *of == stem && *end == suffix) {
                     taken.extend(shards.1.values().map(|shard| shard.name()));
                 }
@@ -60,7 +60,7 @@ pub(super) fn check<'f>(
         let whole = format!("{stem}{suffix}");
         if let Some(file) = names.file(&whole).filter(|_| !index.shards.contains(&whole)) {
             let cause = format!(
-                "{} lies beside {}: a loader takes one or the other, and they may differ",
+                "{} and {} are in the same folder: a loader takes one or the other, and they may differ",
                 shown(&whole),
                 shown(entry.name())
             );
@@ -80,7 +80,7 @@ pub(super) fn check<'f>(
 /// What an index says, or why it cannot be read: an error in the error is none of the file.
 fn read(entry: &Entry, interrupt: Interrupt<'_>) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
     let options = Options { policy: Policy::CollectAll, ..Options::default() };
-    // That it cannot be opened is said by the check of the file itself.
+    // The check of the file itself reports that it cannot be opened.
     let file = entry.open(interrupt).map_err(|error| match error {
         Error::Interrupted => Err(error),
         _ => Ok(Vec::new()),
@@ -109,8 +109,7 @@ fn compare<'f>(
     let state = |(file, name): (Option<&'f Entry>, &String)| match file {
         Some(Entry { catalog: Some(catalog), .. }) => IndexedShard::There(catalog.table()),
         Some(_) => IndexedShard::Unread,
-        // In a folder below this one, or not looked at.
-        // Of what a server has of an index, all is looked at.
+        // In a subfolder, or not examined. On a server, all files of an index are examined.
         None if is_url && context.is_looked_at(&store::join(folder, name)) => IndexedShard::Unread,
         None if !is_url && folder.join(name).exists() => IndexedShard::Unread,
         None => IndexedShard::Missing,
@@ -119,7 +118,7 @@ fn compare<'f>(
     let (table, sorted, faults) = compare_with_index(&entry.path, index, &shards)?;
     for fault in faults {
         let path = fault.path.clone().unwrap_or_else(|| entry.path.clone());
-        // A shard that is not there has no report of its own.
+        // A missing shard has no report.
         let is_there = fault.rule != rules::INDEX_MISSING_SHARD;
         let mut finding = fault;
         if !is_there {

@@ -67,7 +67,7 @@ pub(super) fn by_name<'f>(
         let sorted = match NameIndex::new(&table) {
             Ok(sorted) => sorted,
             Err(pairs) => {
-                // What is said of a GGUF set is said by its own rule.
+                // GGUF sets have a separate rule for this.
                 let pairs = if is_gguf { Vec::new() } else { pairs };
                 duplicates(&files, &table, &pairs, context);
                 continue;

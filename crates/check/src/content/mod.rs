@@ -51,7 +51,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A file of weights; `None` if it is something else, or cannot be opened, which is not said here but where its structure is looked at.
+/// A file of weights; `None` if it is something else, or cannot be opened, which the structure check reports.
 pub(crate) fn open(entry: &Entry, options: &Options) -> Result<Option<Checkpoint>> {
     if !holds_weights(entry) {
         return Ok(None);
@@ -110,7 +110,7 @@ fn check_file(
             }
             Err(error) => {
                 let is_no_array = error.diagnostic().is_some_and(|fault| fault.rule == rules::TORCH_NO_ARRAY);
-                // The arrays that it is made of are tensors of their own.
+                // The component arrays are separate tensors.
                 if !is_no_array {
                     is_whole = false;
                     context.report(&entry.path, Diagnostic::from(&error).tensor(info.name));

@@ -25,7 +25,7 @@ enum Job {
 /// What was found in one tensor; or why it could not be read, where the others can.
 pub(crate) type Outcome = std::result::Result<Contents, Error>;
 
-/// What is wanted of all weights, by their numbers, with histograms of so many bins; `wanted` says what of each. `done` counts the bytes of tensors.
+/// Reads all tensors by their numbers, with histograms of `bins` bins; `wanted` gives what to compute for each. `done` counts the bytes of tensors.
 ///
 /// A tensor that cannot be read is an outcome like others.
 ///
@@ -125,7 +125,7 @@ pub struct TensorStatistics {
     pub note: Option<String>,
 }
 
-/// The statistics of the weights of these numbers, on all cores, with histograms of so many bins; 0 for none. `done` counts bytes.
+/// The statistics of the weights with these numbers, on all cores, with histograms of `bins` bins; 0 for none. `done` counts bytes.
 ///
 /// # Errors
 /// Ctrl-C; too many bins.

@@ -60,7 +60,7 @@ fn changes<'a, V>(
     found
 }
 
-/// Two values that differ: of arrays whose first elements do not, the first that does; of what is the same as text, with the types.
+/// Two values that differ. Arrays show the first pair of elements that differ; values with the same text show their types.
 fn both(a: &Value<'_>, b: &Value<'_>) -> (String, String) {
     let (x, y) = (text_of(a), text_of(b));
     if x != y {

@@ -1,7 +1,7 @@
-//! What differs between two checkpoints, of whatever formats: names, dtypes, shapes, values, metadata.
+//! What differs between two checkpoints, of any formats: names, dtypes, shapes, values, metadata.
 //!
-//! [`compare`] pairs the tensors by their names and reads both files a piece at a time. The bytes are compared first, and of tensors whose bytes
-//! differ the numbers that they stand for; packed blocks stand for what they decode to.
+//! [`compare`] pairs the tensors by their names and reads both files a piece at a time. The bytes are compared first. Tensors whose bytes differ
+//! are compared by value; packed blocks are decoded for this.
 
 mod metadata;
 mod names;
@@ -32,7 +32,7 @@ use values::Outcome;
 #[allow(clippy::struct_excessive_bools)] // each is a question by itself
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Of values `a` and `b`, so many times `|b|` is no difference, as with `torch.allclose`.
+    /// Relative tolerance, times `|b|` for values `a` and `b`, as with `torch.allclose`.
     pub rtol: f64,
     /// Nor is this.
     pub atol: f64,
@@ -78,7 +78,7 @@ pub struct Side {
     pub bytes: u64,
 }
 
-/// Paths as texts, whatever bytes they have.
+/// Paths as text; bytes that are not UTF-8 are allowed.
 fn shown_paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
@@ -171,8 +171,8 @@ struct Pair {
     b: usize,
 }
 
-/// Compares two checkpoints. All cores work on it, its memory does not grow with the tensors, and the result is the same however many threads
-/// there are. `done` counts bytes of the first one's tensors, each twice, since what differs is read twice.
+/// Compares two checkpoints on all cores. Memory does not grow with the tensors, and the result does not depend on the number of threads. `done`
+/// counts bytes of the first checkpoint's tensors, each twice, since tensors that differ are read twice.
 ///
 /// # Errors
 /// A file that cannot be read, or that was changed meanwhile; tolerances that are not tolerances; two tensors that get one name; Ctrl-C.
@@ -271,7 +271,7 @@ impl Difference {
 }
 
 impl Changed {
-    /// How far up it stands: shapes first, then the largest difference of values.
+    /// The position in the list: shapes first, then the largest difference of values.
     fn rank(&self) -> f64 {
         match (&self.shape, &self.values) {
             (Some(_), _) => f64::INFINITY,

@@ -1,4 +1,4 @@
-//! The numbers that two pieces of tensors stand for, and how far apart they are.
+//! The numbers in two pieces of tensors, and how far apart they are.
 
 use max_weights::cast::{CastOptions, cast, elements_per_group};
 use max_weights::tensor::Element;
@@ -18,7 +18,7 @@ pub(super) struct Rule {
 enum Type {
     Plain(DType),
     Packed(Encoding),
-    /// Of which only the bytes are known: so many for each element.
+    /// Only the bytes are known, this many for each element.
     Bytes(usize),
 }
 
@@ -80,12 +80,12 @@ impl Kind {
         a == b
     }
 
-    /// The units that so many elements of a side have.
+    /// The number of units of a side for `elements` elements.
     pub(super) fn units(&self, side: usize, elements: u64) -> u64 {
         elements.div_ceil(self.per_unit(side))
     }
 
-    /// The elements that so many units of a side have.
+    /// The number of elements for `units` units of a side.
     pub(super) fn elements(&self, side: usize, units: u64) -> u64 {
         units.saturating_mul(self.per_unit(side))
     }

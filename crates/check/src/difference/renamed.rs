@@ -9,7 +9,7 @@ use max_weights::{Catalog, Checkpoint, Result};
 
 use super::Pair;
 
-/// Among so many tensors of one content the most similar names are paired; of more, they are paired in their order.
+/// Up to this many tensors with the same content are paired by the most similar names; more are paired in their order.
 const COMPARED: usize = 128;
 
 /// A checkpoint, its names, and the numbers of the tensors that only it has.
@@ -76,7 +76,7 @@ fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) 
     pairs
 }
 
-/// SHA-256 of the elements of each tensor; `None` of what no array of the file stands for, and of elements that lie over each other too often.
+/// SHA-256 of the elements of each tensor; `None` without an array in the file, or where strides repeat elements too often.
 fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
     let (catalog, wanted) = (checkpoint.catalog(), Wanted { hash: true, ..Wanted::default() });
     let is_array = |(_, number): &(usize, usize)| catalog.is_composed(*number) || catalog.placement(*number).is_ok();

@@ -158,8 +158,7 @@ fn opened<'a>(a: &'a Checkpoint, b: &'a Checkpoint, pair: Pair, position: usize)
     Ok(Ok(Work { position, a: side_a, b: side_b, kind, shape, elements, differs }))
 }
 
-/// Whether no array of the file stands for a tensor, and nothing is lost by that: the arrays that it is made of have names of their own, or it has
-/// no values.
+/// Whether a tensor has no array in the file and still loses nothing: its component arrays have separate names, or it has no values.
 fn is_of_parts(checkpoint: &Checkpoint, number: usize) -> bool {
     let info = checkpoint.catalog().table().get(number);
     match info.element {
@@ -234,7 +233,7 @@ fn run(
         Ok(())
     })?;
     let mut sums = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Added in one order, the sums are the same however the pieces came to the threads.
+    // Adding in a fixed order makes the sums independent of how the pieces were scheduled.
     sums.sort_unstable_by_key(|(job, _)| *job);
     for group in sums.chunk_by(|(x, _), (y, _)| x.0 == y.0) {
         let Some((((number, _), first), rest)) = group.split_first() else { continue };

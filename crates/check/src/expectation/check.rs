@@ -1,4 +1,4 @@
-//! Whether a checkpoint is what is expected: each thing that is not as a finding, with what is expected against what is there.
+//! Compares a checkpoint with what is expected. Each deviation is a finding with the expected and the actual value.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,12 +13,12 @@ use max_weights::{Catalog, Checkpoint, Diagnostic, Result};
 use super::{Count, Dim, Expectation, Extra, Wanted};
 use crate::difference::{same_bytes, text_of};
 
-/// For so many names that are missing, near ones are looked for.
+/// Similar names are searched for this many missing names.
 const MAX_NEAR: usize = 20;
-/// So many near names are given.
+/// Similar names given for each.
 const NEAR_NAMES: usize = 3;
 
-/// What is not as it is expected, by what the headers say: names, shapes and dtypes in the order of the names in the specification, then the rest.
+/// Compares the headers with the specification: names, shapes and dtypes in the order of the names in the specification, then the rest.
 pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
     let mut checking = Checking {
         catalog,
@@ -65,7 +65,7 @@ pub fn check_ties(
     Ok(found)
 }
 
-/// How many values there are, those of a tensor that several names stand for once.
+/// The total number of values; a tensor with several names counts once.
 pub(super) fn parameters(catalog: &Catalog) -> u64 {
     let mut seen = HashSet::new();
     let mut all = 0u64;
@@ -80,7 +80,7 @@ pub(super) fn parameters(catalog: &Catalog) -> u64 {
     all
 }
 
-/// Where a symbol stands for a number.
+/// A place where a symbol appears.
 #[derive(Clone, Copy)]
 enum Place {
     /// A dimension of a tensor.
@@ -205,7 +205,7 @@ impl<'a> Checking<'a> {
         }
     }
 
-    /// What a symbol stands for is the same everywhere: what the specification says, or what most places have.
+    /// A symbol has the same value everywhere: that of the specification, or the most frequent one.
     fn symbols(&mut self) {
         for (symbol, places) in std::mem::take(&mut self.symbols) {
             let said = self.expected.symbols.get(symbol).copied();

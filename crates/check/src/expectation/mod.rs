@@ -66,7 +66,7 @@ enum Count {
     Symbol(String),
 }
 
-/// Which tensors may be there beside those that are expected.
+/// Which other tensors may exist in addition to the expected ones.
 #[derive(Debug, Clone)]
 enum Extra {
     /// Those whose names match; with an empty list none.

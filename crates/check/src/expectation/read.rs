@@ -1,4 +1,4 @@
-//! Reading a specification. What is wrong with it is said with the place in it, such as `tensors."lm_head.weight".shape[1]`.
+//! Reads a specification. Errors name the place in it, such as `tensors."lm_head.weight".shape[1]`.
 
 use std::path::Path;
 
@@ -86,7 +86,7 @@ impl Expectation {
                 }
                 "parameters" => found.parameters = Some(bounds("parameters", value)?),
                 "metadata" => found.metadata = metadata(value)?,
-                // For whoever reads it.
+                // For readers only.
                 "description" => {}
                 _ => return unknown("the specification", key),
             }
@@ -99,7 +99,7 @@ fn at(path: &Path) -> String {
     max_weights::text::path(path)
 }
 
-/// A key as it is in a place.
+/// A key as it appears in a place.
 fn quoted(key: &str) -> String {
     format!("\"{}\"", shown(key))
 }

@@ -31,7 +31,7 @@ const SPDX: &str = "
 /// What the names of our properties begin with.
 const OURS: &str = "max-weights";
 
-/// The bill of materials of what is below a path.
+/// The bill of materials of the files below a path.
 ///
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.

@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Words of a list that are taken.
 const MAX_WORDS: usize = 100;
 
-/// What is said of a model. The first file that says something is believed.
+/// The metadata of a model. The first file that has a value determines it.
 #[derive(Debug, Default)]
 pub(super) struct Card {
     pub(super) name: Option<String>,
@@ -108,7 +108,7 @@ impl Card {
     }
 }
 
-/// Adds what is not there already.
+/// Adds the words that the list does not have.
 fn add(list: &mut Vec<String>, words: impl IntoIterator<Item = String>) {
     for word in words {
         if list.len() < MAX_WORDS && !word.is_empty() && !list.contains(&word) {

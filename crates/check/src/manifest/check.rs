@@ -23,8 +23,8 @@ use crate::walk::GIT;
 /// The longest manifest that is read.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Compares what is below a path, or beside the manifest, with what the manifest says. With `tensors_only` the tensors alone have to be the same,
-/// in whatever files they lie.
+/// Compares the files below a path, or in the folder of the manifest, with the manifest. With `tensors_only`, only the tensors have to match, in
+/// any files.
 ///
 /// The tensors of a file that is the same are not read: they are those that the manifest has of it.
 ///
@@ -61,9 +61,9 @@ pub fn check(
         let (path, said) = (tree.files.get(below)?, said.get(below)?);
         Some(hashed.get(path)?.eq_ignore_ascii_case(&said.sha256))
     };
-    // The tensors of what is not the same, which have to be read.
+    // The tensors of changed files, which have to be read.
     let (mut names, mut checkpoints) = (Vec::new(), Vec::new());
-    // Beside a file that was given alone there may be any others.
+    // A manifest of a single file allows any others in its folder.
     let listed_alone = !parsed.whole && tree.whole && !tensors_only;
     for (below, path) in tree.files.iter().filter(|(below, _)| is_same(below) != Some(true)) {
         interrupt()?;
@@ -89,7 +89,7 @@ pub fn check(
     Ok(checked)
 }
 
-/// What is to be said of files.
+/// Findings about files.
 fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
     for file in manifest.files.iter().filter(|file| is_below(&file.path)) {
         let said = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
@@ -125,7 +125,7 @@ fn unsafe_path(path: &str) -> Diagnostic {
     Diagnostic::new(rules::MANIFEST_PATH, format!("'{path}' is not a path below the folder, and was not read"))
 }
 
-/// What is said of the folder of version control.
+/// A finding about the folder of version control.
 fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
@@ -177,7 +177,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     if wrong > 0 {
         return Err(format!("{} of its tensors are not valid", text::plural(wrong as u64, "hash")));
     }
-    // Whoever has compared `content` with one that is trusted believes what stands beside it.
+    // A comparison of `content` with a trusted value has to vouch for the other fields, too.
     let contents: Vec<Option<[u8; 32]>> = manifest.tensors.iter().map(content_of).collect();
     let is_said = |said: Option<&String>, made: Option<&[u8; 32]>| match (said, made) {
         (Some(said), Some(made)) => said.eq_ignore_ascii_case(&hexadecimal(made)),

@@ -1,5 +1,5 @@
-//! SHA-256 of files and tensors, many at a time: the bytes of a file go one after the other through one core, those of its tensors meanwhile
-//! through others.
+//! SHA-256 of files and tensors, many at a time. The bytes of one file are hashed sequentially on one core, and its tensors meanwhile on
+//! others.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ pub(super) struct Hashed {
     pub(super) digest: [u8; 32],
 }
 
-/// The hashes of the tensors of one checkpoint, by their numbers; `None` for one that no array of the file stands for.
+/// The hashes of the tensors of one checkpoint, by number; `None` for one without an array in the file.
 pub(super) type Tensors = Vec<Option<[u8; 32]>>;
 
 enum Job {
@@ -73,7 +73,7 @@ pub(super) fn hash(
                     }
                     Ok(())
                 }
-                // The arrays that it is made of are tensors of their own.
+                // The component arrays are separate tensors.
                 Err(Error::Unsupported(fault)) if fault.rule == rules::TORCH_NO_ARRAY => Ok(()),
                 Err(error) => Err(error),
             }

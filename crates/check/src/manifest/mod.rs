@@ -1,8 +1,7 @@
 //! Manifests: what files and tensors were, so that it can be told whether they still are, and which of them changed.
 //!
-//! [`create`] writes down SHA-256 of every file and of every tensor; [`check()`] says what is another. A tensor is the same whatever file it is in, so
-//! that a checkpoint that was cut into other shards, put into another order or saved by PyTorch instead of safetensors has the same tensors.
-//! [`bom()`] describes a model in CycloneDX.
+//! [`create`] stores SHA-256 of every file and of every tensor; [`check()`] reports what changed. The hash of a tensor does not depend on its file: a
+//! checkpoint that was resharded, reordered or converted from PyTorch to safetensors has the same tensors. [`bom()`] describes a model in CycloneDX.
 
 mod bom;
 mod card;
@@ -68,8 +67,8 @@ pub struct TensorRecord {
     pub dtype: String,
     /// The shape.
     pub shape: Vec<u64>,
-    /// SHA-256 of its elements in C order and in little-endian byte order, of packed blocks as they are. None for a tensor whose elements lie over the
-    /// same bytes of the file again and again, so that they are too many.
+    /// SHA-256 of its elements in C order and in little-endian byte order; packed blocks are hashed undecoded. None for a tensor whose strides repeat
+    /// the same bytes too often to hash them.
     pub sha256: Option<String>,
     /// The hash of name, dtype, shape and elements together; see [`tensor_hash`].
     pub content: Option<String>,

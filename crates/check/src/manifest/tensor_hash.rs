@@ -1,4 +1,4 @@
-//! The hash of a tensor, whatever file it is in, and that of all tensors of a checkpoint.
+//! The hash of a tensor, independent of its file, and the hash of all tensors of a checkpoint.
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,13 +8,15 @@ const TENSOR: &[u8] = b"max-weights.tensor/1\n";
 const TENSORS: &[u8] = b"max-weights.tensors/1\n";
 const DIGITS: usize = 64;
 
-/// SHA-256 over name, dtype, shape and elements: of these bytes, all numbers being unsigned little-endian integers of 64 bits:
+/// SHA-256 over name, dtype, shape and elements: over these bytes, with all numbers as unsigned little-endian integers of 64 bits.
 ///
-/// - `max-weights.tensor/1` and a line feed;
-/// - the number of bytes of the name, and the name in UTF-8;
-/// - the number of bytes of the dtype, and the dtype as max_weights calls it, such as `bfloat16` or `Q4_K`;
-/// - the number of dimensions, and each dimension;
-/// - the 32 bytes of SHA-256 of the elements in C order and in little-endian byte order.
+/// ```text
+/// "max-weights.tensor/1" and a line feed
+/// number of bytes of the name, name in UTF-8
+/// number of bytes of the dtype, dtype as max_weights calls it, such as bfloat16 or Q4_K
+/// number of dimensions, each dimension
+/// 32 bytes of SHA-256 of the elements in C order and in little-endian byte order
+/// ```
 pub fn tensor_hash(name: &str, dtype: &str, shape: &[u64], elements: &[u8; 32]) -> [u8; 32] {
     let mut hash = Sha256::new_with_prefix(TENSOR);
     for text in [name, dtype] {

@@ -60,7 +60,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             }
         }
     }
-    // Of a name that is known, another version in a file beside may be the one that a loader takes.
+    // A loader may take another version of a known name from a second file.
     let is_other = |tensor: &&TensorRecord| {
         let said = known.get(&*tensor.name);
         said.is_some_and(|said| !said.iter().any(|said| is_same(said, tensor)))

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use max_weights::rules::{Rule, Severity, Verdict};
 
-/// Colours, each of which is nothing where there are none.
+/// Colours; each is an empty string without colour.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Colors {
     pub(super) bold: Style,

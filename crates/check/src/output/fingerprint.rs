@@ -12,7 +12,7 @@ use super::Places;
 const BYTES: usize = 16;
 
 /// The fingerprints of these findings: of rule, path in the root, member, tensor and global, and of the bytes that run code, not of the offset.
-/// Findings in which all of these are the same are numbered, so that each has one of its own.
+/// Findings with the same values are numbered, which makes each fingerprint unique.
 pub(crate) fn fingerprints<'a>(findings: impl IntoIterator<Item = &'a Diagnostic>, root: &Path) -> Vec<String> {
     let mut places = Places::new(root);
     let mut seen: HashMap<[u8; BYTES], u32> = HashMap::new();

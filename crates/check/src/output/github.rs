@@ -1,4 +1,4 @@
-//! Annotations on GitHub: the commands that a runner finds in the log, and the summary of the step for what they have no room for.
+//! Annotations on GitHub: the commands that a runner finds in the log, and the step summary for findings beyond their limit.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use super::summary::Summary;
 use super::{Places, Settings, place, sentence, step_summary, word, worst_first};
 use crate::report::Report;
 
-/// A step shows so many annotations of each of its severities.
+/// Annotations that GitHub shows for one step, per severity.
 pub(super) const MAX_ANNOTATIONS: usize = 10;
 /// Characters of a message, and of a title.
 const MAX_MESSAGE: usize = 2000;

@@ -47,7 +47,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     write_pretty(&issues, out)
 }
 
-/// What is said of findings that are not listed.
+/// A sentence about findings that are not listed.
 fn left_out(all: u64, listed: usize) -> Option<String> {
     let left_out = all.checked_sub(listed as u64).filter(|left_out| *left_out > 0)?;
     let (left_out, listed) = (text::plural(left_out, "finding"), text::grouped(listed as u64));
@@ -70,7 +70,7 @@ fn severity(rule: &Rule) -> &'static str {
     }
 }
 
-/// The path as GitLab wants it, relative; what is outside the repository is named from the root of the system on.
+/// The relative path that GitLab requires; a file outside the repository has an absolute path.
 fn relative(name: &str) -> String {
     name.trim_start_matches('/').to_owned()
 }

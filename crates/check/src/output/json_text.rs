@@ -1,5 +1,5 @@
-//! JSON with escapes for what is not printed as a sign of its own: it is as safe to look at as text is, and no reader takes a character for the
-//! end of a line (Python's `splitlines` does so with U+0085 and U+2028).
+//! JSON in which all characters that are not plainly printable are escaped. It is as safe to display as text is. No reader takes a character
+//! for the end of a line, as Python's `splitlines` does with U+0085 and U+2028.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ impl Write for Escaping<'_> {
     }
 }
 
-/// What serde_json writes, with escapes for the characters that are not printed as signs of their own.
+/// The output of serde_json, with escapes for all characters that are not plainly printable.
 pub fn json_escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

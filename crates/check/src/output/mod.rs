@@ -1,4 +1,4 @@
-//! Reports in the forms that people and CI systems read, each within the limits of what reads it: what does not fit is counted and said.
+//! Reports in the forms that people and CI systems read, each within the limits of its reader. Findings that do not fit are counted.
 //!
 //! Everything in a report that comes from a file is taken for hostile: each form escapes what it would take for its own.
 
@@ -74,7 +74,7 @@ impl FromStr for Format {
 /// How a report is written.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The folder that files are named by their paths in: the root of the repository for whoever shows findings beside files.
+    /// Files are named by their paths in this folder: the root of the repository, where findings are shown in the files.
     pub root: PathBuf,
     /// Findings from here on fail; none: nothing does.
     pub fail_on: Option<Severity>,
@@ -163,7 +163,7 @@ fn shorten(values: &mut Vec<Value>) {
     values.truncate(count);
 }
 
-/// The sentence of a finding, with where in the file it is and what is there, for readers that have no place of their own for these.
+/// The sentence of a finding, with its place in the file and its evidence, for readers without separate fields for these.
 fn sentence(finding: &Diagnostic) -> String {
     let mut sentence = finding.message.clone();
     let place = place::inside(finding);

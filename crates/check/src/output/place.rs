@@ -21,7 +21,7 @@ impl<'a> Places<'a> {
         Self { root: whole(root, &here), here, names: HashMap::new() }
     }
 
-    /// The path in the root, or the whole path of what lies elsewhere. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
+    /// The path in the root, or the absolute path of a file elsewhere. Bytes that are not UTF-8 are escaped, which keeps names distinct.
     pub(crate) fn name(&mut self, path: &'a Path) -> &str {
         let (root, here) = (&self.root, &self.here);
         let name = || if store::is_url(path) { text::path(path) } else { relative(&whole(path, here), root) };

@@ -1,4 +1,4 @@
-//! The summary of a step on GitHub, in Markdown: what it comes to, and the worst findings in a table.
+//! The summary of a step on GitHub, in Markdown: the verdicts, and the worst findings in a table.
 
 use max_weights::{Diagnostic, text};
 
@@ -6,16 +6,16 @@ use super::summary::{Summary, seconds};
 use super::{Places, Settings, place, word, worst_first};
 use crate::report::Report;
 
-/// GitHub takes so many bytes of all that a step writes.
+/// GitHub's limit on everything that a step writes, in bytes.
 pub(super) const MOST_BYTES: usize = 1 << 20;
 /// With less room than this there is no summary.
 pub(super) const LEAST_BYTES: usize = 16 << 10;
-/// Room for what ends the table.
+/// Bytes reserved for the end of the table.
 const END: usize = 2 << 10;
 /// Characters of texts in the table.
 const MAX_TEXT: usize = 400;
 
-/// The summary, of at most so many bytes.
+/// The summary, in at most `most` bytes.
 pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String {
     let summary = Summary::new(report);
     let mut places = Places::new(&settings.root);
@@ -39,7 +39,7 @@ pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String 
         written += 1;
     }
     if let Some(more) = report.findings.len().checked_sub(written).filter(|more| *more > 0) {
-        page.push_str(&format!("\n{} left out: there is no more room here.\n", text::plural(more as u64, "finding")));
+        page.push_str(&format!("\n{} left out: the size limit is reached.\n", text::plural(more as u64, "finding")));
     }
     page
 }
@@ -75,7 +75,7 @@ fn prose(text: &str) -> String {
             c => safe.push(c),
         }
     }
-    // Addresses become links wherever they stand.
+    // URLs would become links anywhere.
     safe.replace("://", "&#58;//").replace("www.", "www&#46;")
 }
 

@@ -67,7 +67,7 @@ fn by_depth<S: Serializer>(counts: &[u64; DEPTHS.len()], serializer: S) -> Resul
     serializer.collect_map(DEPTHS.iter().map(|depth| key(*depth)).zip(counts).filter(|(_, count)| **count > 0))
 }
 
-/// What a report comes to.
+/// The summary of a report.
 pub(super) struct Summary<'a> {
     /// What the files are, whether or not it is reported.
     pub(super) answers: Answers,
@@ -123,7 +123,7 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// What it comes to, in a sentence for each verdict that there is, the worst first: that is the one about all files together.
+    /// A sentence for each verdict that occurs, the worst first, which is the verdict on all files together.
     pub(super) fn verdicts(&self, report: &Report) -> Vec<(Verdict, String)> {
         let files = |count: u64| text::plural(count, "file");
         let Answers { malicious, needs_trust, broken, faulty, accepted, clean, unknown } = self.reported;
@@ -141,7 +141,7 @@ impl<'a> Summary<'a> {
             (Verdict::Unknown, unknown, format!("{}, of which only the kind is known", files(unknown))),
             (Verdict::Clean, clean, format!("{} at the level {}", files(clean), report.level.name())),
         ];
-        // That pictures and texts lie beside weights says nothing of the weights.
+        // Pictures and texts in a folder of weights do not count as unknown weights.
         let is_said = |verdict: Verdict, count: u64| count > 0 && (verdict != Verdict::Unknown || verdict == worst);
         let mut verdicts: Vec<(Verdict, String)> = sentences
             .into_iter()

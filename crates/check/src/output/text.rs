@@ -1,4 +1,4 @@
-//! The report for a terminal: the findings by file, and what they come to at the end, where it is seen.
+//! The report for a terminal: the findings by file, and the summary at the end, where it is visible.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::summary::{DEPTHS, Summary, about, seconds};
 use super::{Places, Settings, place, word};
 use crate::report::{Depth, FileReport, Report};
 
-/// Files without findings of which each is named in the list of what was not looked into.
+/// Files without findings that the list of unexamined files names.
 const MAX_LISTED: usize = 20;
 /// The narrowest column that text is wrapped in.
 const NARROWEST: usize = 40;
@@ -161,7 +161,7 @@ impl Page<'_> {
     }
 }
 
-/// The text in lines of at most so many characters, cut between words where there are any.
+/// The text in lines of at most `width` characters, broken between words where possible.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     if text.len() <= width {
         return vec![text.to_owned()];

@@ -26,7 +26,7 @@ pub(super) fn lines(text: &str) -> String {
     escaped(text).replace("&#10;", "\n")
 }
 
-/// What is printed as it is, of the characters of XML 1.0. C1 controls are in it, and nothing shows them.
+/// Characters of XML 1.0 that are printed unchanged. C1 controls are legal, but nothing shows them.
 fn is_legal(c: char) -> bool {
     matches!(c, '\u{20}'..='\u{7e}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
 }

@@ -1,7 +1,7 @@
 //! bitsandbytes: NF4 and FP4 (`weight`, `weight.absmax`, `weight.quant_map`, `weight.quant_state.bitsandbytes__nf4`), and int8 (`SCB`).
 //!
-//! A packed weight has half a byte for each element, as one column. Each block of elements (64 unless it is said) has an `absmax`; where these
-//! are quantized again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
+//! A packed weight has half a byte for each element, as one column. Each block of elements (64 by default) has an `absmax`; where these are
+//! quantized again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
 
 use max_weights::dtype::DType;
 use max_weights::format::json;
@@ -19,7 +19,7 @@ const TOLERANCE: f32 = 1e-6;
 /// The usual block.
 const BLOCK: u64 = 64;
 const BLOCKS: [u64; 8] = [32, 64, 128, 256, 512, 1024, 2048, 4096];
-/// Scales that share a scale of their own, where that is not said.
+/// The default number of scales that share a nested scale.
 const NESTED_BLOCK: u64 = 256;
 /// The values of four bits, and those of the eight bits of quantized scales.
 const MAP: u64 = 16;
@@ -48,7 +48,7 @@ pub(super) fn int8(group: &Group<'_>) -> Result<Layout, Stop> {
     Ok(Layout::new(("bitsandbytes-int8", Way::Int8), 8, vec![rows, columns], [1, columns], Part::Scb))
 }
 
-/// NF4 or FP4: codes of all elements one after the other, in blocks wherever rows end.
+/// NF4 or FP4: the codes of all elements in sequence, in blocks that ignore the ends of rows.
 pub(super) fn four_bits(group: &Group<'_>) -> Result<Layout, Stop> {
     let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
     let absmax = group.need(Part::Absmax)?;

@@ -39,7 +39,7 @@ const MAX_GLOBS: usize = 1024;
 /// Names without numbers that are kept with what is known of them.
 const MAX_KNOWN: usize = 10_000;
 
-/// How a model is said to be quantized.
+/// The declared quantization of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
     /// GPTQ, or AutoRound that packs as it does.
@@ -50,7 +50,7 @@ pub enum Method {
     Fp8,
     /// compressed-tensors.
     CompressedTensors,
-    /// ModelOpt, with the name of what it did.
+    /// ModelOpt, with the name of its algorithm.
     ModelOpt(String),
     /// The MXFP4 of gpt-oss.
     Mxfp4,
@@ -76,30 +76,30 @@ pub struct Scheme {
     pub whole: bool,
     /// One for each row.
     pub rows: bool,
-    /// Whether there are no zero points, where that is said.
+    /// Whether there are no zero points, if declared.
     pub symmetric: Option<bool>,
-    /// The inputs of a group do not stand side by side, and an index says which they are.
+    /// The inputs of a group are not adjacent, and an index lists them.
     pub reordered: bool,
 }
 
-/// What is said.
+/// The declared quantization.
 #[derive(Debug)]
 pub struct Declared {
     /// The file that says it.
     pub path: Arc<Path>,
-    /// Whether it is a file of its own that loaders need not read, and that may have been left.
+    /// Whether it is a separate file that loaders need not read, and that may be left over.
     pub is_beside: bool,
-    /// The word for the method, as it is there; empty where there is none.
+    /// The unchanged word for the method; empty without one.
     pub word: String,
-    /// What the word stands for.
+    /// The method that the word names.
     pub method: Method,
     /// That of all layers; none where they differ, or nothing is certain.
     pub scheme: Option<Scheme>,
     /// Where layers differ: the targets, sorted, and the scheme of the weights of each.
     targets: Vec<(String, Scheme)>,
-    /// Whether there are no zero points, where that is said for all.
+    /// Whether there are no zero points, if declared for all layers.
     pub symmetric: Option<bool>,
-    /// How the tensors are laid out, where that is said.
+    /// How the tensors are laid out, if declared.
     pub layout: Option<String>,
     /// The kind of four-bit numbers of bitsandbytes.
     pub four_bit: Option<String>,
@@ -108,14 +108,14 @@ pub struct Declared {
     excluded: Excluded,
 }
 
-/// Layers that are said not to be quantized.
+/// Layers that are declared unquantized.
 #[derive(Debug, Default)]
 struct Excluded {
     names: HashSet<String>,
-    /// Whether a name stands for what is below it, too.
+    /// Whether a name includes the layers below it.
     below: bool,
     globs: Vec<Glob>,
-    /// Those in which digits stand are tried on every layer.
+    /// Patterns with digits are tried on every layer.
     with_digits: Vec<Regex>,
     /// For the others all numbers in names are the same.
     without_digits: Vec<Regex>,
@@ -268,10 +268,10 @@ impl Declared {
         self.targets.iter().filter(|(target, _)| target.starts_with(char::is_uppercase)).count() < 2
     }
 
-    /// What is said of each of these layers.
+    /// The declared scheme of each of these layers.
     ///
-    /// Of several groups, the one counts that names a layer best, as in compressed-tensors: by its name, by a pattern (`re:`), or by its class; of two
-    /// patterns the one that sorts first. Names of tensors do not tell a class: one stands for all that are left.
+    /// Of several groups, the one that names a layer best applies, as in compressed-tensors: by its name, by a pattern (`re:`), or by its class. Of
+    /// two patterns the first in sorted order applies. Names of tensors do not reveal classes, so one class applies to all layers that remain.
     pub fn schemes<'d>(&'d self, layers: &[&str]) -> Vec<Option<&'d Scheme>> {
         let mut chosen = vec![self.scheme.as_ref(); layers.len()];
         if self.targets.is_empty() {
@@ -298,8 +298,7 @@ impl Declared {
         chosen
     }
 
-    /// Whether this layer is said not to be quantized.
-    /// `known` has what is known of names without their numbers.
+    /// Whether this layer is declared unquantized. `known` caches the results for names without their numbers.
     pub(crate) fn excludes(&self, layer: &str, known: &mut HashMap<String, bool>) -> bool {
         let Excluded { names, below, globs, with_digits, without_digits } = &self.excluded;
         let mut above = layer.match_indices('.').filter_map(|(dot, _)| layer.get(..dot));
@@ -351,7 +350,7 @@ fn of_groups(said: &Value) -> Option<Scheme> {
     let has_own = ["dynamic", "extra_config", "layers"]
         .iter()
         .any(|key| said.get(key).and_then(Value::as_object).is_some_and(|map| !map.is_empty()));
-    // Without a size of groups, programs take one of their own.
+    // Without a group size, each program has a different default.
     if has_own || said.get("group_size").is_none() {
         return None;
     }
@@ -359,7 +358,7 @@ fn of_groups(said: &Value) -> Option<Scheme> {
     Some(Scheme { bits: number(said, "bits"), group: number(said, "group_size"), reordered, ..of_whole(said) })
 }
 
-/// What is said for all layers in any method.
+/// What any method declares for all layers.
 fn of_whole(said: &Value) -> Scheme {
     Scheme { block: pair(said.get("weight_block_size")), ..Scheme::default() }
 }
@@ -443,7 +442,7 @@ impl Excluded {
     }
 }
 
-/// Whether an expression has digits, or what may stand for some of them: a class of characters, or an escape other than that of a dot.
+/// Whether an expression has digits, or something that may match some of them: a class of characters, or an escape other than that of a dot.
 fn tells_numbers_apart(expression: &str) -> bool {
     let rest = expression.replace(r"\.", "");
     rest.contains(|c: char| c.is_ascii_digit() || matches!(c, '[' | '\\' | '{'))
@@ -472,7 +471,7 @@ mod tests {
             assert!(excludes(&[word], fitting), "{word} {fitting}");
             assert!(!excludes(&[word], other), "{word} {other}");
         }
-        // Below a name, where the method says so.
+        // The method excludes everything below a name.
         let said = serde_json::json!({"modules_to_not_convert": ["model.vision"]});
         let declared = Declared::of(Path::new("").into(), "fp8", &said);
         assert!(

@@ -1,5 +1,5 @@
-//! The values of a quantized weight: its parts, put together as the layout says, on their way to the kernels. Rows are decoded by themselves, so that
-//! a weight need not be in memory as a whole.
+//! The values of a quantized weight: its parts, combined as the layout describes, and passed to the kernels. Rows are decoded separately, so the
+//! whole weight need not be in memory.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use super::parts::Part;
 const ROW_FACTOR: f32 = 7.874_016e-3;
 /// Rows of integers in words are cut where those of all bits have whole words.
 const WORD: u64 = 32;
-/// Elements of four bits that are cut fill whole bytes, of whatever dtype they are stored as.
+/// Cuts of four-bit elements fall on whole bytes of any stored dtype.
 const ELEMENTS: u64 = 128;
 
 /// Rows of one matrix of a weight; `None` for all of the weight.
@@ -88,7 +88,7 @@ impl Decode for Decoder {
             Way::Blocks | Way::Multiplied | Way::Divided => grain(layout.step[0]),
             Way::Spread | Way::Nibbles | Way::Bytes | Way::Int8 => grain(1),
             Way::Pairs => grain(2),
-            // How zero points lie in words is told by how many words there are for all rows.
+            // The number of words for all rows determines how zero points are packed.
             Way::Rows if self.has(Part::ZeroPoint) && !WORD.is_multiple_of(layout.bits) => grain(rows.max(1)),
             Way::Rows | Way::Gptq | Way::Awq => grain(WORD),
             Way::Nf4 | Way::Fp4 => {
@@ -109,7 +109,7 @@ impl Decoder {
         self.parts.iter().any(|(own, _)| *own == part)
     }
 
-    /// Elements of four bits that have scales of their own, and scales of those.
+    /// Elements of four bits that share whole scales, and whole nested scales.
     fn unit(&self) -> u64 {
         unit(&self.layout)
     }
@@ -147,7 +147,7 @@ impl Work<'_> {
         self.checkpoint.tensor(self.number(role)?)
     }
 
-    /// Rows of a part, of which each matrix has `rows`; for all, the part as it is.
+    /// Rows of a part, of which each matrix has `rows`; the whole part without a range.
     fn rows(&self, role: &str, (matrices, rows): (u64, u64), piece: &Piece) -> Result<Buffer> {
         let number = self.number(role)?;
         let Some((matrix, range)) = piece else { return self.checkpoint.tensor(number) };
@@ -420,7 +420,7 @@ impl Work<'_> {
         buffer::dequantize_groups(&parts, self.dtype, out, self.interrupt)
     }
 
-    /// Codes of bitsandbytes, whose values are those of its own table and not of that in the file.
+    /// Codes of bitsandbytes; their values come from its fixed table, not from that in the file.
     fn codes(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let layout = self.layout;
         let elements = layout.shape.iter().product::<u64>();
@@ -462,7 +462,7 @@ impl Work<'_> {
         buffer::dequantize_codebook(&parts, self.dtype, out, self.interrupt)
     }
 
-    /// The codes of some elements, two in a byte, in whatever dtype they are stored.
+    /// The codes of some elements, two in a byte of any stored dtype.
     fn packed_codes(&self, of: Option<&Range<u64>>) -> Result<Buffer> {
         let Some(of) = of else { return self.whole("packed") };
         let number = self.number("packed")?;

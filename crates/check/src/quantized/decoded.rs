@@ -20,7 +20,7 @@ use super::torchao::entries;
 /// What to do where a part does not fit.
 pub const DAMAGED: &str =
     "The checkpoint was damaged or converted wrongly; `max-weights validate` lists all such tensors";
-/// The dtypes that weights are decoded to; others are made of the first.
+/// The dtypes that weights are decoded to; others are converted from the first.
 const DECODED: [DType; 3] = [DType::Float32, DType::BFloat16, DType::Float16];
 
 /// A quantized weight, by what its tensors say without being read.
@@ -32,7 +32,7 @@ pub struct Found {
     pub weight: String,
     /// The number of the tensor that has its numbers.
     pub packed: usize,
-    /// Those of all tensors that it is made of.
+    /// The numbers of all its component tensors.
     pub parts: Vec<(Part, usize)>,
 }
 
@@ -41,8 +41,7 @@ pub struct Found {
 pub struct Listing {
     /// In file order.
     pub found: Vec<Found>,
-    /// Tensors of a dtype that quantized weights have, with scales that are not known, or in a checkpoint that is said to be quantized: what they
-    /// are times is not known.
+    /// Tensors with a dtype of quantized weights and unknown scales, or in a checkpoint that declares quantization: their factors are unknown.
     pub unknown: Vec<usize>,
     schemes: Vec<Option<Scheme>>,
     entries: Vec<Option<String>>,
@@ -123,7 +122,7 @@ impl Listing {
         };
         match decided {
             Ok(layout) if layer.has(Part::InputFactors) => {
-                let cause = "its inputs are multiplied by factors of their own, which a weight alone cannot say";
+                let cause = "its inputs are multiplied by separate factors, which a weight alone cannot include";
                 Err(refused(layout.scheme, cause))
             }
             Ok(layout) => Ok(layout),
@@ -182,7 +181,7 @@ fn is_packed(element: Element<'_>) -> bool {
     is_codes(element) || matches!(element, Element::Plain(Int8 | UInt8 | Int32))
 }
 
-/// Whether these are floats as nearly nobody stores them without scales.
+/// Whether these are floats that are rarely stored without scales.
 fn is_codes(element: Element<'_>) -> bool {
     use max_weights::DType::{Float4E2M1Fn, Float6E2M3Fn, Float6E3M2Fn};
     is_float8(element) || matches!(element, Element::Plain(Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn))

@@ -1,11 +1,10 @@
 //! Weights that are numbers times the scale of their block: FP8, MXFP8, MXFP6, MXFP4, NVFP4 and int8.
 //!
 //! For a weight N, K and blocks of n x k, `weight_scale_inv` is ceil(N / n), ceil(K / k); experts in one tensor have their number before both.
-//! Some models call it `scale` or `qscale_weight`. Beside weights of int8 it says that these are pairs of FP4, N, K / 2, with a scale for each
-//! 32 inputs: N, K / 32.
-//! `weight_scale` is one number, N (or N, 1) numbers, or N, K / g for groups of g inputs, or as above for blocks.
-//! NVFP4 and MXFP4 are uint8 N, K / 2 and MXFP6 N, K * 3 / 4, with a float8 for 16 inputs or an exponent for 32; NVFP4 has one float32 besides.
-//! The MXFP4 of gpt-oss, for E experts: `NAME_blocks` uint8 E, N, K / 32, 16; `NAME_scales` uint8 E, N, K / 32.
+//! Some models call it `scale` or `qscale_weight`. With weights of int8, these are pairs of FP4, N, K / 2, and it has a scale for each 32
+//! inputs: N, K / 32. `weight_scale` is one number, N (or N, 1) numbers, or N, K / g for groups of g inputs, or as above for blocks. NVFP4 and
+//! MXFP4 are uint8 N, K / 2 and MXFP6 N, K * 3 / 4, with a float8 for 16 inputs or an exponent for 32; NVFP4 has one float32 besides. The MXFP4
+//! of gpt-oss, for E experts: `NAME_blocks` uint8 E, N, K / 32, 16; `NAME_scales` uint8 E, N, K / 32.
 
 use max_weights::dtype::DType;
 use max_weights::rules;
@@ -24,9 +23,9 @@ const EXPONENTS: [DType; 2] = [DType::UInt8, DType::Float8E8M0Fnu];
 const NVFP4_GROUP: u64 = 16;
 const MX_GROUP: u64 = 32;
 const BLOCK_BYTES: u64 = 16;
-/// Where one scale is for all rows, so many are decoded as a block, so that all cores have some.
+/// Rows that are decoded as one block where all rows share a scale, to give every core some work.
 const ROWS: u64 = 128;
-/// Layers that are one tensor in some programs have a scale for each of the parts, of which there are at most so many.
+/// Some programs fuse layers into one tensor with a scale for each part; the maximum number of parts.
 const FUSED: u64 = 4;
 
 /// Weights with two scales: ModelOpt's NVFP4, whose scale of all is a factor; and others that have a second scale that is for nothing here.
@@ -45,7 +44,7 @@ pub(super) fn two_scales(group: &Group<'_>) -> Result<Layout, Stop> {
     scaled(group)
 }
 
-/// Weights of eight bits, or pairs of FP4 or of integers, with scales beside them.
+/// Weights of eight bits, or pairs of FP4 or of integers, with separate scales.
 pub(super) fn scaled(group: &Group<'_>) -> Result<Layout, Stop> {
     let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
     let mut scales = [Part::ScaleInv, Part::Scale, Part::PlainScale].into_iter();
@@ -187,7 +186,7 @@ fn packed_rows(
     Ok(Layout { dtype: Some(dtype), ..layout })
 }
 
-/// The shape of scales of rows of bytes, full of elements of so many bits, in groups of this size.
+/// The shape of the scales for rows of packed bytes, with elements of `bits` bits in groups of this size.
 fn of_rows(weight: &[u64], bits: u64, size: u64) -> Option<Vec<u64>> {
     let (columns, outer) = weight.split_last()?;
     let all = columns.checked_mul(8).filter(|all| all.is_multiple_of(bits) && !outer.is_empty())?;
@@ -209,7 +208,7 @@ pub(super) fn grid(
     };
     let fault = |cause: String| {
         let fault = group.fault(rules::QUANTIZED_SCALE_SHAPE, part, cause);
-        // Of experts in one tensor programs have scales of their own.
+        // Programs have different scales for experts in one tensor.
         let is_known = weight.shape.len() == 2 || weight.shape.len() > 2 && part != Part::Scale;
         Err(if is_known { fault } else { fault.uncertain() }.into())
     };

@@ -49,7 +49,7 @@ pub enum Stop {
     },
 }
 
-/// The elements of a tensor in C order, if they are read and have at most so many bytes.
+/// The elements of a tensor in C order, if they are read and have at most this many bytes.
 type Values<'a> = &'a dyn Fn(usize, u64) -> Option<Vec<u8>>;
 
 /// The parts of one weight, and what the configuration says of it.
@@ -65,7 +65,7 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The parts of a layer of this table; `scheme` is what is said of this layer.
+    /// The parts of a layer of this table; `scheme` is the declared scheme of the layer.
     pub fn new(
         table: &'a TensorTable,
         layer: &'a Layer<'a>,
@@ -94,7 +94,7 @@ impl<'a> Group<'a> {
         self.get(part).map(|info| info.element)
     }
 
-    /// What is said of this layer.
+    /// The declared scheme of this layer.
     pub(super) fn said(&self) -> Scheme {
         self.scheme.cloned().unwrap_or_default()
     }
@@ -104,12 +104,12 @@ impl<'a> Group<'a> {
         self.declared.map_or("", |declared| &declared.word)
     }
 
-    /// How the tensors are said to be laid out.
+    /// The declared layout of the tensors.
     pub(super) fn layout(&self) -> Option<&'a str> {
         self.declared.and_then(|declared| declared.layout.as_deref())
     }
 
-    /// What is said of zero points.
+    /// Whether zero points are declared absent.
     pub(super) fn symmetric(&self) -> Option<bool> {
         let of_layer = self.scheme.and_then(|scheme| scheme.symmetric);
         of_layer.or_else(|| self.declared.and_then(|declared| declared.symmetric))
@@ -172,7 +172,7 @@ impl<'a> Group<'a> {
         self.fault(rules::QUANTIZED_DTYPE, part, format!("it is {}; expected {expected}", shown(&element.to_string())))
     }
 
-    /// The fault of a part that has none of these shapes, if that is so.
+    /// The fault of a part that has none of these shapes; `None` if it has one.
     pub(super) fn misshaped(
         &self,
         part: Part,
@@ -228,8 +228,8 @@ impl From<Fault> for Stop {
     }
 }
 
-/// The length of equal pieces that a size is cut into, of which the last may be shorter: what the configuration says if that gives as many pieces;
-/// else the exact quotient, or the usual length, or the least that gives as many. `None` if there is none.
+/// The length of equal pieces of a size; the last may be shorter. The declared length if it gives this many pieces; else the exact quotient, the
+/// usual length, or the minimum that does. `None` without any.
 pub(super) fn cut(size: u64, parts: u64, said: Option<u64>) -> Option<u64> {
     if parts < 1 || parts > size.max(1) {
         return None;

@@ -57,7 +57,7 @@ pub(super) fn packed(group: &Group<'_>) -> Result<Layout, Stop> {
     if of_columns && is_awq { awq(group, weight, scale) } else { gptq(group, weight, scale, zeros) }
 }
 
-/// What is said of this layer, if it is said of these methods.
+/// The declared scheme of this layer, if one of these methods is declared.
 fn said(group: &Group<'_>) -> Scheme {
     let is_known = group.declared.is_some_and(|declared| matches!(declared.method, Method::Gptq | Method::Awq));
     if is_known { group.said() } else { Scheme::default() }
@@ -140,7 +140,7 @@ fn group_size(group: &Group<'_>, groups: u64, inputs: u64) -> Result<u64, Stop> 
     })
 }
 
-/// How many bits elements have that fill so many words.
+/// The bits of each element, if the elements fill this many words.
 fn ratio(words: u64, elements: u64) -> Option<u64> {
     let (all, elements) = (words.checked_mul(WORD)?, elements.max(1));
     all.is_multiple_of(elements).then(|| all / elements).filter(|bits| BITS.contains(bits))

@@ -46,7 +46,7 @@ pub enum Family {
     Torchao,
 }
 
-/// How the numbers of a weight are made of its parts.
+/// How the numbers of a weight are computed from its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Elements times the scales of their blocks.

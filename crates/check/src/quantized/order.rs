@@ -13,7 +13,7 @@ pub fn with_parts_together(table: &TensorTable, numbers: &[usize]) -> Vec<usize>
     // A name may fit two layers: the tensor belongs to the first.
     let mut group_of: HashMap<usize, usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    // Scales may lie beside weights that are stored as they were: those stay where they are.
+    // Unquantized weights with scales keep their position.
     let is_quantized = |layer: &Layer<'_>| Group::new(table, layer, (None, None), &|_, _| None).is_quantized();
     for layer in layers(table, numbers.iter().copied()).list.into_iter().filter(is_quantized) {
         let parts = layer.parts().map(|(_, number)| number).filter(|number| !group_of.contains_key(number));

@@ -19,7 +19,7 @@ macro_rules! parts {
         const ENDS: &[(&str, Part)] = &[$($(($end, Part::$part),)*)*];
 
         impl Part {
-            /// The role that it has in every scheme; empty for what marks a layout that is not known here.
+            /// The role that it has in every scheme; empty for parts that mark an unknown layout.
             pub fn role(self) -> &'static str {
                 match self { $(Self::$part => $role,)* }
             }
@@ -115,7 +115,7 @@ pub struct Layer<'n> {
 }
 
 impl<'n> Layer<'n> {
-    /// The layer of this name, whose tensors are looked for one by one; `below` says whether its own name ends a path, so that parts may go on it.
+    /// The layer of this name, whose tensors are found one by one; `below` says whether names of parts may extend its name.
     pub fn named(name: &'n str, below: bool, find: impl Fn(&str) -> Option<usize>) -> Self {
         let mut layer = Self { name, parts: [NONE; PARTS] };
         for part in ALL {

@@ -10,8 +10,8 @@
 //! | `weight_shape` | 2 numbers: N and K |
 //! | `weight_g_idx` | K, where the inputs were reordered |
 //!
-//! W is ceil(K * b / 32), and ZN ceil(N * b / 32); writers before 0.13 left the bits empty that a whole number does not fill, which makes
-//! ceil(K / p) and ceil(N / p) with p = floor(32 / b). For 2, 4 and 8 bits these are the same.
+//! W is ceil(K * b / 32), and ZN ceil(N * b / 32). Writers before 0.13 stored only whole integers in each word: ceil(K / p) and ceil(N /
+//! p) with p = floor(32 / b). For 2, 4 and 8 bits both are the same.
 
 use max_weights::dtype::DType;
 use max_weights::rules;
@@ -70,13 +70,13 @@ pub(super) fn packed(group: &Group<'_>) -> Result<Layout, Stop> {
     })
 }
 
-/// What is said of this layer, if it is said of this library.
+/// The declared scheme of this layer, if it is one of compressed-tensors.
 fn said(group: &Group<'_>) -> Scheme {
     let is_known = group.declared.is_some_and(|declared| declared.method == Method::CompressedTensors);
     if is_known { group.said() } else { Scheme::default() }
 }
 
-/// How many words so many integers take: as one string of bits, or with whole integers in each word.
+/// The words for `count` integers: as one string of bits, or with whole integers in each word.
 fn words(count: u64, bits: u64, spaced: bool) -> u64 {
     if spaced { count.div_ceil(WORD / bits) } else { count.saturating_mul(bits).div_ceil(WORD) }
 }
@@ -111,7 +111,7 @@ fn inputs_and_bits(group: &Group<'_>, scheme: &Scheme, rows: u64, words: u64) ->
             Some((spaced, [bits])) => return Ok((inputs, *bits, spaced)),
             Some((_, [first, .., last])) => {
                 let cause = format!("rows of {inputs} integers in {words} words have {first} to {last} bits");
-                let help = Some("say `num_bits` in the quantization_config beside the checkpoint");
+                let help = Some("add `num_bits` to the quantization_config of the checkpoint");
                 let fault = group.fault(rules::QUANTIZED_BITS, Part::Packed, cause).uncertain();
                 return Err(super::group::Fault { help, ..fault }.into());
             }
@@ -122,7 +122,7 @@ fn inputs_and_bits(group: &Group<'_>, scheme: &Scheme, rows: u64, words: u64) ->
     Err(group.fault(rules::QUANTIZED_SHAPE, Part::Shape, cause).into())
 }
 
-/// How many inputs share a scale, where rows have scales of their own or all have one; and how many scales a row has.
+/// How many inputs share a scale, for scales per row or one scale for all; and how many scales a row has.
 fn group_of_rows(
     group: &Group<'_>,
     scale: &TensorInfo<'_>,

@@ -14,7 +14,7 @@ impl Group<'_> {
     /// How the layer is quantized, by its parts; nothing where they say nothing.
     pub fn family(&self) -> Option<Family> {
         let has = |part| self.layer.has(part);
-        // Names that end so are taken for those of one half only where the configuration says so.
+        // Such a name is that of one half only if the configuration declares it.
         let is_said = self.declared.is_some_and(|declared| declared.method == Method::Mxfp4);
         Some(if has(Part::Qdata) {
             Family::Torchao
@@ -39,7 +39,7 @@ impl Group<'_> {
         })
     }
 
-    /// Whether there is a weight, and it is packed: scales may lie beside weights that are stored as they were.
+    /// Whether there is a weight, and it is packed: unquantized weights may have scales, too.
     pub fn is_quantized(&self) -> bool {
         let has = |part| self.layer.has(part);
         match self.family() {

@@ -19,7 +19,7 @@ use super::parts::{Layer, Part, is_float8};
 
 /// A longer entry is none: it is a handful of words and numbers.
 const MAX_ENTRY: usize = 1 << 16;
-/// A weight has at most so many tensors.
+/// Maximum number of tensors of a weight.
 const MAX_NAMES: usize = 32;
 /// Characters of a value that a message shows.
 const MAX_SHOWN: usize = 60;
@@ -125,7 +125,7 @@ fn of_blocks(group: &Group<'_>, packed: &TensorInfo<'_>, block: &[u64]) -> Resul
     Ok(group.misshaped(Part::QdataScale, rules::QUANTIZED_SCALE_SHAPE, shapes, &why)?)
 }
 
-/// Whether a tensor that the entry names is there. Of parts that are not known here nothing is said.
+/// Whether a tensor that the entry names exists. Unknown parts are not reported.
 fn require_there(group: &Group<'_>, name: &str) -> Result<(), Stop> {
     let part = match name {
         "scale" => Part::QdataScale,

@@ -1,7 +1,7 @@
 //! What a repository makes its loaders run: remote code, templates, targets of configurations, programs, and paths that lead elsewhere.
 //!
-//! `check` looks at all files of a folder together, as a program is judged by whether a configuration beside it makes loaders run it;
-//! `check_yaml` and its siblings look at one text, for members of archives. Nothing is imported, rendered or called.
+//! `check` examines all files of a folder together: whether a program is dangerous depends on a configuration that makes loaders run
+//! it. `check_yaml` and its siblings examine one text, for members of archives. Nothing is imported, rendered or called.
 
 mod paths;
 mod preference;
@@ -45,7 +45,7 @@ const MAX_INDEX_BYTES: u64 = 256 << 20;
 const DATA: &str = "
     added_tokens.json merges.json tekken.json tokenizer.json trainer_state.json vocab.json all_results.json";
 
-/// Words for which a file of JSON is looked at, and is worth a finding where it cannot be read, whatever its name.
+/// Words that make any JSON file relevant, so that it is reported if it cannot be read.
 const WORDS: [&str; 5] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "\"chat_template\"", "__class__"];
 
 /// Looks at the configurations, templates and programs of a folder.
@@ -86,7 +86,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     }
     for entry in folder.files.iter().filter(|entry| is_compiled(entry.name(), entry.kind)) {
         let sentence =
-            "there is compiled code beside the model; programs imported from here run it instead of the source";
+            "the folder of the model has compiled code; programs imported from here run it instead of the source";
         context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_COMPILED_CODE, sentence));
     }
     preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
@@ -94,7 +94,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of the programs of a folder, of which more is asked than that they are read.
+/// The bytes of the programs of a folder that are examined beyond a plain read.
 pub(crate) fn program_bytes(folder: &Folder) -> u64 {
     folder.files.iter().filter(|entry| is_program(entry)).map(|entry| entry.bytes).sum()
 }
@@ -165,7 +165,7 @@ pub(crate) fn looks_at(name: &str) -> Option<u64> {
     Role::of(last(name)).map(Role::most)
 }
 
-/// Looks at a member of an archive by its name, as at a file of a repository; what lies beside it is not known.
+/// Examines a member of an archive by its name, like a file of a repository; other members are not considered.
 pub(crate) fn check_member(path: &str, bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     let name = last(path);
     match Role::of(name) {
@@ -209,7 +209,7 @@ fn one_file(entry: &Entry, beside: &Beside<'_>, context: &mut FolderContext<'_>)
             }
         }
         None => {
-            // What is wrong with the file itself is said by its own check.
+            // The check of the file itself reports its own faults.
             if let (Kind::Safetensors | Kind::Gguf, Some(catalog)) = (entry.kind, &entry.catalog) {
                 templates::of_weights(catalog, &mut |finding| context.report(path, finding));
             }
@@ -218,7 +218,7 @@ fn one_file(entry: &Entry, beside: &Beside<'_>, context: &mut FolderContext<'_>)
     Ok(Vec::new())
 }
 
-/// The bytes of a file; `None` if it is too long, or cannot be read, which is said.
+/// The bytes of a file; `None` if it is too long, or cannot be read, which is reported.
 fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Option<Vec<u8>>> {
     if entry.bytes > most {
         let sentence = format!("{} bytes are too many to look for code in them; {most} are looked at", entry.bytes);
@@ -232,7 +232,7 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
             Ok(Some(bytes))
         }
         Err(error @ max_weights::Error::Interrupted) => Err(error),
-        // That a file cannot be opened is said by the check of the file itself.
+        // The check of the file itself reports that it cannot be opened.
         Err(_) => Ok(None),
     }
 }
@@ -270,7 +270,7 @@ fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Whether a text has one of the words for which a file of JSON is looked at, whatever its name.
+/// Whether a text has one of the words that make any JSON file relevant.
 fn has_word(bytes: &[u8]) -> bool {
     WORDS.iter().any(|word| memchr::memmem::find(bytes, word.as_bytes()).is_some())
 }
@@ -289,7 +289,7 @@ fn run_by(referenced: Vec<(String, String)>, programs: &HashMap<&str, Program>) 
         .map(|(module, config)| (module, format!("{} makes loaders run it", shown(&config))))
         .collect();
     while let Some((module, why)) = waiting.pop() {
-        // `folder.module` lies in a folder of its own, whose check says the same by its name.
+        // `folder.module` is in a subfolder, whose check reports the same by its name.
         let module = module.rsplit('.').next().unwrap_or(&module).to_owned();
         if !seen.insert(module.clone()) {
             continue;

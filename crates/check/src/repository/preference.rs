@@ -1,4 +1,4 @@
-//! Which of several files with the same weights a loader takes: pickles that lie beside safetensors are loaded by whoever asks for them.
+//! Which of several files with the same weights a loader takes: it loads pickles instead of the safetensors on request.
 
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
@@ -26,7 +26,7 @@ pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) 
         let (Some(safe), Some(first)) = (safe, pickles.first()) else { continue };
         let more = if pickles.len() > 1 { format!(" and {} more", pickles.len() - 1) } else { String::new() };
         let sentence = format!(
-            "{}{more} holds weights as pickles beside {}: {library} takes the safetensors, and the pickles with use_safetensors=False",
+            "{}{more} holds weights as pickles in the folder of {}: {library} takes the safetensors, and the pickles with use_safetensors=False",
             shown(first.name()),
             shown(safe.name())
         );

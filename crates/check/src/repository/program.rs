@@ -1,5 +1,5 @@
-//! Programs in Python, word by word: what they import from beside them, which classes they define, and whether any word in them is one by which
-//! programs run others. What a program does with it is not looked at, as that is for who reads it.
+//! Scans Python programs word by word: what they import from their own folder, which classes they define, and whether they have words by which
+//! code is run. What a program does with such a word is left to the reader.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use crate::words;
 /// Longer programs are not looked at.
 pub(super) const MAX_BYTES: usize = 2 << 20;
 
-/// Words by which programs and code are run, wherever they stand.
+/// Words that run programs or code, in any position.
 const RUNS: &str = "
     CDLL CodeType FunctionType InteractiveConsole InteractiveInterpreter PyDLL WinDLL __builtins__ __getattribute__ __import__ __subclasses__
     _posixsubprocess attrgetter builtins cdll cpp_extension create_subprocess_exec create_subprocess_shell ctypes dup2 execfile
@@ -22,11 +22,11 @@ const OTHERS: &str = "code commands distutils eval exec globals hub imp interact
 const NETWORK: &str = "
     aiohttp ftplib gdown http httplib httpx imaplib paramiko poplib pycurl requests smtplib socket socketserver telnetlib urllib urllib2 urllib3
     webbrowser websocket websockets wget xmlrpc";
-/// Modules that are handed on by nobody who only takes attributes of them by their names.
+/// Modules that harmless code does not pass on: it only takes their attributes by name.
 const HANDED_ON: &str = "importlib nt os pickle sys";
-/// Spaces, and what stands for the end of a line that goes on.
+/// Spaces, and the placeholder for a continued line.
 const SPACES: [char; 3] = [' ', '\t', '\x0b'];
-/// Words of Python's own that stand beside others.
+/// Python keywords that may precede or follow other words.
 const KEYWORDS: &str = "
     and as assert await del elif else except for from if import in is lambda not or print raise return while with yield";
 /// Letters that are others for Python: `𝐞𝐱𝐞𝐜` is `exec`.
@@ -50,7 +50,7 @@ const PLAIN: &str = "
     ascii us-ascii utf-8 utf8 utf-8-sig latin-1 latin1 iso-8859-1 iso8859-1 iso-8859-15 iso8859-15 l1 cp1250 cp1251 cp1252 windows-1250
     windows-1251 windows-1252 koi8-r koi8-u gbk gb2312 gb18030 cp936 euc-jp euc-kr big5 cp65001";
 
-/// Classes, and modules beside a program, that are kept.
+/// Classes, and imported modules of the same folder, that are kept.
 const MAX_NAMES: usize = 10_000;
 /// Bytes of the list of one import.
 const MAX_LIST: usize = 4 << 10;
@@ -58,7 +58,7 @@ const MAX_LIST: usize = 4 << 10;
 /// What a program has.
 #[derive(Debug, Default)]
 pub(super) struct Program {
-    /// The modules beside it that it imports: `configuration_x` for `from .configuration_x import Config`.
+    /// The modules of its folder that it imports: `configuration_x` for `from .configuration_x import Config`.
     pub(super) siblings: Vec<String>,
     /// The classes that it defines.
     pub(super) classes: HashSet<String>,
@@ -80,7 +80,7 @@ impl Program {
     /// What is in the text of a program, or in the cells of a notebook, which may reach the network.
     pub(super) fn read(bytes: &[u8], is_notebook: bool) -> Self {
         let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
-        // A lone \r ends a line for Python, and a comment with it; a form feed counts as a space, and a line goes on behind a backslash.
+        // A lone \r ends a line for Python, and a comment with it; a form feed counts as a space, and a line continues after a backslash.
         let text = text.replace("\r\n", "\n").replace('\r', "\n").replace(['\0', '\x0c'], " ").replace("\\\n", " \x0b");
         let hidden_by = declared(bytes).filter(|name| !words::has(PLAIN, name));
         let mut program = Self { hidden_by, ..Self::default() };
@@ -121,7 +121,7 @@ enum Class {
     Runs,
     HandedOn,
     Network,
-    /// One that only counts where it stands as code.
+    /// Only counts as code.
     Other,
 }
 
@@ -154,7 +154,7 @@ fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is
     let beside = gap.trim_matches(SPACES);
     let next = behind.trim_start_matches(SPACES);
     let is_attribute = beside.ends_with('.');
-    // A text of one word, the name of an argument or a variable, or words of people beside each other.
+    // A text of one word, the name of an argument or a variable, or words of prose.
     let is_text = gap.ends_with(['"', '\'']) && next.starts_with(['"', '\'']);
     let is_set = before == "def" || next.starts_with(':') || next.starts_with('=') && !next.starts_with("==");
     let follows = next.split(|c| !is_part(c)).next().unwrap_or_default();
@@ -183,7 +183,7 @@ fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is
     }
 }
 
-/// The modules beside the program that `from .word behind` imports, or `from . import word behind`.
+/// The modules in the program's folder that `from .word behind` imports, or `from . import word behind`.
 fn siblings(word: &str, behind: &str) -> Vec<String> {
     if word != "import" {
         return vec![word.to_owned()];

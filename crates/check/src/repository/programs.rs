@@ -1,5 +1,5 @@
-//! What is said of programs: those that loaders run by themselves, those that a configuration names, notebooks, and files that make Python run
-//! something as it starts.
+//! Findings about programs: those that loaders run implicitly, those that a configuration names, notebooks, and files that make Python run
+//! something at startup.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
     by_name.or_else(|| is_custom.then_some("its name is that of custom code for Transformers"))
 }
 
-/// What is said of a program. `run_by` says who runs it as a model is loaded; none: nobody does by itself.
+/// The findings about a program. `run_by` names what runs it as a model is loaded; `None` if it is only run by hand.
 pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn FnMut(Diagnostic)) {
     if let Some(encoding) = &program.hidden_by {
         let sentence = format!(
@@ -75,7 +75,7 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
     });
 }
 
-/// A notebook: its cells of code, as one program that somebody runs by hand.
+/// A notebook: its cells of code, as one program that is run by hand.
 pub(super) fn notebook(value: &Value, report: &mut dyn FnMut(Diagnostic)) {
     let old = value.pointer("/worksheets/0/cells");
     let cells = value.get("cells").or(old).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

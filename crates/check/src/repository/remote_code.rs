@@ -18,7 +18,7 @@ pub(super) const TRUST_KEY: &str = "trust_remote_code";
 const NAMED: usize = 6;
 /// Findings about the targets of one configuration.
 const MAX_TARGETS: usize = 50;
-/// Classes of remote code that are told apart in one configuration; models have a handful.
+/// Distinct classes of remote code in one configuration; models have a handful.
 const MAX_REFERENCES: usize = 1000;
 
 /// Keys whose value may be the repository of kernels; the third is meant for Transformers itself, which takes it from files as well
@@ -44,7 +44,7 @@ pub(super) struct Reference {
     pub(super) key: String,
 }
 
-/// What is beside a configuration, as far as it is known.
+/// The known files in the folder of a configuration.
 #[derive(Default)]
 pub(super) struct Beside<'a> {
     /// The folder.
@@ -62,14 +62,14 @@ impl Beside<'_> {
             || plain && self.folder.is_some_and(|folder| !store::is_url(folder) && folder.join(file).is_file())
     }
 
-    /// The module beside it that defines a class of this name.
+    /// The module in the same folder that defines a class of this name.
     fn module_of_class(&self, class: &str) -> Option<String> {
         let defining = self.programs.iter().filter(|(_, program)| program.classes.contains(class));
         defining.map(|(name, _)| *name).min().map(|name| name.strip_suffix(".py").unwrap_or(name).to_owned())
     }
 }
 
-/// Looks through a configuration for what makes loaders run code, and returns the code that it names.
+/// Searches a configuration for keys that make loaders run code, and returns the code that it names.
 pub(super) fn look(
     text: &[u8],
     value: &Value,
@@ -89,7 +89,7 @@ pub(super) fn look(
             }
         }
         if object.get(TRUST_KEY).is_some_and(|value| *value == Value::Bool(true) || value.as_str() == Some("true")) {
-            // Each of them would be said to stand where the first one does.
+            // Each would be reported at the line of the first.
             if !std::mem::replace(&mut trusted, true) {
                 report(trusts(line_of(text, TRUST_KEY)));
             }
@@ -115,7 +115,7 @@ pub(super) fn trusts(line: Option<usize>) -> Diagnostic {
     Diagnostic::new(rules::REPOSITORY_TRUST_KEY, sentence).evidence(format!("{TRUST_KEY}: true"))
 }
 
-/// The line of the first place where this stands.
+/// The line of the first occurrence.
 fn line_of(text: &[u8], wanted: &str) -> Option<usize> {
     json::line_of(text, wanted).map(|(line, _)| line)
 }
@@ -178,7 +178,7 @@ fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut 
             key: key.to_owned(),
         }));
     }
-    // A class of an unknown name with a program beside that defines it.
+    // A class of an unknown name that a program in the same folder defines.
     for key in [
         "tokenizer_class",
         "processor_class",
@@ -276,7 +276,7 @@ fn of_modules(
     }
 }
 
-/// The findings about the code that a configuration names: one for what is here, and one for each other repository.
+/// The findings about the code that a configuration names: one for code in this folder, and one for each other repository.
 fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
@@ -330,7 +330,7 @@ fn described(reference: &Reference, beside: &Beside<'_>) -> String {
     }
 }
 
-/// PEFT: a base model that is a path, or an address. A path that leads out of the folder opens files of whatever machine loads the adapter.
+/// PEFT: a base model that is a path, or a URL. A path that leads out of the folder opens files of the machine that loads the adapter.
 pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Diagnostic> {
     let base = value.get("base_model_name_or_path")?.as_str()?;
     let is_address = base.contains("://");

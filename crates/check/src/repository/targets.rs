@@ -49,14 +49,14 @@ const PIPELINES: &str = "
     stable_diffusion_safe stable_diffusion_sag stable_diffusion_variants stable_diffusion_xl stable_video_diffusion stochastic_karras_ve
     t2i_adapter text_to_video_synthesis unclip unidiffuser versatile_diffusion visualcloze vq_diffusion wan wuerstchen z_image";
 
-/// Whether Diffusers has a part of a pipeline from this library, or from one of its own pipelines.
+/// Whether this is a library, or a pipeline of Diffusers, that pipelines take parts from.
 pub(super) fn is_part_of_diffusers(library: &str) -> bool {
     PARTS_OF_PIPELINES.contains(&library) || words::has(PIPELINES, library)
 }
 
-/// Keys whose value is imported and called wherever they stand.
+/// Keys whose value is always imported and called.
 const KEYS: [&str; 5] = ["_target_", "_component_", "py/object", "py/reduce", "py/function"];
-/// Keys that name a class only where another one is beside them.
+/// Keys that name a class only together with a second key.
 const PAIRED: [(&str, &str); 3] = [("class_path", "init_args"), ("target", "params"), ("type", "kwargs")];
 
 /// Whether the value of this key may be the name of a class or function.
@@ -69,7 +69,7 @@ pub(super) fn tells(key: &str) -> bool {
     PAIRED.iter().any(|(_, other)| *other == key)
 }
 
-/// Whether the value of this key is a name that is imported, given what other keys are beside it.
+/// Whether the value of this key is a name that is imported, given the other keys of its object.
 pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k str>) -> bool {
     KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))
 }
@@ -91,7 +91,7 @@ pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String,
             && !USUAL
                 .iter()
                 .any(|usual| name.strip_prefix(usual).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
-        // What is dangerous is told whether or not the other key is there.
+        // A dangerous name is reported with or without the second key.
         let may = PAIRED.iter().any(|(first, _)| first == key) && name.contains('.') && is_dangerous(name);
         if names_target(key, others) && (KEYS.contains(&key.as_str()) || name.contains('.')) || function || may {
             found.push((key.clone(), name.clone()));
@@ -105,14 +105,14 @@ pub(super) fn finding(key: &str, name: &str, line: Option<usize>) -> Diagnostic 
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
     let (key, shown_name) = (shown(key), shown(name));
     let finding = if is_dangerous(name) {
-        let sentence = format!("{place}'{key}' makes whoever instantiates this configuration call {shown_name}");
+        let sentence = format!("{place}'{key}' makes programs that instantiate this configuration call {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET_DANGEROUS, sentence)
     } else if name.contains("${") {
         let sentence = format!("{place}'{key}' is put together when the configuration is read: {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET, sentence)
     } else {
         let sentence =
-            format!("{place}'{key}' makes whoever instantiates this configuration import and call {shown_name}");
+            format!("{place}'{key}' makes programs that instantiate this configuration import and call {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET, sentence)
     };
     finding.evidence(format!("{key}: {shown_name}"))

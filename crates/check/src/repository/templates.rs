@@ -1,4 +1,4 @@
-//! Where chat templates stand: in configurations, in separate files, and in the metadata of weights.
+//! Where chat templates are found: in configurations, in separate files, and in the metadata of weights.
 
 use max_weights::format::gguf;
 use max_weights::{Catalog, Diagnostic};

@@ -1,6 +1,7 @@
 //! YAML: the names that Hydra, OmegaConf, NeMo and Lightning call, and the tags of PyYAML that make objects.
 //!
-//! The events of the parser are looked at one by one, and aliases are never expanded: what one stands for was looked at where it is.
+//! The events of the parser are examined one by one. Aliases are never expanded: the text of an anchor was examined at its
+//! definition.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::words;
 const MAX_NESTING: usize = 1000;
 /// The longest name of a class that is looked at.
 const MAX_NAME: usize = 1024;
-/// Texts that aliases may stand for.
+/// Texts with anchors.
 const MAX_ANCHORS: usize = 10_000;
 /// MLflow's key for the module that loads a model.
 const LOADER: &str = "loader_module";
@@ -34,13 +35,13 @@ struct Open {
     key: Option<String>,
     /// Whether all texts in it are templates, by the key that it is the value of.
     is_template: bool,
-    /// The keys by which others are told to name a class.
+    /// The keys that make another key name a class.
     keys: Vec<String>,
     /// The keys with texts that may name one.
     texts: Vec<(String, String, usize)>,
 }
 
-/// Looks through the documents of a YAML file, and hands on what is found.
+/// Examines the documents of a YAML file, and reports its findings.
 pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     // PyYAML tells UTF-16 by its mark.
     let has_mark = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");

@@ -14,7 +14,7 @@ pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The number that a character stands for, if it is one of the alphabets.
+/// The value of a character, if it belongs to one of the alphabets.
 pub(super) fn digit(byte: u8) -> Option<u8> {
     Some(match byte {
         b'A'..=b'Z' => byte - b'A',

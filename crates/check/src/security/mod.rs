@@ -17,7 +17,7 @@ use crate::repository;
 use formats::{arrow, hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow, tflite};
 use pickle::Expected;
 
-/// Of what has no magic, so many bytes show whether it is a pickle.
+/// Bytes of a file without a magic that are tested for a pickle.
 pub(crate) const PICKLE_BYTES: usize = 4 << 10;
 
 /// Looks into a file, or into a member of an archive; what it is, is recognised by its bytes.
@@ -35,7 +35,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
     }
     otherwise::check(piece, kind, context)?;
     if piece.member.is_some() && repository::is_compiled(piece.name, kind) {
-        let message = format!("it is {}, which whoever unpacks or loads the archive may run", compiled(kind));
+        let message = format!("it is {}, which may run when the archive is unpacked or loaded", compiled(kind));
         context.report(piece, Diagnostic::new(rules::REPOSITORY_COMPILED_CODE, message));
     }
     if polyglot::is_zip_too(piece, kind, context)? {
@@ -77,7 +77,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             }
             let first = piece.bytes.first(PICKLE_BYTES)?;
             let is_graph = tensorflow::is_graph(&first, piece.name);
-            // Of a model of TensorFlow Lite, names of operators beside its list as well.
+            // In a model of TensorFlow Lite, names of operators outside of its list as well.
             if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, "pb") {
                 tensorflow::scan(piece, is_graph, context)?;
             }
@@ -103,7 +103,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
     Ok(())
 }
 
-/// The words for code that nobody can read.
+/// Words for code that is not readable.
 fn compiled(kind: Kind) -> String {
     if kind == Kind::Executable { kind.with_article() } else { "compiled code of Python".into() }
 }

@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::report::TensorSummary;
 
-/// So many arrays of one file are drawn.
+/// Maximum number of arrays drawn of one file.
 const MAX_DRAWN: usize = 100_000;
 
 /// What is known of an array.

@@ -9,7 +9,7 @@ use crate::words;
 
 /// Up to this share of a tensor, the largest code of a float of eight bits is what scales for each block of 16 or 32 values make of its largest value.
 const SATURATED_SHARE: f64 = 0.125;
-/// Of fewer elements a share says nothing.
+/// The share is meaningless for fewer elements.
 const SATURATED_OF: u64 = 1024;
 /// No scale of a quantized weight is larger.
 const LARGEST_SCALE: f64 = 1e12;

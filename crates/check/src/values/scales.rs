@@ -3,7 +3,7 @@
 use max_weights::Checkpoint;
 use max_weights::tensor::{Element, TensorInfo};
 
-/// The ends of the names of scales, and what is there in the name of the weight.
+/// The suffixes of the names of scales, and the corresponding suffixes of the weight.
 const NAMES: [(&str, &[&str]); 13] = [
     ("weight_scale", &["weight", "weight_packed"]),
     ("_scale_inv", &[""]),

@@ -1,4 +1,4 @@
-//! Archives built field by field, so that each field can lie, and what is found in them.
+//! Archives built field by field, so that each field can be false, and the findings in them.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use max_weights_check::{Options, Progress, Report, validate};
 /// None, pickled by protocol 4.
 pub(crate) const PICKLE: &[u8] = b"\x80\x04N.";
 
-/// What is found in a file of this name with these bytes.
+/// The findings in a file of this name with these bytes.
 pub(crate) fn check_with(name: &str, bytes: &[u8], options: &Options) -> Report {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(name);
@@ -88,7 +88,7 @@ pub(crate) struct Member {
     pub(crate) mode: u32,
 }
 
-/// A member that is stored as it is.
+/// A member that is stored uncompressed.
 pub(crate) fn member(name: &str, bytes: &[u8]) -> Member {
     let len = bytes.len() as u32;
     let header =

@@ -151,7 +151,7 @@ const LZMA_OTHER: &[u8] = b"\x12\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\0@\x0
 const LZ4_LEGACY: &[u8] = b"\x02!L\x18\x05\0\0\0@\x80\x04N.";
 const LZIP: &[u8] = b"LZIP\x01\x0c\0@\x01\x05t\xd1:\x0f\xff\xff\xfc?\0\0\xbf\xae8y\x04\0\0\0\0\0\0\0(\0\0\0\0\0\0\0";
 
-/// The kind of what is in a file that breaks no rule.
+/// The kind of a file's contents; the file breaks no rule.
 fn kind_of(name: &str, bytes: &[u8]) -> String {
     let report = check_with(name, bytes, &Options::default());
     assert_eq!(rules(&report), NONE, "{name}: {}", report.files[0].kind);
@@ -166,7 +166,7 @@ fn a_stream_of_lzma_is_unpacked_whatever_window_and_model_liblzma_takes() {
         assert_eq!(kind_of("a.joblib", &with_window(window)), "pickle (LZMA)", "a window of {window}");
     }
     assert_eq!(kind_of("a.joblib", LZMA_OTHER), "pickle (LZMA)");
-    // Any other window is only for who is told by the name what it is.
+    // Any other window is only accepted if the name declares the format.
     assert_eq!(kind_of("a.lzma", &with_window(12_345)), "pickle (LZMA)");
     assert_eq!(
         check_with("a.dat", &with_window(12_345), &Options::default()).files[0].answer_verdict().name(),
@@ -178,7 +178,7 @@ fn a_stream_of_lzma_is_unpacked_whatever_window_and_model_liblzma_takes() {
 
 #[test]
 fn a_frame_of_zstd_is_unpacked_whatever_window_zstd_takes_by_itself() {
-    // A block of four bytes that are as they are, and a window of some power of two.
+    // A raw block of four bytes, and a window of some power of two.
     let with_window = |log: u8| [&b"(\xb5/\xfd\0"[..], &[(log - 10) << 3], &[4 << 3 | 1, 0, 0], PICKLE_NONE].concat();
     for log in 10..=27 {
         assert_eq!(kind_of("a.joblib", &with_window(log)), "pickle (zstd)", "a window of 2^{log}");
@@ -229,7 +229,7 @@ fn what_zstd_and_lz4_leave_out_hides_nothing_that_follows() {
         let kind = format!("pickle ({kind})");
         for len in [0, 3, 5000] {
             assert_eq!(kind_of("a.pkl", &[&left_out(len), stream].concat()), kind, "{len} bytes before");
-            // That of an old frame is whatever follows it.
+            // The skippable part of a frame in the old format is everything that follows it.
             let behind = if stream == LZ4_LEGACY { Vec::new() } else { left_out(len) };
             assert_eq!(kind_of("a.pkl", &[&left_out(len), &left_out(0), stream, &behind].concat()), kind);
         }
@@ -242,7 +242,7 @@ fn what_zstd_and_lz4_leave_out_hides_nothing_that_follows() {
 fn frames_of_lz4_from_before_its_frames_had_a_header_are_unpacked_or_not_clean() {
     assert_eq!(kind_of("a.pkl", LZ4_LEGACY), "pickle (LZ4)");
     assert_eq!(kind_of("a.pkl", &[LZ4, LZ4_LEGACY].concat()), "pickle (LZ4)");
-    // Two of them are not told apart here.
+    // Two of them are not distinguished here.
     assert_eq!(found("a.pkl", &[LZ4_LEGACY, LZ4_LEGACY].concat()), ["archive.damaged"]);
 }
 

@@ -129,7 +129,7 @@ fn a_tar_archive_is_read_as_python_unpacks_it() {
     let data = [&b"1\n0\n4\n"[..], &[0; 506], b"\x80\x04cos\nsystem\n."].concat();
     let report = check_with("a.nemo", &tar(&[("x", b'x', "", &sparse), ("w", b'0', "", &data)]), &Options::default());
     assert!(has(&report, "archive.unsupported") && has(&report, "code.malicious-global"), "{report:?}");
-    // What stands behind a NUL is no part of a number.
+    // Bytes after a NUL are no part of a number.
     let mut file = tar(&[("a", b'0', "", b""), ("b", b'0', "", PICKLE)]);
     file[124..136].copy_from_slice(b"000\x0000001000");
     file[148..156].copy_from_slice(b"        ");
@@ -152,7 +152,7 @@ fn a_virtual_dataset_of_another_file_and_links_that_cannot_be_read_are_told() {
         let list = [&b"\0\x01\0\0\0\0\0\0\0"[..], source.as_bytes(), b"\0/x\0"].concat();
         let object = [&b"\x01\0\x01\0\0\0\0\0"[..], &(list.len() as u64).to_le_bytes(), &list].concat();
         let heap = [b"GCOL\x01\0\0\0\0\x10\0\0\0\0\0\0".to_vec(), object, vec![0; 64]].concat();
-        // The heap stands at byte 32; the layout is of version 4 and of the class of virtual datasets.
+        // The heap begins at byte 32; the layout is of version 4 and of the class of virtual datasets.
         [HDF5, &[0; 24], &heap, b"\x04\x03\x20\0\0\0\0\0\0\0\x01\0\0\0", &[0; 40]].concat()
     };
     assert_eq!(found("m.h5", &file("/etc/passwd")), ["hdf5.external"]);

@@ -132,7 +132,7 @@ fn links_of_hdf5_to_other_files_are_malicious() {
     link[1] = 0;
     assert_eq!(found("m.h5", &[start, &[0; 100], &link, &[0; 100]].concat()), NONE);
 
-    // A list of external files: the heap of names stands at byte 64, its texts at 128.
+    // A list of external files: the heap of names begins at byte 64, its texts at 128.
     let mut file = start.to_vec();
     file.resize(64, 0);
     file.extend(b"HEAP\0\0\0\0");

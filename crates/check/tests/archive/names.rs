@@ -76,7 +76,7 @@ fn good_files_of_other_kinds_break_no_rule() {
     ] {
         assert_eq!(found(name, bytes), NONE, "{name}");
     }
-    // Raw data is no checkpoint for whoever gives it as one.
+    // Raw data is no checkpoint, even if it is given as one.
     assert_eq!(found("raw.bin", &[0x3f, 0xc3, 0x91, 0xee, 0x3f, 0xc3, 0x91, 0xee, 1]), ["format.unknown"]);
 }
 

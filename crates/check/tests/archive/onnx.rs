@@ -1,4 +1,4 @@
-//! ONNX models: files beside them, their tensors, and operators of others.
+//! ONNX models: external files, their tensors, and operators of other domains.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// A model with one tensor in a file beside it, and an operator of a domain.
+/// A model with one tensor in an external file, and an operator of a domain.
 fn onnx(location: &str, domain: &str) -> Vec<u8> {
     let pair = [field(1, b"location"), field(2, location.as_bytes())].concat();
     let tensor = [field(8, b"w"), field(13, &pair)].concat();
@@ -101,7 +101,7 @@ fn with_tensor(tensor: &[u8]) -> Vec<u8> {
     [b"\x08\x08".as_slice(), &field(2, b"pytorch"), &field(7, &field(5, tensor))].concat()
 }
 
-/// A tensor of two by two in this file, from this byte on, of so many.
+/// A tensor of two by two with `length` bytes at `offset` of this file.
 fn outside(location: &str, offset: &str, length: &str) -> Vec<u8> {
     let pairs = [("location", location), ("offset", offset), ("length", length)];
     let said = pairs.iter().filter(|(_, value)| !value.is_empty());
@@ -193,7 +193,7 @@ fn the_values_of_an_onnx_model_are_looked_at_wherever_they_lie() {
             assert_eq!(rules(&check_with("m.onnx", &model, &Options::default())), NONE);
         }
     }
-    // Numbers of variable length are not read, which is said.
+    // Numbers of variable length are not read, which is reported.
     let report = check_with("m.onnx", &with_tensor(&tensor([2, 2], &[40, 1])), &content());
     assert_eq!(report.files[0].depth, Depth::Structure);
     assert!(report.files[0].note.as_ref().is_some_and(|note| note.contains("1 arrays")), "{report:?}");

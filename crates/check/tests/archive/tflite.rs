@@ -11,7 +11,7 @@ const CUSTOM: i8 = 32;
 
 /// A model that needs these operators: their numbers, and their names.
 fn model(operators: &[(i8, &str)]) -> Vec<u8> {
-    // The root, the magic; the fields of a model, of which the second one stands at 4; the model, whose list follows.
+    // The root, the magic; the fields of a model, of which the second one is at 4; the model, followed by its list.
     let mut file = b"\x14\0\0\0TFL3".to_vec();
     file.extend(b"\x08\0\x08\0\0\0\x04\0\0\0\0\0");
     file.extend(b"\x0c\0\0\0\x04\0\0\0");

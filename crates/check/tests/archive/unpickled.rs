@@ -77,7 +77,7 @@ fn a_pickle_in_an_attribute_of_hdf5_is_judged_as_any_pickle_is() {
 #[test]
 fn a_pickle_in_a_row_of_hdf5_is_judged_as_any_pickle_is() {
     for evil in EVIL {
-        // A row may go on behind its pickle, which a reader does not mind.
+        // A row may continue after its pickle, which readers ignore.
         for row in [evil.to_vec(), [evil, b"more"].concat()] {
             let report = report("m.h5", &hdf5(&heap(&row)));
             assert_eq!(report.answer(), Verdict::Malicious, "{report:?}");
@@ -144,7 +144,7 @@ fn an_attribute_that_lies_about_its_lengths_is_no_error() {
         for byte in [0, 1, 7, 0x7f, 0xff] {
             let mut file = good.clone();
             file[at] = byte;
-            // Wherever the value is said to be, the pickle is found.
+            // The pickle is found at any declared position of the value.
             assert_eq!(report("m.h5", &hdf5(&file)).answer(), Verdict::Malicious, "{at} {byte}");
         }
     }
@@ -157,7 +157,7 @@ fn an_attribute_that_lies_about_its_lengths_is_no_error() {
 /// A schema of Arrow with a type of this name, described by these bytes.
 fn schema(name: &str, description: &[u8]) -> Vec<u8> {
     let text = |text: &[u8]| [&(text.len() as u32).to_le_bytes()[..], text, b"\0"].concat();
-    // A message: where its table is, how long the list of its fields is, where they stand; the version, and the kind.
+    // A message: the offset of its table, the length of the list of its fields, their offsets; the version, and the kind.
     let message = b"\x10\0\0\0\0\0\x0a\0\x0c\0\x06\0\x05\0\x08\0\x0a\0\0\0\0\x01\x04\0\x0c\0\0\0";
     let pairs =
         [text(name.as_bytes()), text(b"ARROW:extension:name"), text(description), text(b"ARROW:extension:metadata")]

@@ -38,9 +38,9 @@ fn what_peft_writes_is_in_order() {
     ] {
         assert_eq!(but("target_modules", target.clone()).rules(), [""; 0], "{target}");
     }
-    // An expression that only Python has: nothing is said.
+    // An expression that only Python has is not reported.
     assert_eq!(but("target_modules", json!("(?!x).*nothing")).rules(), [""; 0]);
-    // Ranks of their own, by an ending and by an expression.
+    // Separate ranks, by an ending and by an expression.
     let wide: [Tensor<'_>; 4] = [(Q_A.0, "F32", &[16, 32]), (Q_B.0, "F32", &[64, 16]), V_A, V_B];
     for pattern in [
         json!({"q_proj": 16}),

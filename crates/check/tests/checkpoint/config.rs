@@ -1,4 +1,4 @@
-//! Configuration and tokenizer beside the weights.
+//! The configuration and the tokenizer of the weights.
 
 use serde_json::{Value, json};
 

@@ -66,7 +66,7 @@ fn gptq_is_what_autogptq_writes() {
     assert_eq!(model(&one, &json!({"quant_method": "gptq", "bits": 4, "group_size": -1})).rules(), [""; 0]);
     let three = but(&but(&tensors, "m.0.q_proj.qweight", "I32", &[24, 64]), "m.0.q_proj.qzeros", "I32", &[2, 6]);
     assert_eq!(model(&three, &json!({"quant_method": "gptq", "bits": 3, "group_size": 128})).rules(), [""; 0]);
-    // Layers with bits of their own, and a layout of which nothing is known here.
+    // Layers with separate bits, and an unknown layout.
     assert_eq!(
         model(&three, &json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": {"bits": 3}}}))
             .rules(),
@@ -78,7 +78,7 @@ fn gptq_is_what_autogptq_writes() {
             .rules(),
         [""; 0]
     );
-    // The configuration in a file of its own.
+    // The configuration in a separate file.
     let folder = Fixture::new().weights("gptq_model-4bit-128g.safetensors", &tensors);
     assert_eq!(folder.with("quantize_config.json", r#"{"bits": 4, "group_size": 128}"#).rules(), [""; 0]);
 }
@@ -407,7 +407,7 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
 
 #[test]
 fn what_is_not_known_is_left_alone() {
-    // MLX: its scales and biases have the names of others.
+    // MLX: its scales and biases have the names of other schemes.
     let mlx = [
         ("m.0.q_proj.weight", "U32", &[64, 32][..]),
         ("m.0.q_proj.scales", "BF16", &[64, 4]),

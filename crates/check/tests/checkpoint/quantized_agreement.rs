@@ -1,4 +1,4 @@
-//! Validation and whoever decodes a weight agree: what is reported of a quantized weight is what stands in the way of its layout.
+//! Validation and decoding agree: a quantized weight has a finding exactly if its layout cannot be determined.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use max_weights_check::quantized::{self, Declared, Fault, Group, Method, Part, S
 
 use super::support::Fixture;
 
-/// Rules about the parts of a weight, whatever the configuration says of it.
+/// Rules about the parts of a weight, independent of the configuration.
 const OF_PARTS: [&str; 7] = [
     "quantized.scale-missing",
     "quantized.scale-orphan",
@@ -22,7 +22,7 @@ const OF_PARTS: [&str; 7] = [
 /// Looks at the model of a folder in both ways. Every model of the tests of quantized weights goes through it.
 pub(super) fn assert_agreement(folder: &Fixture) {
     let declared = Declared::read(folder.path()).expect("a configuration");
-    // Of the schemes of others validation says nothing, and of one that a name alone says.
+    // Validation reports nothing about custom schemes, nor about one that only a name indicates.
     let Some(declared) = declared.filter(|declared| declared.method != Method::Other) else { return };
     let path = folder.path().join("model.safetensors");
     let checkpoint = Checkpoint::open(&[&path], &OpenOptions::default()).expect("a checkpoint");

@@ -1,4 +1,4 @@
-//! Layouts as newer writers have them: words without gaps, integers in bytes, an order of the inputs, FP4 beside `scale`, and methods of others.
+//! Layouts of newer writers: words without gaps, integers in bytes, an order of the inputs, FP4 with `scale`, and custom methods.
 
 use serde_json::json;
 
@@ -106,7 +106,7 @@ fn fp4_of_deepseek_and_experts_of_transformers_are_known() {
     ];
     assert_eq!(model(&experts, &said).rules(), [""; 0]);
     assert_eq!(model(&without(&experts, "m.0.experts.up_proj_scale_inv"), &said).rules(), ["quantized.scale-missing"]);
-    // A matrix that is not made of whole blocks is left as it is, beside a scale.
+    // A matrix without whole blocks stays unquantized, with a scale.
     let left: Tensors = vec![
         ("m.0.k_proj.weight", "BF16", &[64, 128]),
         ("m.0.k_proj.weight_scale_inv", "F32", &[1, 1]),

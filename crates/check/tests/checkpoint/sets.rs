@@ -10,7 +10,7 @@ const TWO: &str = "model-00002-of-00002.safetensors";
 const A: Tensor<'_> = ("a", "F32", &[2]);
 const B: Tensor<'_> = ("b", "F32", &[3]);
 
-/// A folder with a configuration that says nothing.
+/// A folder with an empty configuration.
 fn model() -> Fixture {
     Fixture::new().with("config.json", "{}")
 }

@@ -1,4 +1,4 @@
-//! Folders of small checkpoints, and what is found in them.
+//! Folders of small checkpoints, and the findings in them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -70,7 +70,7 @@ impl Fixture {
     }
 }
 
-/// What is found below a path.
+/// The findings below a path.
 pub(crate) fn report(path: &Path, level: Level) -> Report {
     let selection = Selection { select: OURS.map(str::to_owned).to_vec(), ignore: Vec::new() };
     let options = Options { level, selection, ..Options::default() };

@@ -1,4 +1,4 @@
-//! What is expected of a checkpoint: each thing that may stand in a specification, and what is said where it is not so.
+//! Expectations of a checkpoint: each key of a specification, and the finding where it is not met.
 
 use crate::comparison_files::{Entry, gguf, saved};
 use max_weights::{Checkpoint, Diagnostic, uninterrupted};

@@ -1,4 +1,4 @@
-//! Manifests: what changed, is missing, is new or only moved is said of each file and tensor, and no other file is ever reached.
+//! Manifests: each changed, missing, new or moved file and tensor is reported, and no other file is ever reached.
 
 use std::fs;
 use std::path::Path;

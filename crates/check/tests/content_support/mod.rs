@@ -32,7 +32,7 @@ pub(crate) fn torch_legacy(path: &Path, names: &[&str], bytes: &[u8]) {
     torch_legacy_views(path, names, bytes, &[b"J", &count[..], b"\x85K\x01\x85"].concat());
 }
 
-/// The same, of tensors of this shape and these strides, as they stand in the pickle.
+/// The same, for tensors with this shape and these strides, encoded as in the pickle.
 pub(crate) fn torch_legacy_views(path: &Path, names: &[&str], bytes: &[u8], geometry: &[u8]) {
     let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let count = bytes.len() / 4;
@@ -77,7 +77,7 @@ pub(crate) fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// So many different float32.
+/// `count` different float32.
 pub(crate) fn ramp(count: usize, from: f32) -> Vec<u8> {
     f32s((0..count).map(|number| from + number as f32 / 64.0))
 }

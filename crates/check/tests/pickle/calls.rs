@@ -1,4 +1,4 @@
-//! What loading a pickle would do is found, whatever way it takes; what plain weights need is not held against them.
+//! Every way in which loading a pickle can do harm is found; what plain weights need is not reported.
 
 use crate::support::{protocol_2, scan, tensor, text};
 use max_weights::rules::Verdict;
@@ -418,7 +418,7 @@ fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
     assert_eq!(hidden.answer(), Verdict::Malicious, "{:?}", hidden.ids());
     // What joblib does not write keeps it from being plain: its size may be another one.
     for (why, wrapper) in [
-        ("a method of its own", attributes("f8", state, b"X\x04\0\0\0readcbuiltins\nstr\n")),
+        ("an added method", attributes("f8", state, b"X\x04\0\0\0readcbuiltins\nstr\n")),
         ("a size of a number", attributes("f8", b"(K\x03X\x01\0\0\0<NNNK\x04K\x04K\0tb", b"")),
         (
             "objects that are none",
@@ -431,7 +431,7 @@ fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
         assert!(scanned.answer() >= Verdict::Broken, "{why}: {:?}", scanned.ids());
         assert!(scanned.has("code.library-global"), "{why}: {:?}", scanned.ids());
     }
-    // A frame that goes on behind the state has the next instructions, and the bytes stand behind it.
+    // A frame that extends beyond the state contains the next instructions, and the bytes follow it.
     let body = joblib(&attributes("f8", state, b""), &numbers);
     let framed = [&b"\x80\x04\x95\xf0\0\0\0\0\0\0\0"[..], &body[2..], &[b'.'; 40]].concat();
     assert!(scan(&framed).answer() >= Verdict::Broken);

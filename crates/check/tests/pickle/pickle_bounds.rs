@@ -1,4 +1,4 @@
-//! Whatever the bytes are, a scan ends soon, in bounded memory, and without a panic.
+//! For any bytes, a scan ends soon, in bounded memory, and without a panic.
 
 use std::time::{Duration, Instant};
 
@@ -139,7 +139,7 @@ fn arrays_of_joblib_are_passed_over() {
 #[test]
 fn pickles_in_one_another_that_readers_come_to_in_many_ways_are_looked_at_once() {
     let mut pickle = protocol_2(b"cos\nsystem\n(S'true'\ntR");
-    // At the end of each frame, within an instruction, another reader goes on.
+    // At the end of each frame, within an instruction, another reader continues.
     let frames = b"\x95\x01\0\0\0\0\0\0\0K00".repeat(16);
     for _ in 0..7 {
         let bytes = [b"B", &(pickle.len() as u32).to_le_bytes()[..], &pickle].concat();

@@ -1,4 +1,4 @@
-//! What is known is not reported again, and what is known and gone is told.
+//! Known findings are not reported again, and known findings that disappeared are reported.
 #![cfg(unix)]
 
 use crate::fixture;

@@ -1,4 +1,4 @@
-//! Whatever names a file has, every form of a report is valid, and nothing of the names is taken for anything but text.
+//! Every form of a report is valid for any names of files, and the names are never taken for anything but text.
 #![cfg(unix)]
 
 use crate::fixture;
@@ -46,7 +46,7 @@ fn json_is_whole(report: &Report, json: &str) {
     let findings = object["findings"].as_array().expect("findings");
     assert_eq!(findings.len(), report.findings.len());
     for (record, finding) in findings.iter().zip(&report.findings) {
-        // Programs get what is there.
+        // Programs get the unchanged text.
         assert_eq!(record["message"], finding.message);
         assert_eq!(record["tensor"], finding.tensor.as_deref().expect("each has one"));
     }
@@ -204,7 +204,7 @@ fn page_has_only_own_markup(page: &str) {
     for line in body.lines() {
         assert_eq!(printable(line), line);
     }
-    // Every attribute is quoted, and no quote of a text ends one: outside of quotes a tag has words of its own only.
+    // Every attribute is quoted, and no quote in a text ends one: outside of quotes a tag only has fixed words.
     for tag in body.split('<').skip(1).filter_map(|rest| rest.split_once('>')).map(|(tag, _)| tag) {
         let outside: String = tag.split('"').step_by(2).collect();
         let plain = |c: char| c.is_ascii_alphanumeric() || " =/-".contains(c);

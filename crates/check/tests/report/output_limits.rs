@@ -89,7 +89,7 @@ fn a_step_has_10_annotations_of_a_severity_and_the_summary_has_the_rest() {
     let summary = fs::read_to_string(summary).expect("the summary");
     assert!(summary.starts_with("# What an earlier command wrote\n## max-weights validate\n"));
     assert!(summary.len() <= 1 << 20 && summary.len() > 1 << 19, "{} bytes", summary.len());
-    assert!(summary.contains(" findings left out: there is no more room here."));
+    assert!(summary.contains(" findings left out: the size limit is reached."));
 }
 
 #[test]

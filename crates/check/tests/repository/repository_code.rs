@@ -1,4 +1,4 @@
-//! Configurations that make loaders run code, from here or from elsewhere, wherever in them that stands.
+//! Configurations that make loaders run code, local or remote, anywhere in them.
 
 use crate::repository_support::{folder, found, look, only, rules, safetensors};
 use max_weights::rules::{Severity, Verdict};

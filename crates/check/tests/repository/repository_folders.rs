@@ -1,4 +1,4 @@
-//! Folders as libraries write them, without code of their own: nothing of a warning or above may be said of what lies in them.
+//! Folders as libraries write them, without custom code: their files have no finding of a warning or above.
 
 use std::path::Path;
 

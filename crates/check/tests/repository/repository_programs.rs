@@ -1,4 +1,4 @@
-//! Programs: what loaders run needs trust whatever is in it, and what they do not run needs trust by its words.
+//! Programs that loaders run always need trust; other programs need it because of their words.
 
 use crate::repository_support::{folder, found, look, only, rules};
 use max_weights::rules::{Severity, Verdict};

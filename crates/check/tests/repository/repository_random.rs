@@ -1,4 +1,4 @@
-//! Nothing that a file can say makes the look at a repository panic, hang or go deep: texts put together at random of what matters in each language.
+//! No file makes the check of a repository panic, hang or recurse deeply: texts composed at random of the significant words of each language.
 
 use crate::repository_support::{folder, look};
 use proptest::prelude::*;

@@ -127,7 +127,7 @@ fn yaml_that_is_broken_or_a_bomb_ends_soon() {
     assert!(of(&"- ".repeat(20_000)).contains(&"repository.yaml-unreadable"));
 }
 
-/// The rules of what a function for members of archives reports.
+/// The rules that a function for members of archives reports.
 fn reported(check: impl FnOnce(&mut dyn FnMut(max_weights::Diagnostic))) -> Vec<&'static str> {
     let mut rules = Vec::new();
     check(&mut |finding| rules.push(finding.rule.id));

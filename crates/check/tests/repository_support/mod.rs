@@ -9,7 +9,7 @@ use max_weights::{Diagnostic, uninterrupted};
 use max_weights_check::{Options, Progress, validate};
 use tempfile::TempDir;
 
-/// A finding: its rule, the file, the sentence, and what stands there.
+/// A finding: its rule, the file, the sentence, and the evidence.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) rule: &'static str,
@@ -31,7 +31,7 @@ pub(crate) fn folder(files: &[(&str, &[u8])]) -> TempDir {
     folder
 }
 
-/// What is said of the repository in a folder.
+/// The findings in a folder.
 pub(crate) fn look(folder: &Path) -> Vec<Found> {
     let report =
         validate(&[folder.to_path_buf()], &Options::default(), &Progress::default(), &uninterrupted).expect("a report");
@@ -47,13 +47,13 @@ pub(crate) fn look(folder: &Path) -> Vec<Found> {
     found.collect()
 }
 
-/// What is said of a folder with these files.
+/// The findings in a folder with these files.
 pub(crate) fn found(files: &[(&str, &str)]) -> Vec<Found> {
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
     look(folder(&files).path())
 }
 
-/// The rules of what is found, each once, without the note that a program is there.
+/// The rules of the findings, each once, without the note about a program.
 pub(crate) fn rules(files: &[(&str, &str)]) -> Vec<&'static str> {
     let mut rules: Vec<&str> =
         found(files).iter().map(|found| found.rule).filter(|rule| *rule != "repository.program").collect();

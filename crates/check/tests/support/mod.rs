@@ -33,7 +33,7 @@ impl Scanned {
         self.file.answer
     }
 
-    /// What stands in the finding of this rule.
+    /// The evidence of the finding of this rule.
     pub fn evidence(&self, id: &str) -> &str {
         let finding = self.findings.iter().find(|finding| finding.rule.id == id);
         let finding = finding.unwrap_or_else(|| panic!("{id} is not among {:?}", self.ids()));
@@ -88,7 +88,7 @@ impl Archive for InMemory {
     }
 }
 
-/// What is found in an archive of these members, and which of them are accounted for.
+/// The findings in an archive of these members, and which of them are accounted for.
 pub fn scan_archive(members: &[(&str, &[u8])]) -> (Scanned, Vec<bool>) {
     let archive = InMemory {
         members: members

@@ -1,8 +1,8 @@
 //! Completion in the shell: scripts that ask this command, and the answers.
 //!
-//! A script calls the command with `COMPLETE=SHELL`, and after `--` the words up to the cursor, of which the last is to be completed. Bash and
-//! zsh get scripts of our own: what goes on, such as a name with a dot, is to have no space after it, and words are to be taken apart as the
-//! command takes them. The answers are found by clap's engine from the definitions in `arguments.rs`.
+//! A script calls the command with `COMPLETE=SHELL`, and after `--` the words up to the cursor; the last one is to be completed. Bash and zsh
+//! get custom scripts. These add no space after an incomplete word, such as a name with a dot, and split words as the command does. clap's
+//! engine finds the answers from the definitions in `arguments.rs`.
 
 mod names;
 mod words;
@@ -63,7 +63,7 @@ impl Shell {
     }
 }
 
-/// Answers a shell that asks for completions; `None` where nobody asks.
+/// Answers a shell that requests completions; `None` without a request.
 pub(crate) fn answer(arguments: &[OsString]) -> Option<u8> {
     let shell = std::env::var_os(ASKED).filter(|shell| !shell.is_empty() && shell != "0")?;
     let words = arguments.iter().skip_while(|argument| *argument != "--").skip(1).cloned().collect::<Vec<_>>();
@@ -76,7 +76,7 @@ pub(crate) fn answer(arguments: &[OsString]) -> Option<u8> {
         out.write_all(&bytes).and_then(|()| out.flush()).map_err(|error| error.to_string())
     });
     let Err(message) = written else { return Some(CLEAN) };
-    // There is nobody to tell that this cannot be printed.
+    // This cannot be reported anywhere else.
     let _ = writeln!(io::stderr(), "{NAME}: {ASKED}: {message}");
     Some(USAGE)
 }
@@ -111,7 +111,7 @@ fn program() -> String {
     }
 }
 
-/// The candidates for the last of the words, as the script of the shell wants them.
+/// The candidates for the last of the words, in the format of the shell's script.
 fn answers(shell: Shell, mut words: Vec<OsString>) -> io::Result<Vec<u8>> {
     let typed = words.last().cloned().unwrap_or_default();
     let last = words.len() - 1;
@@ -204,7 +204,7 @@ fn ask(words: Vec<OsString>) -> io::Result<Vec<CompletionCandidate>> {
     clap_complete::engine::complete(&mut command, words, last, std::env::current_dir().ok().as_deref())
 }
 
-/// Files, and a candidate that says that files are wanted, whether there are any or not.
+/// Files, and a candidate that announces files, whether there are any or not.
 fn files(incomplete: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = PathCompleter::any().complete(incomplete);
     found.retain(|candidate| candidate.get_value() != ".");
@@ -218,7 +218,7 @@ fn dtypes() -> Vec<CompletionCandidate> {
     floats.map(CompletionCandidate::new).collect()
 }
 
-/// Whether a string can be in a line and on a terminal as it is.
+/// Whether a string is safe in a line and on a terminal without escapes.
 fn is_plain(value: &str) -> bool {
     !value.is_empty() && text::printable(value) == value
 }

@@ -9,7 +9,7 @@ use max_weights::Catalog;
 use crate::inputs::Reading;
 use crate::open::open;
 
-/// Candidates that are offered at most: nobody reads more.
+/// Maximum number of candidates; more are not readable.
 const MOST: usize = 500;
 /// Keys of the metadata that are looked at, and children of one component: those of a hostile file have no end.
 const LOOKED_AT: usize = 100_000;
@@ -36,7 +36,7 @@ pub(super) fn candidates(file: &PathBuf, incomplete: &OsStr) -> Vec<CompletionCa
     found.into_iter().enumerate().map(candidate).collect()
 }
 
-/// Names of weights as they are, and with a dot those that only others are below, so that the next press of the key goes on there.
+/// Unchanged names of weights; prefixes that are no weight get a dot, so that the next key press continues there.
 fn weights(catalog: &Catalog, incomplete: &str) -> Vec<String> {
     let (parent, _) = incomplete.rsplit_once('.').unwrap_or_default();
     let children = catalog.children(parent).take(LOOKED_AT);

@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// The word as the command would get it: without quotes, and with variables of the environment replaced. Commands are not run, and what is
-/// not UTF-8 stays as it is.
+/// The word as the command would get it: without quotes, and with environment variables replaced. Commands are not run, and words that are
+/// not UTF-8 stay unchanged.
 pub(super) fn unquoted(word: &OsStr) -> OsString {
     let Some(text) = word.to_str() else { return word.to_owned() };
     let mut plain = OsString::new();
@@ -30,7 +30,7 @@ pub(super) fn unquoted(word: &OsStr) -> OsString {
     plain
 }
 
-/// Takes the next character as it is.
+/// Takes the next character literally.
 fn pushed<'a>(plain: &mut OsString, rest: &'a str) -> &'a str {
     let len = rest.chars().next().map_or(0, char::len_utf8);
     plain.push(&rest[..len]);

@@ -1,4 +1,4 @@
-//! What is beside the weights in a folder that a model is loaded from: its configuration and its tokenizer.
+//! The files that accompany the weights in the folder of a model: its configuration and its tokenizer.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +23,7 @@ const CONFIG: &str = "config.json";
 const MAX_CONFIG: u64 = 16 << 20;
 /// The keys of a configuration that say the dtype of the weights.
 const DTYPE_KEYS: [&str; 2] = ["torch_dtype", "dtype"];
-/// The files that a model has beside its weights: configurations, vocabularies, templates, code, texts.
+/// The files of a model other than its weights: configurations, vocabularies, templates, code, texts.
 const SUFFIXES: [&str; 7] = ["json", "txt", "model", "jinja", "tiktoken", "py", "md"];
 /// The keys of a configuration that say how the weights are quantized, and the files that say nothing else.
 const QUANTIZATION_KEYS: [&str; 2] = ["quantization_config", "compression_config"];
@@ -45,8 +45,8 @@ pub(super) struct Beside {
     _made: Option<(TempDir, Temporary)>,
 }
 
-/// What is copied from the folder that the weights are in, or made of the metadata of a GGUF file, which is done now: what is missing for it is
-/// found before the weights are written.
+/// The files to copy from the folder of the weights, or to create from the metadata of a GGUF file. They are created now, so that missing
+/// metadata is found before the weights are written.
 pub(super) fn files(
     wanted: &Wanted<'_>,
     checkpoint: &Checkpoint,
@@ -76,7 +76,7 @@ pub(super) fn files(
     if same(folder, to) {
         if let Some(said) = from.iter().find(|path| is_decoded && says_quantization(path)) {
             return Err(Failure::Usage(format!(
-                "{}: it says how the weights are quantized, and would be left beside those that are decoded: give another folder as OUT",
+                "{}: it declares the quantization of weights that are decoded, and would stay in their folder: give another folder as OUT",
                 text::path(said)
             )));
         }
@@ -174,7 +174,7 @@ fn without_quantization(bytes: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// The configuration with another dtype, where it says one; whatever is not JSON stays as it is.
+/// The configuration with another dtype, if it has one; anything but JSON stays unchanged.
 fn with_dtype(bytes: Vec<u8>, dtype: DType) -> Vec<u8> {
     let Ok(Value::Object(mut config)) = json::read(&bytes, MAX_CONFIG) else { return bytes };
     let mut changed = false;

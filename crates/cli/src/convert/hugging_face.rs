@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::host::Host;
 
-/// The module of the Python package that is asked.
+/// The module of the Python package that answers.
 const MODULE: &str = "max_weights._hub_folder";
 /// What it knows of GGUF files.
 const NAMES: &str = "what Hugging Face calls the weights";
@@ -27,7 +27,7 @@ pub(super) struct Names {
     pub(super) left_out: HashSet<String>,
 }
 
-/// What is beside the weights now.
+/// The files that now accompany the weights.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     pub(super) files: Vec<String>,

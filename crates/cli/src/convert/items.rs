@@ -61,7 +61,7 @@ pub(super) fn items(
     Ok((items, names.with_values(checkpoint)?))
 }
 
-/// What packed weights become where nothing is said: the dtype that models run in, in half the bytes that keep all of theirs.
+/// The default dtype of decoded weights: models run in it, and it takes half the bytes of a lossless one.
 pub(super) const DECODED: DType = DType::BFloat16;
 
 /// Says that packed weights are decoded where no dtype was asked for.

@@ -35,8 +35,7 @@ pub(super) fn of(rename: &[String]) -> Result<(Option<&str>, Vec<String>), Failu
     }
 }
 
-/// The weights that are selected, by their names in the files, in the layout of a library, and the names of the others, which stay as they are. Nothing
-/// is read.
+/// The selected weights, by their names in the files, in the layout of a library; and the names of the others, which stay unchanged. Nothing is read.
 pub(super) fn converted(
     layout: &str,
     wanted: &Wanted<'_>,

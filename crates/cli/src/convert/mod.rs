@@ -44,13 +44,13 @@ pub(crate) struct Convert {
     /// Decode quantized weights, to bfloat16 or --dtype.
     #[arg(long, conflicts_with = "quantize")]
     dequantize: bool,
-    /// Leave quantized weights as they are.
+    /// Keep quantized weights packed.
     #[arg(long, value_enum, value_name = "keep", hide_possible_values = true, conflicts_with_all = ["dequantize", "quantize"])]
     packed: Option<Packed>,
     /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
-    /// New names: of one weight, with a dot at the end of all that begin so, or with * for any string, the same in TO; `hf`: the Hugging Face names of a GGUF file; transformers5, vllm or megatron: the layout of these libraries. Repeatable.
+    /// New names, repeatable. FROM is a weight, a prefix that ends with a dot, or has * for any string, as TO has. Or a layout: `hf` for the Hugging Face names of a GGUF file, transformers5, vllm or megatron.
     #[arg(long, value_name = "FROM=TO")]
     rename: Vec<String>,
     /// Only names that match (*, ?, [ab]); repeatable.
@@ -90,7 +90,7 @@ pub(crate) struct Split {
     writing: Writing,
 }
 
-/// What is read, and where it is written.
+/// The inputs and the output.
 #[derive(Debug, Default, Args)]
 struct Places {
     /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
@@ -113,7 +113,7 @@ struct Writing {
     /// Read back what was written, and compare it.
     #[arg(long)]
     verify: bool,
-    /// A file that is there: replace it, the default, fail, or keep it if it is the same. An input is replaced only if this says so.
+    /// An existing file: replace it, the default, fail, or keep it if it is the same. An input is only replaced if this is given.
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     if_exists: Option<IfThere>,
     /// Write only this task's files of a folder, as 3/16.
@@ -173,7 +173,7 @@ impl Split {
     }
 }
 
-/// What is asked for, by whichever command.
+/// The request, from any command.
 struct Wanted<'a> {
     places: &'a Places,
     dtype: Option<DType>,
@@ -208,7 +208,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// An error if a file that is written would be one of those that are read, or beside them in their folder, where that is not asked for by name.
+    /// An error if an output would replace an input, or lie in the folder of one, unless `--if-exists replace` permits it.
     fn check_apart(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), Failure> {
         if self.writing.if_exists == Some(IfThere::Replace) {
             return Ok(());
@@ -296,7 +296,7 @@ pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result
     let (dtype, quantize, tied, max_shard_size, writing) = (*dtype, *quantize, *tied, *max_shard_size, *writing);
     let (dequantize, packed) = (*dequantize, *packed);
     if packed.is_some() && dtype.is_none() {
-        return Err(Failure::Usage("--packed keep changes nothing without --dtype: nothing is decoded unasked".into()));
+        return Err(Failure::Usage("--packed keep changes nothing without --dtype: weights stay packed anyway".into()));
     }
     if let Some(dtype) = dtype.filter(|dtype| !dtype.is_float()) {
         let name = dtype.name();

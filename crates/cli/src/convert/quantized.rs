@@ -1,4 +1,4 @@
-//! Quantized weights of several tensors: decoded where a dtype is said, or kept as they are.
+//! Quantized weights of several tensors: decoded if a dtype is given, or kept packed.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::failure::Failure;
 use crate::list::Patterns;
 
 /// What to do about a scheme that cannot be decoded.
-const CURE: &str = "leave it out with --select, or keep its tensors as they are with --packed keep";
+const CURE: &str = "leave it out with --select, or keep its tensors packed with --packed keep";
 
-/// A checkpoint as it is written.
+/// The checkpoint to write.
 pub(super) struct Decoded {
     pub(super) checkpoint: Checkpoint,
     /// Whether weights are decoded, so that a configuration which says how they are quantized says what is not so.
@@ -27,7 +27,7 @@ pub(super) struct Decoded {
     pub(super) kept: HashSet<usize>,
 }
 
-/// The checkpoint with the weights decoded that are asked for.
+/// The checkpoint with the requested weights decoded.
 pub(super) fn decoded(wanted: &Wanted<'_>, checkpoint: Checkpoint, target: &Target) -> Result<Decoded, Failure> {
     let unchanged = |checkpoint| Decoded { checkpoint, any: false, kept: HashSet::new() };
     let dtype = match (wanted.dtype, wanted.quantize, wanted.dequantize) {
@@ -74,13 +74,13 @@ pub(super) fn decoded(wanted: &Wanted<'_>, checkpoint: Checkpoint, target: &Targ
     if let Some(found) = listing.found.iter().find(|found| has_parts(found)) {
         let name = text::shown(&found.weight);
         return Err(Failure::Usage(format!(
-            "--select takes a part of the quantized weight '{name}', which is decoded as a whole: select '{name}', or keep its tensors as they are with --packed keep"
+            "--select takes a part of the quantized weight '{name}', which is decoded as a whole: select '{name}', or keep its tensors packed with --packed keep"
         )));
     }
     Ok(Decoded { checkpoint, any, kept: HashSet::new() })
 }
 
-/// What the files beside a checkpoint say of its quantization.
+/// The quantization that the files in the folder of a checkpoint declare.
 fn declared(catalog: &Catalog) -> Result<Option<Declared>, Failure> {
     let path = catalog.files().first().map_or(Path::new(""), |file| &file.path);
     if is_url(path) || !Listing::is_possible(catalog) {

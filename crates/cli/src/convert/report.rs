@@ -12,7 +12,7 @@ use super::beside::Beside;
 use crate::failure::Failure;
 use crate::screen::{Screen, columns, padded};
 
-/// A name that is longer sticks out of its own line.
+/// Only the line of a longer name is wider.
 const WIDEST_COLUMN: usize = 100;
 
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Object<'a> {
     written: bool,
     bytes: u64,
     files: Vec<File<'a>>,
-    /// What is beside the weights.
+    /// The files that accompany the weights.
     beside: Vec<String>,
 }
 

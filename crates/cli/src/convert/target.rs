@@ -11,7 +11,7 @@ use super::Wanted;
 use crate::failure::Failure;
 use crate::meta::{self, pairs};
 
-/// What a folder has in a file where nothing else is said: as the Hugging Face hub.
+/// The default size of a shard, as on the Hugging Face hub.
 const SHARD: u64 = 5_000_000_000;
 /// What the names of files in a folder begin with.
 const STEM: &str = "model";
@@ -50,7 +50,7 @@ impl Target {
         matches!(self, Self::Gguf(..))
     }
 
-    /// What the writer is told.
+    /// The options of the writer.
     ///
     /// `tied` goes into the metadata of safetensors files.
     pub(super) fn output(
@@ -85,7 +85,7 @@ impl Target {
     }
 }
 
-/// The suffix that says a format; `None` for what is a folder.
+/// The suffix of a format; `None` for a folder.
 fn suffix(out: &Path) -> Option<&'static str> {
     let suffix = out.extension()?;
     let known = ["safetensors", "gguf", "pt", "pth", "bin", "ckpt"];
@@ -93,7 +93,7 @@ fn suffix(out: &Path) -> Option<&'static str> {
     found.filter(|_| !out.is_dir())
 }
 
-/// The text metadata of the files, and what was said.
+/// The text metadata of the files, with the given entries.
 fn metadata(checkpoint: &Checkpoint, said: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     let found = write::text_metadata(checkpoint.catalog()).map(|(key, value)| (key.to_owned(), value.to_owned()));
     let format = (FORMAT.0.to_owned(), FORMAT.1.to_owned());

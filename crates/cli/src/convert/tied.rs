@@ -42,7 +42,7 @@ fn groups(catalog: &Catalog, items: &[Item]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// What is left of the items, and what the metadata say of the others: `{other: first}`. A note where tensors are written more than once.
+/// The items that remain, and the metadata for the others: `{other: first}`. A note where tensors are written more than once.
 ///
 /// # Errors
 /// There are some, and that is refused.

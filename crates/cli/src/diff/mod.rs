@@ -1,4 +1,4 @@
-//! `max-weights diff`: what differs between two checkpoints, of whatever formats.
+//! `max-weights diff`: the differences of two checkpoints of any formats.
 
 mod tables;
 

@@ -11,7 +11,7 @@ use crate::show::significant;
 
 /// A name is not cut to fewer columns than this.
 const NARROWEST_NAME: usize = 24;
-/// A hostile name of a megabyte must not widen all lines; it sticks out of its own.
+/// A hostile name of a megabyte must not widen all lines, only its line.
 const WIDEST_COLUMN: usize = 100;
 /// The heads of the table of values, most of which are numbers.
 const VALUES: [&str; 7] = ["", "differing", "of", "largest", "relative", "cosine", "at"];

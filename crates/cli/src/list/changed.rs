@@ -32,7 +32,7 @@ pub(super) fn run(paths: &[PathBuf], catalog: &Catalog, json: bool, screen: &mut
     let mut all: BTreeMap<String, ChangedElements> = BTreeMap::new();
     for delta in &deltas {
         for ChangedElements { name, changed, .. } in delta.elements(&uninterrupted)? {
-            // Of what a later delta removes, nothing is left to list.
+            // A later delta has removed this tensor.
             let Some(number) = catalog.find(&name) else { continue };
             let info = table.get(number);
             let of = if unit == "bytes" { info.bytes() } else { info.shape.iter().product() };

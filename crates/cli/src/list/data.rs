@@ -49,7 +49,7 @@ pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen
     Ok(())
 }
 
-/// A line of heads, and one line a weight. The shape has an `x` between the dimensions. Names are as they are, since CSV has no
+/// A line of heads, and one line a weight. The shape has an `x` between the dimensions. Names are unchanged, since CSV has no
 /// escapes; on a terminal they are safe to print.
 pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
     let for_eyes = std::io::stdout().is_terminal();

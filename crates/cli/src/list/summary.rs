@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::screen::{Screen, columns, padded};
 use crate::warnings::warnings;
 
-/// A name of a dtype that is longer sticks out of its own line, and pads no other.
+/// Only the line of a longer name of a dtype is wider; it pads no other.
 const WIDEST_COLUMN: usize = 100;
 
 /// What weights of one dtype are together.
@@ -53,7 +53,7 @@ pub(super) fn totals(catalog: &Catalog, numbers: &[u32]) -> Vec<(String, Total)>
     named
 }
 
-/// Writes the totals of what was listed, and the warnings on standard error.
+/// Writes the totals of the list, and the warnings on standard error.
 pub(super) fn write(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> io::Result<()> {
     let totals = totals(catalog, numbers);
     let bytes = totals.iter().map(|(_, total)| total.bytes).sum();

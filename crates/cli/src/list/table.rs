@@ -9,7 +9,7 @@ use max_weights::{Catalog, text};
 
 use crate::screen::{Screen, columns, element, fitted, in_locale, push_padded};
 
-/// A hostile name of a megabyte must not widen a quarter of a million lines; it sticks out of its own.
+/// A hostile name of a megabyte must not widen a quarter of a million lines, only its line.
 const WIDEST_COLUMN: usize = 100;
 /// A name is not cut to fewer columns than this; a narrower terminal has fewer columns of the table.
 const NARROWEST_NAME: usize = 24;

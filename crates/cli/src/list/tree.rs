@@ -8,13 +8,13 @@ use max_weights::checkpoint::{Tree, TreeLimits, TreeLine};
 
 use crate::screen::{Screen, columns, fitted, in_locale, push_padded};
 
-/// A hostile name of a megabyte must not widen every other line; it sticks out of its own.
+/// A hostile name of a megabyte must not widen every other line, only its line.
 const WIDEST_COLUMN: usize = 100;
 /// A column is not made narrower than this, however narrow the terminal is.
 const NARROWEST_COLUMN: usize = 12;
 /// Names are not cut to less than this.
 const SHORT_NAME: usize = 16;
-/// The sizes of weights stand right below each other in so many columns.
+/// The width of the column of sizes, which aligns them.
 const SIZE: usize = 9;
 
 /// Writes the tree of the weights below `prefix`.

@@ -11,7 +11,7 @@ use crate::screen::{Screen, columns};
 /// Columns of the longest bar.
 const BAR: usize = 40;
 const SHORTEST_BAR: usize = 8;
-/// Columns beside a bar: before the label, around the bar, and for the count.
+/// Columns other than those of a bar: before the label, around the bar, and for the count.
 const BESIDE: usize = 18;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
@@ -50,7 +50,7 @@ pub(super) fn exact(number: Number) -> String {
     }
 }
 
-/// A bar for a share of the longest one; what is there at all is seen.
+/// A bar for a share of the longest one; a share above zero is always visible.
 fn bar(share: f64, room: usize, eighths: bool) -> String {
     let parts = |steps: usize| (share * steps as f64).round().max(if share > 0.0 { 1.0 } else { 0.0 }) as usize;
     if !eighths {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::record::{Metadata, MetadataValue};
 use crate::screen::{Screen, columns, padded};
 
-/// A key that is longer sticks out of its own line, and pads no other.
+/// Only the line of a longer key is wider; it pads no other.
 const WIDEST_COLUMN: usize = 100;
 /// Elements of an array that are shown.
 const ARRAY_SHOWN: usize = 8;

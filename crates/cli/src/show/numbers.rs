@@ -5,7 +5,8 @@ pub(crate) fn significant(value: f64) -> String {
     general(value, 6)
 }
 
-/// A float in so many digits, as `%g` of C has it: without zeros at the end, with an exponent where it is large or small.
+/// A float in `digits` digits, as `%g` of C formats it: without trailing zeros, and with an exponent if it is large or
+/// small.
 pub(super) fn general(value: f64, digits: usize) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{}", value + 0.0); // -0 is 0

@@ -1,4 +1,4 @@
-//! What a PyTorch file has beside tensors: values, and the calls that its pickle would have made. None of them is made here.
+//! A PyTorch file without its tensors: values, and the calls that its pickle would make. None is made here.
 
 use max_weights::checkpoint::FileObject;
 use max_weights::format::pickle::Danger;
@@ -13,7 +13,7 @@ const SHOWN: usize = 100;
 const WIDTH: usize = 200;
 /// Characters that programs get of each.
 const WHOLE: usize = 1 << 20;
-/// A name that is longer sticks out of its own line, and pads no other.
+/// Only the line of a longer name is wider; it pads no other.
 const WIDEST_COLUMN: usize = 100;
 
 /// A value as Python source.
@@ -28,7 +28,7 @@ pub(super) struct Value<'a> {
 #[derive(Serialize)]
 pub(super) struct Call {
     file: String,
-    /// The byte at which it stands.
+    /// The offset of the call.
     offset: Option<u64>,
     verdict: &'static str,
     call: String,
@@ -77,7 +77,7 @@ pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Scre
         screen.line("")?;
         return Ok(true);
     }
-    // One value that is asked for is shown whole.
+    // A single requested value is shown whole.
     let most = if found.len() == 1 && !name.is_empty() { WHOLE } else { WIDTH };
     let rows: Vec<_> =
         found.iter().take(SHOWN).map(|object| (text::printable(object.name), object.source(most))).collect();

@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::record::Weight;
 use crate::screen::Screen;
 
-/// What an offset is a multiple of is told up to a page.
+/// The alignment of an offset is reported up to a page.
 const PAGE: u64 = 4096;
 
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ struct Object<'a> {
     elements: u64,
     /// What the offset in the file is a multiple of, up to a page.
     alignment: u64,
-    /// None where they were not asked for, or cannot be had.
+    /// `None` if they were not requested, or are not available.
     #[serde(skip_serializing_if = "Option::is_none")]
     statistics: Option<Numbers>,
     /// Why there are no statistics, or how they are to be taken.

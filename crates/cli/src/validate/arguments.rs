@@ -97,7 +97,7 @@ pub(crate) struct Checking {
     /// Memory for unpacked data, such as 200MB.
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = BOUNDS)]
     pub(crate) max_memory: Option<u64>,
-    /// Whatever is left after this (90s, 10min) is skipped.
+    /// Skip everything left after this time (90s, 10min).
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = BOUNDS)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -110,7 +110,7 @@ impl Checking {
     }
 }
 
-/// A report that is asked for.
+/// A requested report.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     pub(crate) format: Format,

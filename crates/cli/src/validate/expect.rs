@@ -46,7 +46,7 @@ fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, F
     Ok(Expectation::parse(&output.stdout)?)
 }
 
-/// What is not as it is expected.
+/// The deviations from the expectation.
 pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options) -> Result<Vec<Diagnostic>, Failure> {
     let checkpoint = match open(paths) {
         Ok(checkpoint) => checkpoint,

@@ -10,7 +10,7 @@ use crate::CLEAN;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Columns that a string is folded to where the terminal says nothing.
+/// Columns for wrapping if the terminal reports no width.
 const WIDTH: usize = 100;
 
 #[derive(Serialize)]

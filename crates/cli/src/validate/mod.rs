@@ -41,7 +41,7 @@ pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Fail
     explain::run(options, screen)
 }
 
-/// Files of what a checkpoint is to be.
+/// The files of an expected checkpoint.
 #[derive(Default)]
 struct Expectations<'a> {
     /// What to compare it with.
@@ -143,7 +143,7 @@ fn root() -> PathBuf {
     here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here).to_path_buf()
 }
 
-/// What a file says that is named, or that is found from here on upwards; what is not said is none.
+/// The settings of the given file, or of one found in the working folder or above; the defaults without a file.
 fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
     let found = match &checking.config {
         Some(path) => SettingsFile::read(path)?.map_or_else(
@@ -156,7 +156,7 @@ fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
     Ok(found.unwrap_or_default())
 }
 
-/// The reports that are asked for: the text on standard output, if nothing else is to be there.
+/// The requested reports, and the text on standard output, if no other report goes there.
 fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
     let mut outputs = checking.outputs.clone();
     if outputs.is_empty() {
@@ -171,7 +171,7 @@ fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
     outputs
 }
 
-/// Writes the files first: whoever reads standard output may leave early.
+/// Writes the files first: the reader of standard output may close it early.
 fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut Screen) -> Result<(), Failure> {
     let of_files = Settings { color: false, width: Settings::default().width, ..settings.clone() };
     for (format, path) in outputs.iter().filter_map(|output| Some((output.format, output.file.as_ref()?))) {
@@ -189,7 +189,7 @@ fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut 
     Ok(())
 }
 
-/// The exit status: the worst answer of what is severe enough.
+/// The exit status: the worst verdict among findings of the given severity or above.
 fn status(report: &Report, fail_on: Severity) -> u8 {
     match report.failing(fail_on) {
         None => CLEAN,
@@ -200,7 +200,7 @@ fn status(report: &Report, fail_on: Severity) -> u8 {
     }
 }
 
-/// A rule that there is none of is a mistake of the command line.
+/// An unknown rule is an error of the command line.
 fn check_rules(selection: &Selection) -> Result<(), Failure> {
     match selection.unknown() {
         None => Ok(()),
@@ -208,7 +208,7 @@ fn check_rules(selection: &Selection) -> Result<(), Failure> {
     }
 }
 
-/// The paths that were given, with what stands for models in the cache and for standard input.
+/// The given paths, with models of the cache and standard input resolved to files.
 pub(crate) struct Inputs {
     pub(crate) paths: Vec<PathBuf>,
     /// The file that standard input was written to.

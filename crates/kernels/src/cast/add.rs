@@ -1,4 +1,4 @@
-//! Elements to which a whole number is added on their way to another dtype: the weights of norms, which some libraries store with 1 added.
+//! Converts elements and adds an integer to them: the weights of norms, which some libraries store with 1 added.
 
 use super::{CastOptions, cast};
 use crate::dtype::DType;
@@ -21,7 +21,7 @@ pub fn add(from: DType, to: DType, amount: i32, src: &[u8], dst: &mut [u8]) -> R
     let [from_bytes, wide_bytes, to_bytes] = [from, wide, to].map(|dtype| BLOCK * dtype.bits() / 8);
     let mut block = [0; BLOCK * 8];
     if src.len() / from_bytes != dst.len() / to_bytes {
-        // It says what does not fit.
+        // It has the error for invalid arguments.
         return cast(from, to, src, dst, CastOptions::default());
     }
     for (src, dst) in src.chunks(from_bytes).zip(dst.chunks_mut(to_bytes)) {

@@ -1,4 +1,4 @@
-//! [`Lines`]: f32 values that are made some at a time, on their way to an output of a narrower type, or one that is streamed to.
+//! [`Lines`]: batches of f32 values, converted to a narrower type, or streamed.
 
 use super::{CastOptions, convert};
 use crate::dtype::DType;
@@ -7,16 +7,16 @@ use crate::simd::Level;
 
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
-/// Values that are kept for the next time: less than a line of the narrowest type.
+/// Values that are kept for the next call: less than a line of the narrowest type.
 const KEPT: usize = LINE / 2;
-/// Values made at a time, at most: they stay in the nearest cache.
+/// The most values of a batch: they stay in the L1 cache.
 pub(crate) const VALUES: usize = 2048;
 
 /// Values, and directly before them those of a line that was not complete yet.
 type Buffer = Aligned<[[u8; 4]; KEPT + VALUES]>;
 
-/// An output is streamed to in whole lines, wherever it begins: the processor waits for memory where a part of one is written, which would be at both
-/// ends of what is made at a time. NumPy's arrays begin in the middle of a line.
+/// Streams an output in whole cache lines, wherever it begins. A partly written line makes the processor wait for memory, and each batch would have
+/// one at both ends. NumPy's arrays begin in the middle of a line.
 pub(crate) struct Lines<'a> {
     buffer: Buffer,
     kept: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Lines<'a> {
     to: DType,
     stream: bool,
     out: &'a mut [u8],
-    /// The byte of the output where what is kept goes, or else the next value.
+    /// The byte of the output for the kept values, or else for the next value.
     place: usize,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Lines<'a> {
         &mut self.buffer.0[KEPT..KEPT + count]
     }
 
-    /// Writes the values that are in the room, but for those that begin a line.
+    /// Writes the values of the batch, except for those that begin a line.
     pub(crate) fn push(&mut self, count: usize) {
         if self.is_direct() {
             self.place += count * self.width();
@@ -72,7 +72,7 @@ impl<'a> Lines<'a> {
         &mut self.out[start..self.place]
     }
 
-    /// Writes what is kept. After calls with `stream` a [`fence`](super::fence) is needed.
+    /// Writes the kept values. After calls with `stream` a [`fence`](super::fence) is needed.
     pub(crate) fn finish(&mut self) {
         self.write(0, 0);
     }
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
         self.kept = keep;
     }
 
-    /// Whether values are made where they belong.
+    /// Whether values are written directly to their place.
     fn is_direct(&self) -> bool {
         self.to == DType::Float32 && !self.stream
     }
@@ -96,7 +96,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// f32 as another type, or as they are; the lengths match. After calls with `stream` a [`fence`](super::fence) is needed.
+/// Converts f32 to another type, or copies them; the lengths match. After calls with `stream` a [`fence`](super::fence) is needed.
 pub(crate) fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
     let options = CastOptions { saturate: false, stream };
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -1,8 +1,8 @@
 //! Conversion between dtypes: slices in, slices out.
 //!
-//! The rules are those of the docs page "dtypes", and the code of `scalar` is what they mean; everything else here does the same,
-//! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
-//! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
+//! The rules are those of the docs page "dtypes", and the code of `scalar` defines them; everything else here does the same, faster. A call takes
+//! the fastest way for its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32 in between, or the oracle itself. One call
+//! runs on one thread; callers with several threads give each a part.
 
 mod add;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -43,9 +43,9 @@ pub fn is_supported(from: DType, to: DType) -> bool {
     from == to || (from != DType::Complex64 && to != DType::Complex64)
 }
 
-/// A real dtype in numbers, as the kernels of GPUs take it that convert any dtype: from the lowest byte up its bits; its kind, 0 for a float, 1 for an
-/// unsigned integer, 2 for a signed one, 3 for bool; and of a float the bits of exponent and mantissa, two bytes of the bias, and a number for what it
-/// does with the codes at the end of its range.
+/// A real dtype as a number, for GPU kernels that convert any dtype. From the lowest byte up it has the bits and the kind: 0 for a float, 1 for an
+/// unsigned integer, 2 for a signed one, 3 for bool. For a float follow the bits of exponent and mantissa, two bytes of bias, and a number for the
+/// use of the codes at the end of its range.
 pub fn description(dtype: DType) -> u64 {
     use DType::{Bool, Int8, Int16, Int32, Int64};
     let [exponent, mantissa, bias, specials] = FloatFormat::of(dtype).map_or([0; 4], FloatFormat::parts);
@@ -57,7 +57,7 @@ pub fn description(dtype: DType) -> u64 {
     dtype.bits() as u64 | kind << 8 | exponent << 16 | mantissa << 24 | bias << 32 | specials << 48
 }
 
-/// The smallest positive float of a dtype whose digits are all there; 0 for a dtype of which that can be said of all, as of integers.
+/// The smallest positive float of a dtype with all of its digits; 0 for a dtype without denormals, such as integers.
 pub fn smallest_normal(dtype: DType) -> f64 {
     FloatFormat::of(dtype).and_then(FloatFormat::smallest_normal).unwrap_or_default()
 }
@@ -134,7 +134,7 @@ pub(crate) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mu
     }
 }
 
-/// In one pass, if there is a way to.
+/// Converts in one pass, if there is a way.
 fn convert_directly(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if lanes::kernel::convert(level, from, to, src, dst, options) {
@@ -142,7 +142,7 @@ fn convert_directly(level: Level, from: DType, to: DType, src: &[u8], dst: &mut 
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = level;
-    // A table pays once there are more elements than it has entries; the oracle computes both.
+    // A table pays off once there are more elements than entries; the oracle computes both.
     if let Some(table) = table::table(from, to, options) {
         table::lookup(table, src, dst);
         return true;

@@ -14,7 +14,7 @@ use crate::simd::Aligned;
 /// Converts a slice; the lengths were checked.
 pub(super) type Convert = fn(&[u8], &mut [u8]);
 
-/// A number as it lies in memory.
+/// A number in its representation in memory.
 trait Element: Copy {
     const BYTES: usize;
     fn load(bytes: &[u8]) -> Self;
@@ -135,7 +135,7 @@ pub(super) fn plain(from: DType, to: DType) -> Option<Convert> {
     }
 }
 
-/// The loop for float pairs that overflow, which saturating makes differ.
+/// The loop for float pairs that may overflow, where saturation matters.
 pub(super) fn narrowing(from: DType, to: DType, options: CastOptions) -> Option<Convert> {
     match (from, to, options.saturate) {
         (DType::Float32, DType::BFloat16, false) => Some(f32_to_bf16),
@@ -161,7 +161,7 @@ fn bf16_to_f32(src: &[u8], dst: &mut [u8]) {
     });
 }
 
-/// Elements whose conversion is one call, which looks up what the processor has.
+/// Elements per call; each call checks the processor's features.
 const AT_ONCE: usize = 256;
 
 fn f16_to_f32(src: &[u8], dst: &mut [u8]) {
@@ -211,8 +211,8 @@ fn f64_to_f32(src: &[u8], dst: &mut [u8]) {
     });
 }
 
-/// Elements that become f32 on the way to something of at most half its precision: exactly where f32 holds every value of the type,
-/// else rounded "to odd" (toward zero, with the lowest bit set if anything was lost), which keeps the final rounding a single one.
+/// Converts elements to f32, as an intermediate for a type of at most half its precision. The result is exact if f32 holds every value of the type.
+/// Otherwise it is rounded "to odd" (toward zero, with the lowest bit set if anything was lost), so that only the final rounding counts.
 pub(super) fn to_f32_for_rounding(from: DType, src: &[u8], dst: &mut [u8]) -> bool {
     match from {
         DType::Float64 => map_bits(src, dst, |code| f64_to_odd(u64::from_le_bytes(code)).to_le_bytes()),
@@ -242,7 +242,7 @@ fn f64_to_odd(bits: u64) -> u32 {
             kept | u32::from(magnitude << 35 != 0)
         }
         _ => {
-            // A denormal of f32; anything below all of them is the smallest one, so that it is not taken for zero.
+            // A denormal of f32; anything below all of them becomes the smallest one, so that it is not mistaken for zero.
             let digits = magnitude & ((1 << 52) - 1) | 1 << 52;
             let shift = (29 - 126 - exponent).min(63);
             let kept = digits >> shift;

@@ -1,6 +1,6 @@
-//! The oracle: one element after the other, through [`Number`], by the rules of the docs page "dtypes".
+//! The oracle: converts each element through [`Number`], by the rules of the docs page "dtypes".
 //!
-//! It serves the pairs that nobody converts a model between, and every other way of converting is tested against it.
+//! It serves the pairs that are unusual for models, and every other way of converting is tested against it.
 
 use crate::cast::small_float::{FloatFormat, Number};
 use crate::dtype::DType;

@@ -133,7 +133,7 @@ impl Plan {
     }
 }
 
-/// An error unless elements of a dtype can be multiplied by scales of another one, to give those of a third.
+/// Fails unless elements of a dtype can be multiplied by scales of another one, with a result of a third.
 pub fn require_scalable(dtype: DType, scales: DType, out: DType) -> Result<()> {
     let unsupported = |cause: String| Err(Error::CastScale(cause));
     let is_float = |dtype| FloatFormat::of(dtype).is_some();
@@ -155,7 +155,7 @@ fn is_exact_in_f32(dtype: DType) -> bool {
     !matches!(dtype, Bool | Complex64 | Float64 | Int32 | Int64 | UInt32 | UInt64)
 }
 
-/// How the output is made.
+/// How the output is written.
 #[derive(Clone, Copy)]
 struct Target {
     level: Level,
@@ -163,7 +163,7 @@ struct Target {
     options: CastOptions,
 }
 
-/// What the rows of one row of blocks share.
+/// The state that the rows of one row of blocks share.
 #[derive(Default)]
 struct Stripe {
     scales: Vec<f32>,

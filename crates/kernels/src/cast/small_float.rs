@@ -1,11 +1,11 @@
 //! Floating-point formats described by constants, and one codec for all of them.
 //!
-//! A value is taken apart into a [`Number`] that every format and every integer type can be read into without loss, and is rounded once,
-//! to nearest even, when it is put together again. Slow and plain on purpose: every faster way is compared with this one.
+//! A value is decoded into a [`Number`], which holds every value of every format and integer type without loss. It is rounded once, to nearest even,
+//! when it is encoded again. Slow and plain on purpose: every faster way is compared with this one.
 
 use crate::dtype::DType;
 
-/// What a format does with the codes at the end of its range.
+/// How a format uses the codes at the end of its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Specials {
     /// IEEE 754: the highest exponent holds infinity and the NaNs.

@@ -6,11 +6,10 @@ use once_cell::race::OnceBox;
 use crate::cast::{CastOptions, scalar};
 use crate::dtype::DType;
 
-/// The results for all 256 bytes, one after the other, or none if a byte of `from` is not one or two elements or the results do not end
-/// on a byte.
+/// The results for all 256 bytes in order. None if a byte of `from` is not one or two elements, or if the results do not end on a byte.
 pub(super) fn table(from: DType, to: DType, options: CastOptions) -> Option<&'static [u8]> {
     const KINDS: usize = DType::COUNT * DType::COUNT * 2;
-    // Threads that come at the same time may compute a table twice, and none waits: not even in a child forked meanwhile.
+    // Concurrent threads may compute a table twice, and none waits: not even in a child forked meanwhile.
     static TABLES: [OnceBox<Box<[u8]>>; KINDS] = [const { OnceBox::new() }; KINDS];
 
     let width = width(from, to)?;

@@ -1,4 +1,4 @@
-//! What differs between two versions of a block, and the record of it.
+//! The differences between two versions of a block, and their record.
 
 use super::{BLOCK, List, Lists, Places, check_block};
 use crate::error::{Error, Result};
@@ -9,13 +9,13 @@ const MAX_RUN: usize = 255;
 /// Fewer are written as gaps of nothing, which are not longer.
 const SHORT_RUN: usize = 3;
 
-/// What is kept between blocks.
+/// Memory that is reused between blocks.
 #[derive(Debug, Default)]
 pub struct Scratch {
     low: Changed,
     whole: Changed,
 }
-/// Adds what says where elements are, in whichever way is shorter.
+/// Adds the positions of elements, in the shorter encoding.
 fn write_places(numbers: &[u16], record: &mut Vec<u8>) -> List {
     let count = numbers.len() as u32;
     let start = record.len();
@@ -47,11 +47,11 @@ fn write_places(numbers: &[u16], record: &mut Vec<u8>) -> List {
     List { count, places: Places::Gaps }
 }
 
-/// Adds to `record` what makes `new` of `old`, two versions of a block of elements of `width` bytes (1, 2, 4 or 8); `None`, and nothing is added,
-/// if they are equal.
+/// Adds to `record` the changes from `old` to `new`, two versions of a block of elements of `width` bytes (1, 2, 4 or 8); `None`, and nothing is
+/// added, if they are equal.
 ///
 /// # Errors
-/// Blocks of other lengths than each other, of more elements than [`BLOCK`], or of no whole elements; another width.
+/// Blocks of different lengths, of more elements than [`BLOCK`], or of partial elements; another width.
 pub fn changes(
     old: &[u8],
     new: &[u8],
@@ -85,10 +85,11 @@ pub fn changes_at(
     })
 }
 
-/// The elements of `width` bytes (1, 2, 4, 8 or 16) in which two versions of a block differ: their numbers, and what they are in `new`, one after the other.
+/// The elements of `width` bytes (1, 2, 4, 8 or 16) in which two versions of a block differ: their numbers, and their values in `new`, in the same
+/// order.
 ///
 /// # Errors
-/// As of [`changes`].
+/// Those of [`changes`].
 pub fn differing<'a>(old: &[u8], new: &[u8], width: usize, scratch: &'a mut Scratch) -> Result<(&'a [u16], &'a [u8])> {
     differing_at(Level::chosen()?, old, new, width, scratch)
 }

@@ -1,8 +1,8 @@
-//! What changed between two versions of a block of elements, as docs/delta.md specifies it: where, and what is there now.
+//! The changes between two versions of a block of elements, as docs/delta.md specifies them: positions, and new values.
 //!
-//! A record has two lists. Elements of which only the lower half of the bytes changed, as small steps of an optimizer do, are in the first, with these
-//! bytes; all others are in the second, with all of theirs. Bytes are replaced, and never added or combined: a record that is applied twice gives
-//! what it gave the first time.
+//! A record has two lists. Elements of which only the lower half of the bytes changed, as in small steps of an optimizer, are in the first, with
+//! these bytes; all others are in the second, with all of theirs. Bytes are replaced, and never added or combined: applying a record twice has the
+//! same result as applying it once.
 
 mod changes;
 mod replace;
@@ -18,7 +18,7 @@ pub const BLOCK: usize = 1 << 16;
 /// How the elements of one list of a record are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Places {
-    /// By gaps of a byte, and numbers of those that follow each other.
+    /// By one-byte gaps, and lengths of consecutive runs.
     Gaps,
     /// By their numbers in the block, of two bytes each.
     Numbers,
@@ -27,7 +27,7 @@ pub enum Places {
 /// The elements of one list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List {
-    /// How many there are.
+    /// The number of elements.
     pub count: u32,
     /// How they are found.
     pub places: Places,
@@ -41,7 +41,7 @@ impl List {
 /// The two lists of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lists {
-    /// Elements of which the lower half is replaced.
+    /// Elements whose lower half is replaced.
     pub low: List,
     /// Elements that are replaced.
     pub whole: List,
@@ -50,7 +50,7 @@ pub struct Lists {
 fn check_block(block: &[u8], width: usize) -> Result<()> {
     if !matches!(width, 1 | 2 | 4 | 8) || !block.len().is_multiple_of(width) || block.len() / width > BLOCK {
         let len = block.len();
-        return Err(Error::Argument(format!("{len} bytes are no block of elements of {width} bytes")));
+        return Err(Error::Argument(format!("{len} bytes are not a block of elements of {width} bytes")));
     }
     Ok(())
 }
@@ -106,7 +106,7 @@ mod tests {
         assert!(differing(&[0; 24], &[0; 24], 16, &mut scratch).is_err());
     }
 
-    /// A block, and the same with a share of its elements changed: the lower bytes of most, all bytes of some.
+    /// A block, and a version with some elements changed: the lower bytes of most, all bytes of some.
     fn versions(width: usize, elements: usize, one_in: u64, seed: u64) -> (Vec<u8>, Vec<u8>) {
         let mut state = seed | 1;
         let old: Vec<u8> = (0..elements * width).map(|_| random(&mut state) as u8).collect();
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// What is damaged is refused by each level, or makes of the block what the scalar code makes of it.
+    /// Each level refuses damaged records, or gives the same result as the scalar code.
     #[test]
     fn every_level_says_the_same_of_damaged_records() {
         let (old, new) = versions(2, 3000, 20, 9);
@@ -274,7 +274,7 @@ mod tests {
         assert!(refused(&[7, 4], lists), "beyond the block");
         assert!(refused(&[7], lists) && refused(&[], lists), "too short");
         assert!(refused(&[7, 3, 0], lists), "too long");
-        assert!(refused(&[7, 255], lists), "ends with a gap that goes on");
+        assert!(refused(&[7, 255], lists), "ends with an incomplete gap");
         assert!(refused(&[7, 254], lists), "ends before the number of those that follow");
         assert!(!refused(&[7, 254, 0, 254, 1], lists));
         assert!(refused(&[7, 254, 2], lists), "more follow than there are values");

@@ -1,4 +1,4 @@
-//! Records that are applied to a block, and those that undo them.
+//! Applies records to a block, and makes records that undo them.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use super::{Lists, Places, check_block};
 use crate::error::{Error, Result};
 use crate::simd::{Level, Numbers, RUN, replace_run};
 
-/// Replaces in `block` what a record says.
+/// Applies a record to `block`.
 ///
 /// # Errors
-/// A record that is not one of these lists, or of places beyond the block: then nothing says what the block has. A block that
-/// [`changes`](super::changes) would not take.
+/// The record does not match these lists, or has places beyond the block: then the content of the block is unspecified. Also a block that
+/// [`changes`](super::changes) refuses.
 pub fn apply(record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
     apply_at(Level::chosen()?, record, lists, width, block)
 }
@@ -35,7 +35,7 @@ pub fn apply_at(level: Level, record: &[u8], lists: Lists, width: usize, block: 
 
 fn are_no_changes(record: &[u8], Lists { low, whole }: Lists, elements: usize) -> Error {
     let (len, low, whole) = (record.len(), low.count, whole.count);
-    Error::Argument(format!("its {len} bytes are no changes of {low} and {whole} of {elements} elements"))
+    Error::Argument(format!("its {len} bytes are not changes of {low} and {whole} of {elements} elements"))
 }
 
 fn apply_width<const WIDTH: usize, const LOW: usize>(
@@ -62,7 +62,7 @@ fn split<const WIDTH: usize, const LOW: usize>(
     Some((low.as_chunks().0, whole.as_chunks().0, places))
 }
 
-/// Replaces the first bytes of the elements of a list, and gives what of `places` is behind theirs.
+/// Replaces the first bytes of the elements of a list, and returns the rest of `places`.
 fn replace<'a, const WIDTH: usize, const BYTES: usize>(
     level: Level,
     mut values: &[[u8; BYTES]],
@@ -88,10 +88,10 @@ fn replace<'a, const WIDTH: usize, const BYTES: usize>(
     })
 }
 
-/// Adds to `record` what undoes a record: the same places, and what is there in `block` now.
+/// Adds to `record` the inverse of a record: the same places, with the current content of `block`.
 ///
 /// # Errors
-/// As of [`apply`], which gives none for the same block if this gives none.
+/// Those of [`apply`]; if this succeeds, [`apply`] does for the same block.
 pub fn undo(of: &[u8], lists: Lists, width: usize, block: &[u8], record: &mut Vec<u8>) -> Result<()> {
     undo_at(Level::chosen()?, of, lists, width, block, record)
 }
@@ -128,7 +128,7 @@ fn undo_width<const WIDTH: usize, const LOW: usize>(
     rest.is_empty().then_some(())
 }
 
-/// Adds the first bytes of the elements of a list to `values`, and gives what of `places` is behind theirs.
+/// Adds the first bytes of the elements of a list to `values`, and returns the rest of `places`.
 fn copy<'a, const WIDTH: usize, const BYTES: usize>(
     level: Level,
     count: usize,
@@ -169,7 +169,7 @@ enum Place<'a> {
     Run(Range<usize>),
 }
 
-/// Calls `work` with the places of `count` elements, all of which are before `end`, and gives what of `places` is behind theirs.
+/// Calls `work` with the places of `count` elements, all of which are before `end`, and returns the rest of `places`.
 fn each_place(
     level: Level,
     places: &[u8],
@@ -204,7 +204,7 @@ fn each_place(
             (numbers.after, left, places) = (run.end, left - run.len(), rest);
             work(Place::Run(run))?;
         } else if numbers.get().is_empty() {
-            // It ends, goes on beyond the block, or has a run of which the length is missing.
+            // The places end, continue beyond the block, or have a run without its length.
             return None;
         }
     }

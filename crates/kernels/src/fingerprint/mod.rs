@@ -1,7 +1,7 @@
-//! Fingerprints of matrices, as docs/fingerprint.md specifies them: sums of the elements, each times a number that its place has.
+//! Fingerprints of matrices, as docs/fingerprint.md specifies them: sums of the elements, each times a number that depends on its place.
 //!
-//! All is linear, modulo 2^64: the fingerprint of a matrix is the sum of those of its parts, however it is cut, as long as each part knows where it
-//! is. It tells errors apart, not adversaries.
+//! All is linear, modulo 2^64: the fingerprint of a matrix is the sum of those of its parts, however it is cut, as long as the place of each part is
+//! known. It detects errors, not adversaries.
 
 #![allow(clippy::inline_always)] // the loops are compiled for each level
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::simd::{Aligned, Level, Loop, prefetch, run_at, with_default_environment};
 use words::Words;
 
-/// Columns that share the numbers of columns; then they begin again, and the sum is multiplied by a number of its own.
+/// Columns with distinct numbers; then the numbers begin again, and the sum of each chunk is multiplied by a separate number.
 pub const CHUNK: usize = 1024;
 
 /// Bytes that are read at a time, and how far ahead of them memory is fetched: more at once, or nearer, is slower.
@@ -23,7 +23,7 @@ const AHEAD: usize = 8192;
 /// Two sums of 64 bits.
 pub type Sums = [u64; 2];
 
-/// What the elements of two tensors have to have in common to be compared.
+/// The kind of elements, which two tensors must share to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Floats of 16 to 64 bits.
@@ -105,11 +105,11 @@ pub fn plus(one: Sums, other: Sums) -> Sums {
     [one[0].wrapping_add(other[0]), one[1].wrapping_add(other[1])]
 }
 
-/// The sums of a part of a row: elements of `dtype` as bytes, of which the first is in column `column`. Of a dtype of [`Kind::Bytes`] each byte is
+/// The sums of a part of a row: elements of `dtype` as bytes, the first of which is in column `column`. With a dtype of [`Kind::Bytes`] each byte is
 /// an element.
 ///
 /// # Errors
-/// Bytes that are no whole elements.
+/// The bytes are not whole elements.
 pub fn of_columns(dtype: DType, bytes: &[u8], column: u64) -> Result<Sums> {
     of_columns_at(Level::chosen()?, dtype, bytes, column)
 }
@@ -130,7 +130,7 @@ pub fn of_columns_at(level: Level, dtype: DType, bytes: &[u8], column: u64) -> R
         DType::UInt64 | DType::Int64 => row::<words::Integer64>(level, bytes, column),
         _ => row::<words::Unsigned8>(level, bytes, column),
     };
-    sums.ok_or_else(|| Error::Argument(format!("{} bytes are no whole elements of {dtype}", bytes.len())))
+    sums.ok_or_else(|| Error::Argument(format!("{} bytes are not whole elements of {dtype}", bytes.len())))
 }
 
 fn row<W: Words>(level: Level, bytes: &[u8], column: u64) -> Option<Sums> {
@@ -153,7 +153,7 @@ fn halves(level: Level, bytes: &[u8], column: u64) -> Result<Option<Sums>> {
     Ok(Some(sums))
 }
 
-/// The bytes of these elements in pieces, each within one chunk, and its first column. What lies behind a piece is on its way to the cache then.
+/// The bytes of these elements in pieces, each within one chunk, and its first column. The following piece is prefetched.
 fn pieces(mut bytes: &[u8], size: usize, mut column: u64) -> Option<impl Iterator<Item = (&[u8], u64)>> {
     bytes.len().is_multiple_of(size).then(|| {
         std::iter::from_fn(move || {
@@ -280,7 +280,7 @@ mod tests {
                 data = data.iter().map(|byte| byte & 1).collect();
             }
             if from == DType::BFloat16 {
-                // A NaN of bfloat16 may become a quiet one on the way to float64.
+                // The conversion to float64 may make a NaN of bfloat16 quiet.
                 data = (0..=u16::MAX).filter(|code| code & 0x7fff <= 0x7f80).flat_map(u16::to_le_bytes).collect();
             }
             let mut out = vec![0; data.len() / narrow * wide];
@@ -308,6 +308,6 @@ mod tests {
     #[test]
     fn bytes_that_are_no_elements_are_an_error() {
         let error = of_columns(DType::Float32, &[0; 7], 0).expect_err("no whole elements");
-        assert_eq!(error.to_string(), "7 bytes are no whole elements of float32");
+        assert_eq!(error.to_string(), "7 bytes are not whole elements of float32");
     }
 }

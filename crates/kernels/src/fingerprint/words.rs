@@ -1,7 +1,7 @@
-//! What an element is before it is hashed: a word of 32 bits, and one above it for what has more.
+//! The hashed form of an element: a word of 32 bits, and an upper word for longer ones.
 //!
-//! Floats are taken as the float32 of the same value, and integers as the integer of 64 bits, so that a conversion that loses nothing changes
-//! nothing here.
+//! Floats are hashed as the float32 of the same value, and integers as 64-bit integers, so that a lossless conversion does not change the
+//! fingerprint.
 
 #![allow(clippy::inline_always)] // the loops over these are compiled for each level
 
@@ -64,7 +64,7 @@ words!(Integer64: 8, high, |code: u64| (code as u32, ((code >> 32) as u32).wrapp
 words!(BFloat16: 2, |code: u16| u32::from(code) << 16);
 words!(Float32: 4, |code: u32| code);
 words!(
-    /// What float32 holds is its bits; of everything else both words are taken, the upper one more by one.
+    /// Values that float32 can hold have its bits; for all others both words are used, the upper one plus one.
     Float64: 8, high, |code: u64| {
         let narrow = f64::from_bits(code) as f32;
         let is_exact = f64::from(narrow).to_bits() == code;

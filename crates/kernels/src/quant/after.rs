@@ -1,6 +1,6 @@
-//! What follows the product of a value and its scale, where a codebook has more than these.
+//! The step after the product of a value and its scale, in codebooks with such a step.
 
-/// What is done to the product of a value and its scale.
+/// An operation on the product of a value and its scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum After {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What the decoders share: the fields of a block, small integers unpacked eight at a time in a u64, and their products with scales.
+//! Helpers of the decoders: the fields of a block, small integers unpacked eight at a time in a u64, and their products with scales.
 //!
 //! A decoder of many elements works in two steps. It unpacks its integers into bytes, in `u64` arithmetic on eight lanes, which every
 //! processor has and which compiles to vector code as well. Then [`scale_groups`] or [`scale_groups_from`] makes the floats. The step
@@ -16,7 +16,7 @@ pub(super) const EVERY: u64 = 0x0101_0101_0101_0101;
 #[inline(always)]
 pub(super) fn field<const AT: usize, const N: usize, const BYTES: usize>(block: &[u8; BYTES]) -> &[u8; N] {
     const { assert!(AT + N <= BYTES, "a field beyond its block") };
-    // The assertion above makes the second arm unreachable; it is there because nothing else proves it to the compiler.
+    // The assertion above makes the second arm unreachable, which the compiler cannot prove.
     match block[AT..].first_chunk() {
         Some(field) => field,
         None => const { &[0; N] },
@@ -65,7 +65,7 @@ pub(super) fn minus(lanes: u64, bias: u64) -> u64 {
 /// Eight bits as eight lanes of 0 or 1, the lowest bit first.
 #[inline(always)]
 pub(super) fn bits_to_lanes(bits: u8) -> u64 {
-    // A copy of the byte in each lane, one bit of it kept; 0x7f lifts a bit that is there to the top of its lane.
+    // A copy of the byte in each lane, one bit of it kept; adding 0x7f moves a set bit to the top of its lane.
     let kept = (u64::from(bits) * EVERY) & 0x8040_2010_0804_0201;
     ((kept + 0x7f * EVERY) >> 7) & EVERY
 }
@@ -93,7 +93,7 @@ pub(super) fn scale_each_from<const N: usize>(out: &mut [f32; N], quants: &[u8; 
     }
 }
 
-/// `scale * quant` for each signed byte, each group of `GROUP` elements with a scale of its own.
+/// `scale * quant` for each signed byte, with one scale for each group of `GROUP` elements.
 #[inline(never)]
 pub(super) fn scale_groups<const GROUP: usize, const GROUPS: usize, const WORDS: usize, const N: usize>(
     out: &mut [f32; N],
@@ -107,7 +107,7 @@ pub(super) fn scale_groups<const GROUP: usize, const GROUPS: usize, const WORDS:
     }
 }
 
-/// `scale * quant - minimum` for each byte, each group of `GROUP` elements with a scale and a minimum of its own.
+/// `scale * quant - minimum` for each byte, with one scale and one minimum for each group of `GROUP` elements.
 #[inline(never)]
 pub(super) fn scale_groups_from<const GROUP: usize, const GROUPS: usize>(
     out: &mut [f32; 256],

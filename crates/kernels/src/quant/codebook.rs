@@ -1,7 +1,7 @@
-//! Codes of four or eight bits that stand for the values of a table, with a scale for each block of elements: what bitsandbytes writes.
+//! Codes of four or eight bits that index a table of values, with a scale for each block of elements, as bitsandbytes writes them.
 //!
-//! An element is `values[code] * scale`, rounded to f32, and perhaps multiplied by a factor or added to an offset, rounded again; that is
-//! rounded once to a narrower type. Blocks are consecutive elements, wherever the rows of the tensor end.
+//! An element is `values[code] * scale`, rounded to f32, and perhaps multiplied by a factor or added to an offset, rounded again; the result is
+//! rounded once to a narrower type. Blocks are consecutive elements, regardless of the rows of the tensor.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::quant::after::After;
 use crate::simd::Level;
 
-/// Codes with the table that they are looked up in and the scales of their blocks.
+/// Codes with their table and the scales of their blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Codebook<'a> {
     /// Bits of a code: 4 or 8.
     pub bits: u32,
     /// The codes; of four bits, the high half of a byte comes first.
     pub packed: &'a [u8],
-    /// How many codes there are: of four bits, the last half byte may be unused.
+    /// The number of codes: with four bits, the last half byte may be unused.
     pub elements: usize,
     /// The value of each code, 16 or 256 of them, all finite.
     pub values: &'a [f32],
@@ -26,7 +26,7 @@ pub struct Codebook<'a> {
     pub scales: &'a [u8],
     /// Elements of a block; an even number for codes of four bits. The last block may be ragged.
     pub block: usize,
-    /// What follows the product.
+    /// The step after the product.
     pub after: After,
 }
 
@@ -121,7 +121,7 @@ fn scale(codes: &Codebook<'_>, block: usize) -> f32 {
 }
 
 fn four_bits(level: Level, codes: &Codebook<'_>, values: &[f32; 16], start: usize, out: &mut [[u8; 4]]) {
-    // The low half first, as it is looked up in registers.
+    // The low half first, in the order of the lookup in registers.
     let mut swapped = [0; VALUES / 2];
     let packed = &codes.packed[start / 2..][..out.len().div_ceil(2)];
     for (swapped, packed) in swapped.iter_mut().zip(packed) {

@@ -53,7 +53,7 @@ encodings! {
 }
 
 impl Encoding {
-    /// How many encodings there are.
+    /// The number of encodings.
     pub const COUNT: usize = TABLE.len();
 
     /// Every encoding, by rising id.
@@ -61,7 +61,7 @@ impl Encoding {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The encoding that GGUF gives this type id; none for ids of plain types, removed ids and unknown ones.
+    /// The encoding with this type id in GGUF; none for ids of plain types, removed ids and unknown ones.
     pub fn from_ggml(id: u32) -> Option<Self> {
         Self::all().find(|encoding| encoding.ggml() == id)
     }

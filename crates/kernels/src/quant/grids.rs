@@ -1,7 +1,7 @@
 //! The grids of the IQ encodings, unpacked at compile time to one byte per element.
 //!
-//! `grids.bin`, which `tools/make_quant_grids.py` writes, has them one after the other. A row is a little-endian number of 16 bits: eight
-//! elements of two bits (IQ1, IQ2) or four of four bits (IQ3), the first in the lowest bits, each an index into the levels of its grid.
+//! `grids.bin`, which `tools/make_quant_grids.py` writes, has them back to back. A row is a little-endian 16-bit number. It has eight elements of
+//! two bits (IQ1, IQ2) or four of four bits (IQ3), the first in the lowest bits. Each element is an index into the levels of its grid.
 
 const PACKED: &[u8; 2 * (256 + 512 + 1024 + 256 + 512 + 2048)] = include_bytes!("grids.bin");
 

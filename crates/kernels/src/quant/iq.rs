@@ -11,7 +11,7 @@ use super::grids;
 pub(super) fn even_signs(seven_bits: u32) -> u8 {
     let signs = (seven_bits & 127) as u8;
     let folded = signs ^ signs >> 4;
-    // The parities of the sixteen nibbles, as a table in an integer: the instruction that counts bits is not in every x86-64.
+    // The parities of the sixteen nibbles, as a table in an integer: not every x86-64 has the instruction that counts bits.
     let odd = (0x6996_u16 >> (folded & 15) & 1) as u8;
     signs | odd << 7
 }
@@ -144,8 +144,8 @@ pub(super) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     scale_groups::<32, 8, 32, 256>(out, &quants, &scales);
 }
 
-/// 32 low bytes of grid indices, 16 bytes of nibbles (upper three bits of an index, sign of its shift), 4 words of four scales of three
-/// bits, whose top nibbles are together `d`, an f16. `d * (2 scale + 1) * (grid ± 1/8)`.
+/// A block has 32 low bytes of grid indices, 16 bytes of nibbles (upper three bits of an index, sign of its shift), and 4 words of four 3-bit
+/// scales. The top nibbles of the words are together `d`, an f16. `d * (2 scale + 1) * (grid ± 1/8)`.
 #[inline]
 pub(super) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
     let (low, high) = (field::<0, 32, _>(block), field::<32, 16, _>(block));

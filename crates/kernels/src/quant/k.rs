@@ -1,4 +1,4 @@
-//! Decoders of the K encodings: super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own.
+//! Decoders of the K encodings: super-blocks of 256 elements, in groups of 16 or 32 with small integer scales.
 #![allow(clippy::inline_always)] // the loops around these become vector code only when they are inlined
 
 use std::array::from_fn;
@@ -107,7 +107,7 @@ pub(super) fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     let scale = f16_field::<208, _>(block);
     let mut quants = [[0; 8]; 32];
     for i in 0..8 {
-        // Of 128 elements the first 64 are the low nibbles of 64 bytes, and each 32 have two bits of their own in the same 32 bytes.
+        // Of 128 elements the first 64 are the low nibbles of 64 bytes, and each 32 have two separate bits in the same 32 bytes.
         let (half, quarter) = (i / 4, i % 4);
         for j in 0..4 {
             let six_bits = unpack(low[half * 8 + quarter % 2 * 4 + j], quarter / 2 * 4, 4)

@@ -1,5 +1,4 @@
-//! Packed blocks into floats, and back: the quantized types of GGUF; and packed integers and codes whose scales are apart
-//! ([`Groups`], [`Codebook`]).
+//! Packed blocks into floats, and back: the quantized types of GGUF; and packed integers and codes with separate scales ([`Groups`], [`Codebook`]).
 //!
 //! A block holds a fixed number of elements in a fixed number of bytes ([`Encoding`]), and depends on no other block. A range of
 //! blocks is therefore a sub-slice, and several threads may each take a part. The layouts and formulas are in docs/layouts.md.
@@ -36,7 +35,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::simd::{Aligned, Level};
 
-/// Sixteen f32 as they lie in memory, which is what the decoders write at a time.
+/// Sixteen f32 in memory, which the decoders write at a time.
 type Step = [u8; 64];
 /// Elements of one step.
 const STEP: usize = 16;
@@ -83,7 +82,7 @@ pub fn dequantize_at(
     Ok(())
 }
 
-/// The decoding itself, without a second pass; false if that is not to be had, or some elements may not be rounded right. To f32 it is.
+/// Decodes without a second pass; false if that is impossible, or if some elements may be rounded wrongly. It always succeeds for f32.
 fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
     #[cfg(target_arch = "x86_64")]
     if x86::decode(level, encoding, blocks, to, out, stream) {
@@ -102,7 +101,7 @@ fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut 
     is_f32
 }
 
-/// The decoding of at most [`VALUES`] elements by way of f32, by what rounds every value right.
+/// Decodes at most [`VALUES`] elements through f32, with a conversion that rounds every value correctly.
 fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
     let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
     let values = values.0[..out.len() / (to.bits() / 8) / STEP].as_flattened_mut();
@@ -113,7 +112,7 @@ fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out
     cast::from_f32(level, values, to, out, stream);
 }
 
-/// An error unless [`dequantize`] makes this dtype of the blocks.
+/// Fails unless [`dequantize`] can decode blocks to this dtype.
 pub fn require_target(encoding: Encoding, to: DType) -> Result<()> {
     require_float(format_args!("{encoding} blocks"), to)
 }

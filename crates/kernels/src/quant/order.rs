@@ -1,12 +1,11 @@
-//! Blocks of big-endian files: which of their bytes are numbers whose order differs.
+//! Blocks of big-endian files: which of their bytes are multi-byte numbers.
 //!
-//! ggml's block structures declare the scales as 16-bit floats (one type has a 32-bit one), a few fields as 16-bit integers, and all
-//! else as bytes. In a file of the other byte order the former are reversed and the latter are not, whatever the bytes are put together
-//! to when they are decoded: so do ggml's own tools.
+//! ggml's block structures declare the scales as 16-bit floats (one type has a 32-bit one), a few fields as 16-bit integers, and the rest as bytes.
+//! In a file of the other byte order the numbers are reversed and the bytes are not, even if decoding combines bytes: ggml's own tools do the same.
 
 use super::Encoding;
 
-/// Numbers that lie one after the other in a block: where the first begins, the bytes of each, and how many there are.
+/// Consecutive numbers in a block: where the first begins, the bytes of each, and how many there are.
 type Field = (usize, usize, usize);
 
 /// The fields of more than one byte in a block.

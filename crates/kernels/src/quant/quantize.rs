@@ -1,7 +1,7 @@
 //! Floats into blocks: the encodings that need no search (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0), byte for byte as gguf-py writes them.
 //!
-//! What gguf-py does with NaN, infinities and scales too small to invert is kept too: integers that do not fit wrap as they do in
-//! NumPy on x86-64, and a value that has no integer becomes 0.
+//! NaN, infinities and scales too small to invert are treated as by gguf-py, too. Integers that do not fit wrap, as in NumPy on x86-64, and a value
+//! without an integer becomes 0.
 
 use half::f16;
 
@@ -54,7 +54,7 @@ fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-/// The f16 nearest to `value`, as stored. A NaN keeps its sign and what fits of its payload.
+/// The f16 nearest to `value`, as stored. A NaN keeps its sign and the upper bits of its payload.
 fn stored(value: f32) -> [u8; 2] {
     f16::from_f32_const(value).to_le_bytes()
 }
@@ -104,7 +104,7 @@ fn fifth_bits(quants: [u8; 32]) -> [u8; 4] {
     word.to_le_bytes()
 }
 
-/// Writes the fields of a block one after another.
+/// Writes the fields of a block in sequence.
 fn joined<const BYTES: usize>(fields: &[&[u8]]) -> [u8; BYTES] {
     let mut block = [0; BYTES];
     for (byte, field) in block.iter_mut().zip(fields.iter().copied().flatten()) {
@@ -155,7 +155,7 @@ fn q8_0(values: &[f32; 32]) -> [u8; 34] {
     let quants = values.map(|value| {
         let value = value * inverse;
         let magnitude = value.abs();
-        // At most 127 but for scales that cannot be inverted, whose integers are 0.
+        // At most 127, except for scales that cannot be inverted, whose integers are 0.
         let whole = if magnitude < 256.0 { f32::from(magnitude as u8) } else { f32::NAN };
         let up = if magnitude - whole >= 0.5 { 1.0 } else { 0.0 };
         wrapped((whole + up).copysign(value))

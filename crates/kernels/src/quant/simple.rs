@@ -60,7 +60,7 @@ pub(super) fn q8_1(block: &[u8; 36], out: &mut [f32; 32]) {
     scale_each(out, field::<4, 32, _>(block), f16_field::<0, _>(block));
 }
 
-/// `d` f16, 128 bits. `d` where the bit is set, `-d` where it is not.
+/// `d` f16, 128 bits. `d` for a set bit, `-d` otherwise.
 #[inline]
 pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
     let scale = f16_field::<0, _>(block);
@@ -92,7 +92,7 @@ fn twice_fp4(nibbles: u64) -> u64 {
     let [low, middle, high] = [0, 1, 2].map(|bit| magnitude >> bit & EVERY);
     // From 4 on each step counts double, and the last one four times.
     let doubled = magnitude + (magnitude & (high * 3)) + ((high & middle & low) << 1);
-    // A negative zero stays what it is, because complementing it would carry into its neighbour.
+    // A negative zero stays, because complementing it would carry into its neighbour.
     let negative = nibbles >> 3 & EVERY & (high | middle | low);
     (doubled ^ (negative * 0xff)) + negative
 }

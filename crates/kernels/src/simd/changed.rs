@@ -1,4 +1,4 @@
-//! Which elements of two arrays differ, with what is there now: of those of which only the lower half does, and of the others.
+//! Finds the elements in which two arrays differ, with their new values: those of which only the lower half differs, and the others.
 
 #![allow(unsafe_code)] // vector intrinsics
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
@@ -17,13 +17,13 @@ type Chunk = [u8; CHUNK];
 pub(crate) struct Changed {
     /// The first `count` of these are their numbers. There is room for more than there can be, so that vectors are stored whole.
     numbers: Vec<u16>,
-    /// Their values, one after the other, likewise.
+    /// Their values, in the same order.
     values: Vec<u8>,
     count: usize,
 }
 
 impl Changed {
-    /// Empties it, with room for so many elements of `bytes` each.
+    /// Empties it, and makes room for `elements` elements of `bytes` bytes each.
     fn clear(&mut self, elements: usize, bytes: usize) {
         self.count = 0;
         if self.numbers.len() < elements + CHUNK {
@@ -35,7 +35,7 @@ impl Changed {
         }
     }
 
-    /// How many there are.
+    /// The number of elements.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -45,12 +45,12 @@ impl Changed {
         self.numbers.get(..self.count).unwrap_or_default()
     }
 
-    /// Their values, of so many bytes each.
+    /// Their values, of `bytes` bytes each.
     pub(crate) fn values(&self, bytes: usize) -> &[u8] {
         self.values.get(..self.count * bytes).unwrap_or_default()
     }
 
-    /// Adds elements of a chunk, for each of which one bit is set, and the first of which has the number `first`.
+    /// Adds elements of a chunk, one for each set bit; the first element of the chunk has the number `first`.
     #[inline(always)]
     fn add<const WIDTH: usize, const BYTES: usize>(&mut self, mut bits: u64, new: &Chunk, first: usize) {
         let mut count = self.count;
@@ -131,7 +131,7 @@ pub(super) const ONES: [u64; 17] = {
     ones
 };
 
-/// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
+/// From the differing bytes of a chunk, one bit for each element of which only the lower half differs, and one for each other that differs.
 #[inline(always)]
 fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
     if WIDTH == 1 {
@@ -142,8 +142,8 @@ fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
     (low & !high, high)
 }
 
-/// The elements of `WIDTH` bytes in which two arrays of the same length differ: in `low` those of which only the first `LOW` bytes do, with these, in
-/// `whole` the others. Of width 1 all are in `whole`; with `LOW` = `WIDTH`, of others, in `low`.
+/// The elements of `WIDTH` bytes in which two arrays of the same length differ. Those that differ only in the first `LOW` bytes are in `low`, with
+/// these; the others are in `whole`. With width 1 all are in `whole`; with `LOW` = `WIDTH`, for other widths, in `low`.
 pub(crate) fn changed<const WIDTH: usize, const LOW: usize>(
     level: Level,
     old: &[u8],
@@ -231,7 +231,7 @@ fn in_avx512<const WIDTH: usize, const LOW: usize>(
     low: &mut Changed,
     whole: &mut Changed,
 ) {
-    /// Chunks of which it is asked at once whether anything differs.
+    /// Chunks that are checked together for any difference.
     const GROUP: usize = 4;
     for (group, (old, new)) in old.chunks(GROUP).zip(new.chunks(GROUP)).enumerate() {
         let (mut masks, mut any) = ([0; GROUP], 0);

@@ -1,5 +1,4 @@
-//! Plain loops, compiled once for each level: the compiler makes vectors of them, and the result is the same at every level as long as nothing in
-//! them is rounded.
+//! Plain loops, compiled once for each level: the compiler vectorizes them, and the result is the same at every level as long as they do not round.
 
 #![allow(unsafe_code)] // the instructions of a level
 
@@ -7,7 +6,7 @@ use super::Level;
 
 /// A loop; `run` must be inlined, or it is compiled for no level.
 pub(crate) trait Loop {
-    /// What it gives.
+    /// The result.
     type Output;
     /// Runs it.
     fn run(self) -> Self::Output;

@@ -10,13 +10,13 @@ pub(crate) const QUIET: u32 = 0x0040_0000;
 /// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
 ///
 /// # Safety
-/// Every method may only be called in a function that enables the instructions of the implementor, on a processor that has them. The
-/// methods with a pointer read or write as many bytes there as sixteen elements of the width in their name take; no alignment is
-/// needed, except that `STREAM` needs the address to be a multiple of the bytes stored or of 64, whichever is less.
+/// Every method may only be called in a function that enables the instructions of the implementor, on a processor that has them. Methods with a
+/// pointer access as many bytes there as sixteen elements of the width in their name take. No alignment is needed, except that `STREAM` needs the
+/// address to be a multiple of the bytes stored or of 64, whichever is less.
 pub(crate) trait Lanes: Copy {
     /// One truth per lane.
     type Mask: Copy;
-    /// Whether the NaN that the processor makes of numbers, as of infinity times zero, is a negative one.
+    /// Whether the NaN that the processor makes of numbers, as of infinity times zero, is negative.
     const NAN_OF_NUMBERS_IS_NEGATIVE: bool;
 
     unsafe fn splat(value: u32) -> Self;
@@ -38,8 +38,9 @@ pub(crate) trait Lanes: Copy {
     /// Sixteen f16 as f32; NaNs become quiet.
     unsafe fn load_f16(src: *const u8) -> Self;
 
-    /// The f32 of sixteen f16 whose sign is the top bit of a byte and whose next bits are the rest of it, after one zero bit if `ZERO_BIT`:
-    /// e4m3 is one bit of exponent short of f16. The code `NAN` is NaN: 0x7f with either sign, 0x80 alone, or 0 for none but those of f16.
+    /// Sixteen numbers of one byte as f32. The sign is the top bit, and the other bits are the next bits of an f16, after one zero bit if
+    /// `ZERO_BIT`: e4m3 is one bit of exponent short of f16. The code `NAN` is NaN: 0x7f with either sign, 0x80 alone, or 0 for none but those of
+    /// f16.
     unsafe fn load_8_as_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> Self;
     /// Sixteen f64 rounded to f32, to nearest even; NaNs become quiet, their payload truncated. `SATURATE` brings finite values that are
     /// too large back to the largest f32.
@@ -61,7 +62,7 @@ pub(crate) trait Lanes: Copy {
     /// f32 rounded to f16, to nearest even; NaNs become quiet, their payload truncated.
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8);
 
-    /// [`Self::store_32`] of what is streamed to any multiple of 16.
+    /// [`Self::store_32`], streamed to any multiple of 16.
     #[inline(always)]
     unsafe fn put_32<const STREAM: bool>(self, dst: *mut u8) {
         // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
@@ -73,7 +74,7 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
         unsafe { self.store_f16::<STREAM>(dst) }
     }
-    /// [`Self::store_bf16`] likewise, of what is neither NaN nor denormal. AVX-512 needs the instructions of AVX-512 BF16 for it.
+    /// [`Self::store_bf16`] likewise, for values that are neither NaN nor denormal. AVX-512 needs AVX-512 BF16 for it.
     #[inline(always)]
     unsafe fn put_bf16<const STREAM: bool>(self, dst: *mut u8) {
         // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
@@ -131,7 +132,7 @@ pub(crate) fn are_regular(scales: &[f32]) -> bool {
     scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((LEAST..MOST).contains(&scale.abs()))))
 }
 
-/// Methods of an implementor. One argument serves them all, so it stands here and once.
+/// Methods of an implementor. They share one safety argument, which is here.
 macro_rules! methods {
     ($($name:ident $(<$(const $constant:ident: $kind:ty),+>)? ($($argument:ident $(: $type:ty)?),*) $(-> $result:ty)? => $value:expr;)*) => {$(
         #[inline(always)]

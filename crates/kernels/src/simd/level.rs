@@ -1,4 +1,4 @@
-//! Which instructions to use: the best that the processor has, or what the environment variable says.
+//! The choice of instructions: the best that the processor has, or the level of the environment variable.
 
 use std::fmt;
 

@@ -34,9 +34,9 @@ pub(crate) use prefetch::prefetch_line;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512, Bytes16, f16_to_f32, fence, has_bf16, with_default_rounding};
 
-/// Runs `work` with the floating-point environment of the calling thread as Rust expects it: other libraries may have changed it, as
-/// `torch.set_flush_denormal(True)` does, and threads have that of the one that makes them. Afterwards it is what it was. Elsewhere than on x86-64 and
-/// AArch64 it is left as it is.
+/// Runs `work` with the default floating-point environment that Rust expects, and restores the caller's afterwards. Other libraries may have changed
+/// it, as `torch.set_flush_denormal(True)` does, and new threads inherit it. Only x86-64 and AArch64 are supported; elsewhere the environment stays
+/// unchanged.
 pub fn with_default_environment<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     return with_default_rounding(work);

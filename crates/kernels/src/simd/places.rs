@@ -1,4 +1,4 @@
-//! The elements that gaps and runs lead to, as docs/delta.md specifies them.
+//! The elements at gaps and runs, as docs/delta.md specifies them.
 
 #![allow(unsafe_code)] // vector intrinsics
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
@@ -12,7 +12,7 @@ use super::Level;
 pub(crate) const PASS: u8 = 255;
 /// Gaps of a byte are less than this.
 pub(crate) const PASSED: usize = 254;
-/// The next byte says how many elements that follow are replaced, too.
+/// The next byte is the number of consecutive elements that are replaced, too.
 pub(crate) const RUN: u8 = 254;
 
 /// Numbers that are known before elements are replaced: more than wait in registers, and few enough for the processor's first cache.
@@ -20,13 +20,13 @@ const BATCH: usize = 512;
 /// Numbers of a vector.
 const LANES: usize = 32;
 
-/// Elements that gaps lead to, some at a time.
+/// Numbers of elements decoded from gaps, a batch at a time.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// The first `count` of these. There is room for a vector more, which is stored whole.
     list: [u16; BATCH + LANES],
     count: usize,
-    /// The number behind the last place.
+    /// The number after the last place.
     pub(crate) after: usize,
 }
 
@@ -41,7 +41,7 @@ impl Numbers {
         self.list.get(..self.count).unwrap_or_default()
     }
 
-    /// The next numbers, at most `most`, before the next run, and none from `end` on; returns what follows in `places`.
+    /// The next numbers, at most `most`, before the next run, and none from `end` on; returns the rest of `places`.
     pub(crate) fn next<'a>(&mut self, level: Level, places: &'a [u8], most: usize, end: usize) -> &'a [u8] {
         self.count = 0;
         let (most, end) = (most.min(BATCH), end.min(1 << 16));
@@ -62,7 +62,7 @@ impl Numbers {
                 break;
             }
             self.after = after;
-            // What is no element is overwritten by the next.
+            // An entry that is not an element is overwritten by the next.
             self.list[self.count] = after.wrapping_sub(1) as u16;
             self.count += usize::from(is_element);
             rest = others;
@@ -97,7 +97,7 @@ impl Numbers {
             let before = runs & runs.wrapping_neg();
             let valid = before.wrapping_sub(1); // all, where there is no run
             let passes = _mm256_cmpeq_epi8_mask(gaps, _mm256_set1_epi8(PASS.cast_signed())) & valid;
-            // An element is one more than its gap; what only passes is one less than its byte.
+            // An element adds one more than its gap; a pure skip adds one less than its byte.
             let wide = _mm512_maskz_add_epi16(valid, _mm512_cvtepu8_epi16(gaps), one);
             let mut sums = _mm512_mask_sub_epi16(wide, passes, wide, _mm512_set1_epi16(2));
             sums = _mm512_add_epi16(sums, up::<1>(sums));
@@ -108,7 +108,7 @@ impl Numbers {
             let total = _mm_extract_epi16::<7>(_mm512_extracti32x4_epi32::<3>(sums)) as usize;
             let of_elements = valid & !passes;
             let count = of_elements.count_ones() as usize;
-            // What follows the last of them is not theirs, though it may look like gaps that pass.
+            // The bytes after the last gap belong to something else, though they may look like skips.
             if self.count + count >= most || self.after + total > end {
                 break;
             }
@@ -129,7 +129,7 @@ impl Numbers {
     }
 }
 
-/// Lanes of sixteen bits, each so many further up, with zeros below.
+/// Shifts lanes of sixteen bits up by `BY` lanes, with zeros below.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -148,7 +148,7 @@ fn up<const BY: u16>(lanes: __m512i) -> __m512i {
     _mm512_maskz_permutexvar_epi16(u32::MAX << BY, indices, lanes)
 }
 
-/// Replaces the first bytes of elements that follow each other; there are as many of them as values.
+/// Replaces the first bytes of consecutive elements, one for each value.
 pub(crate) fn replace_run<const WIDTH: usize, const BYTES: usize>(
     level: Level,
     elements: &mut [[u8; WIDTH]],

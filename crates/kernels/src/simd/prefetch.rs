@@ -1,11 +1,11 @@
-//! Memory that is asked for before it is needed, where the processor does not see by itself what comes: behind the end of a page.
+//! Software prefetch, where the processor does not predict the next access: across the end of a page.
 
 #![allow(unsafe_code)] // the instruction
 
-/// Bytes that come and go together.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Fetches as many bytes as these, so far behind them, which may be beyond what is allocated.
+/// Prefetches as many bytes as these, at this distance after them, which may be beyond the allocation.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8], behind: usize) {
     for line in (0..bytes.len()).step_by(LINE) {
@@ -13,7 +13,7 @@ pub(crate) fn prefetch(bytes: &[u8], behind: usize) {
     }
 }
 
-/// Fetches the line of this address; not to the nearest cache, in which there is little room, and many may meet in the same places.
+/// Prefetches the line of this address, but not into the L1 cache, which is small, and in which many lines may compete for the same set.
 #[inline]
 pub(crate) fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

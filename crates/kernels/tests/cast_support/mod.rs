@@ -1,4 +1,4 @@
-//! What the cast tests share: inputs that cover a type, and the comparison of every level with the oracle.
+//! Helpers of the cast tests: inputs that cover a type, and the comparison of every level with the oracle.
 
 #![allow(dead_code)] // each test program uses a part
 
@@ -71,7 +71,7 @@ pub(crate) fn f32_boundaries() -> Vec<u32> {
     boundaries.chain(noise).chain(moderate).collect()
 }
 
-/// As [`f32_boundaries`]: these values, what lies one ulp of f64 beside them, and the halfway cases of f32 itself.
+/// Like [`f32_boundaries`]: these values, their neighbours at one ulp of f64, and the halfway cases of f32 itself.
 pub(crate) fn f64_boundaries() -> Vec<u64> {
     let from_f32 = f32_boundaries().into_iter().step_by(3).flat_map(|bits| {
         let exact = f64::from(f32::from_bits(bits)).to_bits();

@@ -1,8 +1,8 @@
-//! One object in the cache: a sparse file of its bytes, and a file that says which units of them are there.
+//! One object in the cache: a sparse file of its bytes, and a file that records which units of them are there.
 //!
-//! The second begins with what the first is a copy of, and has a byte for each unit, which is written after the unit is on the disk. So a process may
-//! end at any moment, and any number of them may fill one object: they write the same bytes. Both files are removed by a process that can lock the
-//! second one for itself, which nobody can while it is in use.
+//! The second begins with the identity of the cached object, and has a byte for each unit, which is written after the unit is on the disk. So a
+//! process may end at any moment, and several may fill one object: they write the same bytes. To remove both files, a process must lock the second
+//! one exclusively, which is impossible while it is in use.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -14,20 +14,20 @@ use sha2::{Digest, Sha256};
 
 use super::units::{UNIT, count};
 
-/// The ends of the names of the two files, and of one that is not complete.
+/// The suffixes of the two files, and of an unfinished one.
 pub(crate) const DATA: &str = ".data";
 pub(crate) const UNITS: &str = ".units";
 pub(crate) const UNFINISHED: &str = ".new";
-/// What a file of units begins with; the number is that of its form.
+/// The magic of a file of units; its number is the version.
 const MAGIC: [u8; 8] = *b"MWUNITS1";
 /// Bytes before those of the units.
 const HEADER: u64 = 64;
-/// The byte of a unit that is there.
+/// The byte of a unit that is present.
 const THERE: u8 = 1;
-/// Units that are looked at together.
+/// Units that are checked together.
 const LOOKED_AT: u64 = 64 << 10;
 
-/// What identifies an object: where it is, and which content.
+/// The identity of an object: its address and its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key([u8; 32]);
 
@@ -43,12 +43,12 @@ impl Key {
         Self(hash.finalize().into())
     }
 
-    /// As the name of a file.
+    /// The name of its files.
     pub(crate) fn name(&self) -> String {
         self.0.iter().fold(String::new(), |name, byte| name + &format!("{byte:02x}"))
     }
 
-    /// One of so many numbers for a range of its units, the same in each process.
+    /// One of `of` numbers for a range of its units, the same in each process.
     pub(crate) fn number(&self, range: u64, of: u64) -> u64 {
         let first = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|at| self.0[at]));
         first.wrapping_add(range) % of
@@ -73,12 +73,12 @@ pub(crate) struct Entry {
     data: File,
     /// Locked, shared, for as long as this lives.
     units: File,
-    /// All units before it are there.
+    /// All units before this one are present.
     first_missing: AtomicU64,
 }
 
 impl Entry {
-    /// The one that is in the folder, which the caller has locked; `None` if there is none, or one that is not whole, which is removed.
+    /// The entry in the folder, which the caller has locked. `None` if there is none; an incomplete one is removed.
     pub(crate) fn find(folder: &Path, key: Key, len: u64) -> io::Result<Option<Self>> {
         let [data, units] = [DATA, UNITS].map(|end| folder.join(key.name() + end));
         match Self::open(&data, &units, key, len) {
@@ -92,7 +92,7 @@ impl Entry {
         }
     }
 
-    /// A new one, of which nothing is there.
+    /// A new entry, without units.
     pub(crate) fn create(folder: &Path, key: Key, len: u64) -> io::Result<Self> {
         let [data, units, unfinished] = [DATA, UNITS, UNFINISHED].map(|end| folder.join(key.name() + end));
         for old in [&data, &unfinished] {
@@ -123,31 +123,31 @@ impl Entry {
             return spoiled();
         }
         units.lock_shared()?;
-        // What was used last is removed last.
+        // The least recently used entry is evicted first.
         units.set_modified(SystemTime::now())?;
         Ok(Self { key, path: data_path.to_path_buf(), len, data, units, first_missing: AtomicU64::new(0) })
     }
 
-    /// The file of its bytes.
+    /// The path of the data file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether that is the file at its path.
+    /// Whether the open file is still the one at its path.
     pub(crate) fn is_in_place(&self) -> bool {
         let identity = |metadata: fs::Metadata| max_weights::memory::Fingerprint::of(&metadata);
         let at_path = fs::symlink_metadata(&self.path).ok().filter(fs::Metadata::is_file).map(identity);
         at_path.is_some() && at_path == self.data.metadata().ok().map(identity)
     }
 
-    /// Which of these units are there.
+    /// Which of these units are present.
     pub(crate) fn there(&self, units: std::ops::Range<u64>) -> io::Result<Vec<bool>> {
         let mut marks = vec![0; (units.end - units.start) as usize];
         read_at(&self.units, HEADER + units.start, &mut marks)?;
         Ok(marks.into_iter().map(|mark| mark == THERE).collect())
     }
 
-    /// Whether all units are there.
+    /// Whether all units are present.
     pub(crate) fn is_complete(&self) -> io::Result<bool> {
         let (mut first, count) = (self.first_missing.load(Ordering::Relaxed), count(self.len));
         while first < count {
@@ -162,13 +162,13 @@ impl Entry {
         Ok(true)
     }
 
-    /// Reads bytes of units that are there.
+    /// Reads bytes of units that are present.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         read_at(&self.data, offset, bytes)
     }
 
-    /// Keeps whole units, given by their first byte. They are on the disk when the first of them is said to be there: neither a process that is killed
-    /// nor a machine that stops leaves one that is not whole.
+    /// Keeps whole units, given by their first byte. They are flushed to the disk before the first of them is marked as present, so that a killed
+    /// process or a crashed machine leaves no partial unit.
     pub(crate) fn keep<'a>(&self, units: impl Iterator<Item = (u64, &'a [u8])> + Clone) -> io::Result<()> {
         for (offset, bytes) in units.clone() {
             write_at(&self.data, offset, bytes)?;
@@ -181,7 +181,7 @@ impl Entry {
     }
 }
 
-/// Removes an object unless somebody uses it; false if so. The folder is locked.
+/// Removes an object; false if it is in use. The folder must be locked.
 pub(crate) fn remove_unused(folder: &Path, name: &str) -> io::Result<bool> {
     match options().open(folder.join(name.to_owned() + UNITS)) {
         Ok(units) => match units.try_lock() {
@@ -195,7 +195,7 @@ pub(crate) fn remove_unused(folder: &Path, name: &str) -> io::Result<bool> {
     remove(folder, name).map(|()| true)
 }
 
-/// Removes an object. The file that says what is there goes first: what is left is then nothing.
+/// Removes an object. The file of units goes first: without it, the data counts as absent.
 fn remove(folder: &Path, name: &str) -> io::Result<()> {
     [UNITS, DATA].iter().try_for_each(|end| ignore_missing(fs::remove_file(folder.join(name.to_owned() + end))))
 }
@@ -208,7 +208,7 @@ fn there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// For files of the cache: for their owner only, and never at the end of a link.
+/// Options for files of the cache: only the owner may access them, and symbolic links are not followed.
 pub(super) fn options() -> OpenOptions {
     let mut options = File::options();
     options.read(true).write(true);

@@ -1,5 +1,5 @@
-//! A file of a server of which units are kept: those that are here are read here, the others are fetched and kept. Once all are here it is a file of
-//! this machine, and is mapped as such.
+//! A remote file with cached units: those that are present are read locally, the others are fetched and kept. Once all are present it is a local
+//! file, and is mapped as such.
 
 use std::io;
 use std::path::Path;
@@ -17,24 +17,24 @@ use super::units::{Piece, UNIT, pieces, range};
 use super::{Cache, Claim, LOCKED, MOST_LOCKED, TICK};
 use crate::file::RemoteFile;
 
-/// The most memory for units of which a read wants a part.
+/// The most memory for units that a read needs only in part.
 const MOST_PARTIAL: usize = 16 << 20;
 
-/// A file of a server, and what the cache has of it.
+/// A remote file, and its entry in the cache.
 #[derive(Debug)]
 pub(crate) struct CachedFile {
     remote: RemoteFile,
     entry: Entry,
     cache: Arc<Cache>,
-    /// The same file, once it is all here.
+    /// The local file, once all units are present.
     local: OnceLock<LocalFile>,
 }
 
-/// A unit that is fetched, and the pieces that are wanted of it.
+/// A unit that is fetched, and the pieces that need it.
 struct Fetch<'a> {
     offset: u64,
     pieces: Vec<Piece<'a>>,
-    /// Where it goes, unless one piece is all of it.
+    /// Memory for the unit, unless one piece covers it.
     whole: Option<Vec<u8>>,
 }
 
@@ -65,7 +65,7 @@ impl CachedFile {
         Self { remote, entry, cache, local: OnceLock::new() }
     }
 
-    /// The file of the cache, if all of it is there.
+    /// The local file, if it is complete.
     fn local(&self) -> Option<&LocalFile> {
         if self.cache.is_off() {
             return None;
@@ -76,13 +76,13 @@ impl CachedFile {
         if !self.entry.is_complete().unwrap_or(false) || !self.entry.is_in_place() {
             return None;
         }
-        // Two threads may open it; a lock here would be one that a forked child never gets.
+        // Two threads may open it; a lock here could deadlock in a forked child.
         let local = LocalFile::open(self.entry.path()).ok().filter(|local| local.len() == self.len())?;
         let _ = self.local.set(local);
         self.local.get()
     }
 
-    /// Reads the pieces that are in units which are there; the others are left.
+    /// Reads the pieces whose units are present; returns the others.
     fn read_kept<'a>(&self, pieces: Vec<Piece<'a>>) -> io::Result<Vec<Piece<'a>>> {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(pieces) };
         let first = first.unit;
@@ -98,7 +98,7 @@ impl CachedFile {
         Ok(missing)
     }
 
-    /// Fills the pieces that nobody else fetches, and gives back the others.
+    /// Fills the pieces that no other process fetches, and returns the others.
     fn fetch_unclaimed<'a>(&self, pieces: Vec<Piece<'a>>, interrupt: Interrupt<'_>) -> Outcome<Vec<Piece<'a>>> {
         let (mut claims, mut asked): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -117,7 +117,7 @@ impl CachedFile {
             };
             if is_ours { ours.push(piece) } else { others.push(piece) }
         }
-        // Some may have come before the lock was ours.
+        // Some may have arrived before we got the lock.
         let ours = self.read_kept(ours)?;
         self.fetch(ours, interrupt)?;
         drop(claims);
@@ -168,7 +168,7 @@ impl CachedFile {
             if pieces.is_empty() {
                 return Ok(());
             }
-            // Who fetches them was stopped, or is slow: they can be fetched twice.
+            // The process that fetches them was stopped, or is slow: they may be fetched twice.
             if waits_since.elapsed() > self.remote.stall() {
                 return Ok(self.fetch(pieces, interrupt)?);
             }
@@ -183,14 +183,14 @@ impl CachedFile {
         }
     }
 
-    /// Reads the parts by way of the folder; `None` where the server is to be asked for them.
+    /// Reads the parts from the folder; `None` if they must be requested from the server.
     fn read_here(
         &self,
         parts: &mut [Part<'_>],
         interrupt: Interrupt<'_>,
         read: impl FnOnce(Vec<Piece<'_>>) -> Outcome<()>,
     ) -> Option<Result<()>> {
-        // What reaches beyond the end is an error that the file of the server has words for.
+        // Reads beyond the end fail, and the file of the server has the message.
         if self.cache.is_off() || self.is_at_hand(parts) || !self.is_within(parts) {
             return None;
         }
@@ -221,9 +221,9 @@ impl CachedFile {
 
 /// What went wrong with a read.
 enum Trouble {
-    /// With the folder: the server is asked instead.
+    /// With the folder: the server is used instead.
     Folder(io::Error),
-    /// With the server, or the caller is to stop.
+    /// With the server, or the caller has cancelled.
     Read(Error),
 }
 
@@ -253,7 +253,7 @@ impl Source for CachedFile {
         }
     }
 
-    /// Whole units would be what is between the parts, too: nothing is kept of them.
+    /// Whole units would include the gaps between the parts, so nothing is cached.
     fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let read = self.read_here(parts, interrupt, |pieces| {
             let missing = self.read_kept(pieces)?;

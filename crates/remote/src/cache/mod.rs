@@ -1,8 +1,8 @@
-//! Files of servers, kept in a folder of this machine for the next who reads them: in units, as far as they were read, and shared by all processes.
+//! A cache of remote files in a local folder. It has the units that were read, and all processes share it.
 //!
-//! The folder is its owner's alone, and has no other folder in it. Who adds or removes objects locks it; who fetches units says so by locking a file of
-//! a fixed number of such, so that two processes fetch nothing twice. All locks end with their process. What is wrong with the folder is said once, and
-//! from then on everything comes from the server.
+//! The folder belongs to one user, and has no subfolders. A process locks the folder to add or remove objects. To fetch units, it locks one of a
+//! fixed number of files, so that two processes fetch nothing twice. All locks end with their process. If the folder fails, a warning is given once,
+//! and from then on everything comes from the server.
 
 mod entry;
 mod file;
@@ -27,32 +27,31 @@ use self::file::CachedFile;
 use crate::file::{FIRST, RemoteFile};
 use crate::options::CacheOptions;
 
-/// The file that is locked by who adds or removes objects.
+/// The file that is locked to add or remove objects.
 const LOCK: &str = "lock";
-/// What the names of files begin with that are locked by who fetches units.
+/// The prefix of the files that are locked to fetch units.
 const FETCHING: &str = "fetching-";
-/// How many of those there are.
+/// The number of these files.
 const LOCKS: u64 = 256;
-/// Units that one of them is for, of one object.
+/// Consecutive units of an object that share one of them.
 const LOCKED: u64 = 8;
 /// The most that are locked at the same time.
 const MOST_LOCKED: usize = 16;
-/// How long the folder is waited for: to look through it takes milliseconds.
+/// How long to wait for the lock of the folder: a scan takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long until it is looked again whether others are done.
+/// How often a waiting process checks whether others are done.
 const TICK: Duration = Duration::from_millis(5);
-/// The longest object: of longer ones the file that says what is there would be long itself.
+/// The longest object: for longer ones the file of units would itself be long.
 const LONGEST: u64 = 1 << 44;
 
-/// A folder of objects.
 #[derive(Debug)]
 pub(crate) struct Cache {
     options: CacheOptions,
-    /// The folder, once it was looked at.
+    /// The folder, once it was checked.
     folder: ForkMutex<Option<PathBuf>>,
-    /// It cannot be used.
+    /// The folder cannot be used.
     off: AtomicBool,
-    /// It was said that an object is too large.
+    /// A warning was given that an object is too large.
     told: AtomicBool,
 }
 
@@ -61,12 +60,12 @@ impl Cache {
         Self { options, folder: ForkMutex::new(), off: AtomicBool::new(false), told: AtomicBool::new(false) }
     }
 
-    /// Whether it is not used any more.
+    /// Whether the cache is disabled.
     pub(crate) fn is_off(&self) -> bool {
         self.off.load(Ordering::Relaxed)
     }
 
-    /// Says, once, why it is not used any more.
+    /// Disables the cache, with one warning that has the reason.
     pub(crate) fn give_up(&self, error: &io::Error) {
         if !self.off.swap(true, Ordering::Relaxed) {
             self.warn(&format!("is not used: {}", text::shown(&error.to_string())));
@@ -79,7 +78,7 @@ impl Cache {
         }
     }
 
-    /// The folder, made if there is none, and refused where others may write.
+    /// The folder. It is made if it is missing, and refused if other users may write to it.
     fn folder(&self) -> io::Result<PathBuf> {
         let mut known = self.folder.lock();
         if let Some(folder) = &*known {
@@ -96,7 +95,7 @@ impl Cache {
         Ok(folder)
     }
 
-    /// The files as sources that look here first. Of those for which there is no room, each is what it was.
+    /// The files as sources that read from the cache first. A file that does not fit in the cache is returned unchanged.
     pub(crate) fn admit(
         self: &Arc<Self>,
         files: Vec<(usize, RemoteFile)>,
@@ -122,7 +121,7 @@ impl Cache {
         files.into_iter().zip(keys).map(admit).collect()
     }
 
-    /// The objects of these keys and lengths: those that are here, and those for which there is room.
+    /// The entries of these keys and lengths, existing or new, as far as they fit.
     fn entries(&self, wanted: &[(Key, u64)], interrupt: Interrupt<'_>) -> io::Result<HashMap<Key, Entry>> {
         let folder = self.folder()?;
         let lock = options().create(true).truncate(false).open(folder.join(LOCK))?;
@@ -159,7 +158,7 @@ impl Cache {
         Ok(entries)
     }
 
-    /// A lock for units of an object, which says that they are being fetched; `None` if somebody else says so.
+    /// A lock that marks units of an object as being fetched; `None` if another reader holds it.
     fn claim(&self, key: Key, unit: u64) -> io::Result<Option<Claim>> {
         let number = key.number(unit / LOCKED, LOCKS);
         let file = options().create(true).truncate(false).open(self.folder()?.join(format!("{FETCHING}{number}")))?;
@@ -167,7 +166,7 @@ impl Cache {
     }
 }
 
-/// A lock that ends with this, though a child that was forked meanwhile has the file, too.
+/// A lock that ends with this value, even if a child that was forked meanwhile shares the file.
 struct Claim(File);
 
 impl Drop for Claim {
@@ -184,7 +183,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// What a file is in the cache; `None` for what comes whole when it is opened, and for what nothing identifies.
+/// The key of a file in the cache; `None` if opening it reads all of it, or if nothing identifies it.
 fn key(file: &RemoteFile) -> Option<(Key, u64)> {
     let len = file.len();
     (len > FIRST && len <= LONGEST).then_some(())?;
@@ -192,16 +191,16 @@ fn key(file: &RemoteFile) -> Option<(Key, u64)> {
     Some((Key::of(address, tag, len), len))
 }
 
-/// Objects that may be removed.
+/// Objects that may be evicted.
 struct Others {
     /// The bytes of all objects: each counts with its whole length.
     bytes: u64,
-    /// When each was used last, its name, and its length; the last one was not used for the longest time.
+    /// The last use, the name and the length of each; the last one is the least recently used.
     names: Vec<(SystemTime, String, u64)>,
 }
 
 impl Others {
-    /// What is in the folder, which is locked. What a killed process has left half way is removed.
+    /// The content of the folder, which is locked. Unfinished files of killed processes are removed.
     fn of(folder: &Path) -> io::Result<Self> {
         let mut others = Self { bytes: 0, names: Vec::new() };
         for entry in fs::read_dir(folder)? {
@@ -224,7 +223,7 @@ impl Others {
         Ok(others)
     }
 
-    /// Removes what was not used for the longest time until so many bytes more are within the limit; false if they cannot be.
+    /// Evicts the least recently used entries until `len` more bytes fit the limit; false if that is impossible.
     fn make_room(&mut self, folder: &Path, len: u64, limit: u64) -> io::Result<bool> {
         if len > limit {
             return Ok(false);
@@ -244,7 +243,7 @@ impl Others {
     }
 }
 
-/// An error for a folder in which others than this user may put files.
+/// Refuses a folder in which other users may put files.
 #[cfg(unix)]
 fn require_own(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
@@ -327,7 +326,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = cache(folder.path(), UNIT);
         let key = Key::of("a", "", 1);
-        let claim = cache.claim(key, 3).expect("asked").expect("nobody has it");
+        let claim = cache.claim(key, 3).expect("asked").expect("it is free");
         assert!(cache.claim(key, LOCKED - 1).expect("asked").is_none(), "the same lock");
         assert!(cache.claim(key, LOCKED).expect("asked").is_some());
         drop(claim);

@@ -18,7 +18,7 @@ pub(crate) fn range(unit: u64, len: u64) -> Range<u64> {
     start..start.saturating_add(UNIT).min(len)
 }
 
-/// A part of a read, as far as it is in one unit.
+/// The part of a read that is in one unit.
 #[derive(Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) unit: u64,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph._value import Node, TensorValue
 
-# Operations that ONNX has as they are: the operator, and the attributes that both have.
+# Operations that ONNX has unchanged: the operator, and the attributes that both have.
 _SAME: dict[str, tuple[str, ...]] = {
     **{op: (op.title(),) for op in ("sub", "mul", "div", "neg", "abs", "sqrt", "exp", "log", "sin", "cos", "tanh")},
     **{op: (op.title(),) for op in ("erf", "floor", "ceil", "round", "acos", "sigmoid")},

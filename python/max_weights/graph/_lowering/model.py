@@ -34,7 +34,7 @@ _IR_VERSION = 11
 
 @dataclass
 class LoweredModel:
-    """A model, and how it relates to its graph."""
+    """A model, and its relations to the graph."""
 
     model: ir.Model
     """The model. Its weights are inputs, or initializers without data, by their names."""
@@ -49,12 +49,12 @@ class LoweredModel:
     prints: list[tuple[str, str | None]]
     """Labels to print after a run, with the names of the results to print."""
     repacked: dict[Repacked, ir.Value]
-    """What replaces packed blocks of weights and inputs."""
+    """The replacements for packed blocks of weights and inputs."""
     initializers: bool
     """Whether weights are initializers."""
 
     def repack_weights(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
-        """Return what replaces weights in packed blocks, by name, and add it to the model."""
+        """Return the replacements for weights in packed blocks, by name, and add them to the model."""
         buffers: dict[str, Buffer] = {}
         for (source, encoding, part), value in self.repacked.items():
             if source not in self.inputs:
@@ -74,11 +74,11 @@ class LoweredModel:
 
     @property
     def decoded_inputs(self) -> dict[str, tuple[str, str]]:
-        """The names of the elements of inputs, and of which input and encoding they are."""
+        """The names of the elements of inputs, with the input and the encoding of each."""
         return {name_of(value): key[:2] for key, value in self.repacked.items() if key.source in self.inputs}
 
     def serialize(self) -> bytes:
-        """Return the model as ONNX has it in files."""
+        """Return the model in the form of ONNX files."""
         import onnx_ir as ir
 
         data: bytes = ir.serde.serialize_model(self.model).SerializeToString()

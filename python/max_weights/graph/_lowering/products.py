@@ -1,8 +1,8 @@
-"""Lowering of products, and of packed blocks, which ONNX has no operation for.
+"""Lowering of products, and of packed blocks, for which ONNX has no operation.
 
 A weight in blocks is replaced, when a model is loaded, by the elements that `max_weights.dequantize` decodes. Only a
-product with Q4_0 has an operator of ONNX Runtime, MatMulNBits: its matrix is 4-bit numbers, of which 8 stands for 0,
-with a scale for every 32, as Q4_0 is, but for the order of the numbers in their bytes.
+product with Q4_0 has an operator of ONNX Runtime, MatMulNBits. Its matrix has 4-bit numbers, of which 8 stands for 0,
+with a scale for every 32, like Q4_0; only the order of the numbers in their bytes differs.
 """
 
 from __future__ import annotations

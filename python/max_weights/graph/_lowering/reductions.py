@@ -56,7 +56,7 @@ def lower_prod(scope: Scope, node: Node) -> ir.Value:
 
 @register_lowering("cumsum")
 def lower_cumsum(scope: Scope, node: Node) -> ir.Value:
-    """Lower running sums; those of float32 are added as float64, as ONNX Runtime adds one after the other."""
+    """Lower running sums; those of float32 are added as float64, because ONNX Runtime adds sequentially."""
     dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
     exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
     wide = DType.float64 if dtype is DType.float32 else dtype

@@ -62,14 +62,14 @@ class Scope(Writer):
         self._uses.update(graph.results)
 
     def bind(self, value: TensorValue, to: ir.Value) -> None:
-        """Set what a value is in the model."""
+        """Set the value of the model for a value of the graph."""
         self._values[value] = to
         for axis, dim in enumerate(value.type.shape):
             if type(dim) is SymbolicDim and dim.name not in self._symbols:
                 self._symbols[dim.name] = to, axis
 
     def add_results(self, graph: Graph, stem: str) -> list[ir.Value]:
-        """Give the results of a graph names of their own."""
+        """Give the results of a graph unique names."""
         import onnx_ir as ir
 
         results = [ir.val(self.shared.free_name(f"{stem}{index}")) for index in range(len(graph.results))]
@@ -88,7 +88,7 @@ class Scope(Writer):
         return graph
 
     def __getitem__(self, value: TensorValue) -> ir.Value:
-        """Return what a value is in the model."""
+        """Return the value of the model for a value of the graph."""
         return self._values[value]
 
     def is_used_once(self, value: TensorValue) -> bool:
@@ -166,7 +166,7 @@ class Scope(Writer):
     def reshape(self, x: ir.Value, dims: Sequence[Dim], before: Sequence[Dim] = ()) -> ir.Value:
         """Write a reshape to these dimensions; `before` are those of the operand, if they are known."""
         unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, StaticDim)]
-        # Beside a 0, -1 could be anything.
+        # In a shape with a 0, -1 could be anything.
         empty = any(isinstance(dim, StaticDim) and int(dim) == 0 for dim in dims)
         stay = all(axis < len(before) and before[axis] == dims[axis] for axis in unknown)
         if empty or (len(unknown) != 1 and not stay):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def _function(shared: Shared, graph: Graph) -> Function:
     """Return the function of a subgraph: it takes its inputs, then its weights, and gives its outputs."""
     if graph not in shared.functions:
-        function = _new_function(shared, graph)  # which puts those that it calls before it
+        function = _new_function(shared, graph)  # which puts the functions that it calls before it
         shared.functions[graph] = function
     return shared.functions[graph]
 

@@ -1,4 +1,4 @@
-"""`Writer`: ONNX nodes in order, converted to the dtypes that there are kernels for."""
+"""`Writer`: ONNX nodes in order, converted to dtypes that have kernels."""
 
 from __future__ import annotations
 

@@ -69,13 +69,13 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     """Write a graph as an ONNX file.
 
     Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to their bytes,
-    so that file has to stay as it is. All others, and views of a file that was replaced, changed or removed since it
-    was opened, are written to a safetensors file beside it with a name of its own, such as `model.onnx.5f0c9a3e.data`.
-    So are weights in packed blocks: those of Q4_0 that only a product uses as ONNX Runtime multiplies them, all others
-    as the float32 elements, which are decoded in memory first.
+    so that file must not change. All others are written to a safetensors file next to it with a unique name, such as
+    `model.onnx.5f0c9a3e.data`. So are views of a file that was replaced, changed or removed since it was opened, and
+    weights in packed blocks. Blocks of Q4_0 that only a product uses are written as ONNX Runtime multiplies them; all
+    others as float32 elements, which are decoded in memory first.
 
-    The ONNX file is replaced when all of that is on the disk, and the data of the former one is removed after that: a
-    save that is interrupted or killed leaves the old model with its data, or the new one with its own.
+    When all data is on the disk, the ONNX file is replaced, and then the data of the former one is removed. A save that
+    is interrupted or killed leaves the old model with its data, or the new one with its data.
 
     Args:
         graph: A graph with outputs.

@@ -63,7 +63,7 @@ _COMPILER = (
     "it calls a kernel that MAX's compiler has compiled, but graphs here run on ONNX Runtime: compose it from other ops"
 )
 _BRANCHES = "a graph here has no branches: compute both sides and choose with ops.where, or decide in Python"
-_ORDER = "ONNX Runtime chooses the order in which a graph is computed: record the operations one after another"
+_ORDER = "ONNX Runtime chooses the order in which a graph is computed: record the operations sequentially"
 
 __getattr__ = _unsupported_names(
     __name__,

@@ -1,4 +1,4 @@
-"""Operations that concern the run: devices, what is printed, called graphs, and memory that a graph changes."""
+"""Operations with effects in a run: devices, prints, calls of graphs, and memory that a graph changes."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def call(graph: Graph, *args: Argument | Sequence[Argument], prefix: str = "") -
             `weight_prefix` differ in each call: `prefix` replaces it.
 
     Returns:
-        The outputs, in order. A symbol in their shapes that the subgraph creates itself, for example by `rebind` or
-        `nonzero`, is a different one in each call: `m`, then `m_1`, `m_2` and so on, unless the caller has such a
-        symbol already.
+        The outputs, in order. Some symbols in their shapes are created by the subgraph, for example by `rebind` or
+        `nonzero`. Such a symbol differs in each call: `m`, then `m_1`, `m_2` and so on, unless the caller has one of
+        that name already.
 
     Raises:
         GraphError: another number of values, or one whose dtype, device or shape does not fit (a ValueError).

@@ -64,9 +64,9 @@ def resize_linear(
     Args:
         input: Any tensor of floats.
         size: The shape of the result, with as many sizes as there are axes.
-        coordinate_transform_mode: The position of element `i` of the result among those of the input, where `s` is the
-            size of the result divided by that of the input: 0 for `(i + 0.5) / s - 0.5`; 1 for the first and the last
-            at the first and the last; 2 for `i / s`; 3 as 0, but 0 where the result has size 1.
+        coordinate_transform_mode: The position of element `i` of the result among those of the input. The scale `s` is
+            the size of the result divided by that of the input. Mode 0: `(i + 0.5) / s - 0.5`. Mode 1: the first and
+            the last elements coincide. Mode 2: `i / s`. Mode 3: as 0, but 0 where the result has size 1.
         antialias: Whether more than two neighbours count where the result is smaller.
 
     Returns:

@@ -36,10 +36,11 @@ def slice_tensor(x: TensorValueLike, indices: object) -> TensorValue:
 
     Args:
         x: Any tensor.
-        indices: One entry, or several as a tuple or list: an int, or a tensor of integers without axes; a slice, whose
-            bounds may be `Dim`; `(slice, size)`, which states the size of the result where it cannot be computed (then
-            the bounds may be tensors, of one integer on the CPU); `...`; `None` for a new axis of size 1; and at most
-            one tensor or array of integers with axes, beside slices only, whose axes replace the indexed axis.
+        indices: One entry, or several as a tuple or list. An int, or a tensor of integers without axes. A slice, whose
+            bounds may be `Dim`. A pair `(slice, size)`, which states the size of the result where it cannot be
+            computed; its bounds may be tensors, of one integer on the CPU. An ellipsis `...`. None for a new axis of
+            size 1. At most one tensor or array of integers with axes, together with slices only: its axes replace the
+            indexed axis.
 
     Raises:
         GraphIndexError: a position outside a known size, or more entries than axes (an IndexError and a ValueError).

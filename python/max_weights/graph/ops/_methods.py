@@ -1,6 +1,6 @@
 """The methods and operators of `TensorValue`, bound to the class here, above the operations that they record.
 
-If the other side of an operator is not a tensor, the result is NotImplemented, so that Python asks that object, and
+If the other side of an operator is not a tensor, the result is NotImplemented, so that Python tries that object, and
 otherwise raises the error.
 """
 

@@ -40,7 +40,7 @@ def is_array(value: object) -> bool:
 
 
 def is_operand(value: object) -> bool:
-    """Whether an operator accepts a value beside a tensor."""
+    """Whether an operator accepts a value together with a tensor."""
     return isinstance(value, TensorValue | Dim | Shape) or is_scalar(value) or is_array(value)
 
 
@@ -217,6 +217,6 @@ def require_bool(op: str, value: TensorValue) -> None:
 
 
 def named(function: Callable[..., TensorValue], name: str, does: str) -> None:
-    """Give one of several operations that are made alike its own name and text."""
+    """Give one of several similar operations its own name and text."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = does

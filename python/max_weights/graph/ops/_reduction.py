@@ -44,7 +44,7 @@ def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse:
     Args:
         x: `[..., n, ...]`, with n at `axis`.
         axis: The axis.
-        exclusive: Whether each element is left out of its own sum, so that the first one is 0.
+        exclusive: Whether each sum excludes its element, so that the first one is 0.
         reverse: Whether the sums begin at the end.
     """
     value, _, axis = along("cumsum", x, axis)

@@ -66,9 +66,10 @@ def scatter(input: TensorValueLike, updates: TensorValueLike, indices: TensorVal
 
     Args:
         input: `[..., n, ...]`, with n at `axis`.
-        updates: The elements, of the dtype of `input`, with as many axes, and not longer than it on the other ones.
-        indices: int32 or int64, of the shape of `updates`: the position of each element on `axis`, -n to n - 1; if two
-            go to the same position, the result is one of them.
+        updates: The elements, of the dtype of `input`, with as many axes; on the other axes, at most as long as
+            `input`.
+        indices: The position of each element on `axis`, -n to n - 1: int32 or int64, of the shape of `updates`. If two
+            elements have the same position, the result is one of them.
         axis: The axis.
 
     Returns:

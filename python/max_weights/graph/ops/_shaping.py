@@ -154,8 +154,8 @@ def pad(
         input: `[a, b, ...]`.
         paddings: The numbers of elements before and after on the first axis, on the second, and so on: `[a0, a1, b0,
             b1, ...]`.
-        mode: `constant` for `value`; `reflect` for the elements from the edge inward, without the edge itself; `edge`
-            for the element at the edge.
+        mode: The new elements. With `constant` they are `value`; with `reflect` those from the edge inward, without the
+            edge itself; with `edge` the element at the edge.
         value: A number, or a scalar of the dtype of `input`.
 
     Returns:
@@ -194,7 +194,7 @@ def pad(
 
 
 def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
-    """Join tensors one after the other along an axis.
+    """Join tensors sequentially along an axis.
 
     Args:
         original_vals: One or more, `[..., n_i, ...]`, equal except along the axis, and of one dtype: nothing is

@@ -1,6 +1,6 @@
-"""What the texts of the operations have in common: parameters, results, errors, and how an operation is called.
+"""The shared texts of the operations: parameters, results, errors, and examples.
 
-The text of an operation says what is its own. `complete` adds each section that it leaves out.
+The text of an operation has only what is specific to it. `complete` adds the missing sections.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 _PARAMETERS = {
     "x": "A tensor.",
     "y": "A second tensor.",
-    "lhs": "A tensor; or a number, an array or a `Dim` beside one.",
-    "rhs": "A tensor; or a number, an array or a `Dim` beside one.",
+    "lhs": "A tensor; or a number, an array or a `Dim` with a tensor on the right.",
+    "rhs": "A tensor; or a number, an array or a `Dim` with a tensor on the left.",
     "input": "A tensor.",
     "value": "A tensor.",
     "values": "The tensors.",
@@ -40,7 +40,7 @@ _RETURNS = "A tensor, which is computed when the graph is run."
 _RAISES = "GraphError: a dtype, a shape or a device does not fit, or there is no graph (a ValueError)."
 
 # The arguments of an example, in a graph with `x` [2, 3] and `y` [3, 2], and the shape of its result; where the result
-# is no tensor, the lines themselves. Operations that are not here are called with `x`, or with `x, 2.0`.
+# is no tensor, the lines themselves. Operations that are not listed are called with `x`, or with `x, 2.0`.
 _ROWS, _PLACES = "np.array([1, 0])", "np.array([[0, 1, 0]])"
 _IMAGE = "x.reshape([1, 2, 3, 1])"
 _POINTS = "x, y[:2, 0], np.array([[0, 1], [1, 1]])"
@@ -112,7 +112,7 @@ _EXAMPLES: dict[str, tuple[str, list[int]] | str] = {
 
 
 def complete(functions: Iterable[object]) -> None:
-    """Give the text of each function the sections that it leaves out."""
+    """Add the missing sections to the text of each function."""
     for function in filter(inspect.isfunction, functions):
         if function.__doc__ is None:  # with `python -OO`
             continue

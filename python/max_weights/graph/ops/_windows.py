@@ -45,7 +45,7 @@ def conv2d(
         stride: The distance between windows, along height and width.
         dilation: The distance between the elements of a window.
         padding: The zeros around the image: above, below, left, right.
-        groups: The number of groups that the channels are split into, each with filters of its own.
+        groups: The number of groups that the channels are split into, each with separate filters.
         bias: `[out_channels]`, added to the result.
         input_layout: NHWC or NCHW; the result has the same.
         filter_layout: RSCF or FCRS.
@@ -227,7 +227,7 @@ def fold(
 class _Pool:
     """The common part of both kinds of pooling: channels go before height and width, as in ONNX.
 
-    Padding is an operation of its own; a last window that only `ceil_mode` counts gets padding that it extends into.
+    Padding is a separate operation; a last window that only `ceil_mode` counts gets padding that it extends into.
     """
 
     def __init__(

@@ -7,14 +7,14 @@ use twox_hash::XxHash3_128;
 
 use crate::text;
 
-/// How checksums are taken of all bytes of a tensor of the new version.
+/// The kind of the checksums of all bytes of a tensor of the new version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChecksumFormat {
     /// XXH3 of 128 bits.
     Xxh3,
     /// BLAKE3 of 256 bits.
     Blake3,
-    /// Adler-32, as zlib has it.
+    /// Adler-32, as in zlib.
     Adler32,
 }
 
@@ -48,7 +48,7 @@ impl ChecksumFormat {
     }
 }
 
-/// A checksum of bytes that come one after the other.
+/// A checksum of consecutive bytes.
 pub(crate) enum Hasher {
     Xxh3(Box<XxHash3_128>),
     Blake3(Box<blake3::Hasher>),
@@ -96,7 +96,7 @@ pub(crate) struct Checksum {
 }
 
 impl Checksum {
-    /// What takes one of its kind.
+    /// A hasher of the same kind.
     pub(crate) fn hasher(&self) -> Hasher {
         Hasher::new(self.format)
     }

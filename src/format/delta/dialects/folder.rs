@@ -1,5 +1,5 @@
-//! Deltas as trainers publish them, in folders `weight_v000012` (slime, miles, SkyRL, ModelExpress): the index says from which version to which one leads,
-//! and how what changed of each tensor is written. The tensors are bytes, each a zstd frame; their checksums are in the metadata of their files.
+//! Deltas as trainers publish them, in folders `weight_v000012` (slime, miles, SkyRL, ModelExpress). The index has the versions before and after,
+//! and the encoding of the changes. The tensors are bytes, each a zstd frame; their checksums are in the metadata of their files.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,12 +13,12 @@ use crate::text;
 use super::checksum::ChecksumFormat;
 use super::{Change, Dialect, Form};
 
-/// What such an index has below `metadata`.
+/// The keys of such an index below `metadata`.
 pub(in crate::format) const KEYS: [&str; 5] =
     ["version", "base_version", "delta_encoding", "compression_format", "checksum_format"];
-/// What the names of folders begin with.
+/// The prefix of folder names.
 pub(super) const PREFIX: &str = "weight_v";
-/// What the frames are of.
+/// The compression of the frames.
 const COMPRESSION: &str = "zstd";
 
 /// The form that is called so in an index.
@@ -54,10 +54,10 @@ impl Form {
         Ok(Self { dialect, version, base_version, checksum })
     }
 
-    /// What one of its files has, of those tensors that the index puts there.
+    /// The content of one of its files, for the tensors that the index assigns to it.
     ///
     /// # Errors
-    /// Other tensors; what is no row of bytes; checksums that are missing, or none.
+    /// Other tensors; tensors that are not a row of bytes; missing or invalid checksums.
     pub(crate) fn changes(&self, file: &Header, is_here: impl Fn(&str) -> bool) -> Result<Vec<(String, Change)>> {
         let metadata: HashMap<&str, &str> =
             file.metadata.iter().flatten().map(|(key, value)| (&**key, &**value)).collect();

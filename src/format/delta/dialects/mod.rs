@@ -1,5 +1,5 @@
-//! Deltas of other libraries: the forms that there are, and what the files of each contain. A form is encoded beside where it is decoded; files are read
-//! and written elsewhere.
+//! Deltas of other libraries: the supported forms, and what the files of each contain. A form is encoded and decoded in the same file; reading and
+//! writing of the files is elsewhere.
 
 mod checksum;
 mod folder;
@@ -29,11 +29,11 @@ pub enum Dialect {
     Xor,
     /// A folder `weight_v000012`, with places and values of bytes.
     Overwrite,
-    /// Places and values of elements, of TRL or prime-rl. There are no checksums of tensors in it.
+    /// Places and values of elements, of TRL or prime-rl. It has no checksums of tensors.
     Sparse,
 }
 
-/// Each form, its name, and a number that is the same for those that name versions in the same way.
+/// Each form, its name, and a number that forms with the same naming of versions share.
 const FORMS: [(Dialect, &str, u8); 4] = [
     (Dialect::MaxWeights, "max-weights", 0),
     (Dialect::Xor, "xor", 1),
@@ -64,7 +64,7 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// What a delta changes in a tensor, and where that is in its file.
+/// A change of a tensor, and where it is in its file.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// A zstd frame, and the checksum of all bytes of the tensor after it.
@@ -108,20 +108,20 @@ pub(in crate::format) fn version_of_number(number: u64) -> String {
 pub struct Form {
     /// That of the files.
     pub(crate) dialect: Dialect,
-    /// The version that it leads to.
+    /// The version that it produces.
     pub(crate) version: String,
     /// The version that it changes.
     pub(crate) base_version: String,
-    /// How the checksums of a folder are taken.
+    /// The kind of checksums of a folder.
     pub(crate) checksum: ChecksumFormat,
 }
 
 impl Form {
-    /// That of a dialect and a path to be written, from whose name the versions are, where they are not given: `weight_v000012`, or what ends with a number of
+    /// A target for a dialect and an output path. Missing versions are derived from its name: `weight_v000012`, or a name that ends with a number of
     /// TRL. None for the dialect of this library.
     ///
     /// # Errors
-    /// There is no such dialect or kind of checksums; versions that are not known, or that the dialect cannot have.
+    /// The dialect or kind of checksums is unknown; versions are not known, or invalid in the dialect.
     pub fn new(
         dialect: &str,
         path: &Path,
@@ -158,7 +158,9 @@ impl Form {
             for version in versions.iter_mut().rev().filter(|version| !version.is_empty()) {
                 let Some(number) = number(version) else {
                     let version = text::shown(version);
-                    return Err(Error::Argument(format!("the version '{version}' is no number, as those of TRL are")));
+                    return Err(Error::Argument(format!(
+                        "the version '{version}' is not a number, unlike those of TRL"
+                    )));
                 };
                 *version = version_of_number(number);
             }

@@ -1,4 +1,4 @@
-//! Places and values of what is replaced in a tensor: of elements, as sparse deltas have them in two tensors, or of bytes, as a frame unpacks to one record.
+//! Places and new values in a tensor: of elements, as two tensors in sparse deltas, or of bytes, as one record in a frame.
 
 use std::ops::Range;
 
@@ -20,7 +20,8 @@ fn record_len(count: usize) -> usize {
     count.saturating_mul(WORD + 1).saturating_add(WORD)
 }
 
-/// The number of places of a record of a tensor of so many bytes, which begins with these bytes; an error if it is none, or has more bytes than it can have.
+/// The number of places in a record that begins with `bytes`, for a tensor of `len` bytes. Fails if the record is invalid, or longer than its count
+/// says.
 pub(crate) fn check_record(bytes: &[u8], len: usize) -> Result<Option<usize>, String> {
     let Some(count) = bytes.first_chunk().map(|count| saturating_usize(u32::from_le_bytes(*count).into())) else {
         return Ok(None);
@@ -34,11 +35,11 @@ pub(crate) fn check_record(bytes: &[u8], len: usize) -> Result<Option<usize>, St
     Ok(Some(count))
 }
 
-/// What is replaced in a tensor: places, which rise, and what is there then.
+/// The replaced places of a tensor, in rising order, and their new values.
 #[derive(Debug)]
 pub(crate) struct Replaced {
     places: Places,
-    /// Where the places are in the bytes; what is there then follows.
+    /// The range of the places in the bytes; the new values follow.
     range: Range<usize>,
     bytes: Vec<u8>,
     /// Bytes of an element.
@@ -53,7 +54,7 @@ pub(crate) struct Cursor {
 }
 
 impl Replaced {
-    /// Of a record, all of it, of a tensor of so many bytes.
+    /// From a complete record, for a tensor of `len` bytes.
     pub(crate) fn of_record(bytes: Vec<u8>, len: usize) -> Result<Self, String> {
         let Some(count) = check_record(&bytes, len)? else { return Err("what changed unpacks to nothing".to_owned()) };
         if bytes.len() < record_len(count) {
@@ -65,7 +66,8 @@ impl Replaced {
         Self { places, range: WORD..WORD + WORD * count, bytes, width: 1 }.checked(len, "byte")
     }
 
-    /// Of the bytes of places, which are so many, and of values, in a tensor of so many bytes; compared with the sum of both, where there is one.
+    /// From `end` bytes of places, followed by values, for a tensor of `len` elements. Compares them with `sum`, the checksum of both, if there is
+    /// one.
     pub(crate) fn of_elements(
         places: Places,
         (bytes, end): (Vec<u8>, usize),
@@ -82,7 +84,7 @@ impl Replaced {
         });
         match sum {
             Some(sum) if sum != said => {
-                Err(format!("the sum of its places and values is {sum:016x}, but it says {said:016x}"))
+                Err(format!("the sum of its places and values is {sum:016x}, but it states {said:016x}"))
             }
             _ => Ok(own),
         }
@@ -135,7 +137,7 @@ impl Replaced {
         cursor.next = next;
     }
 
-    /// Replaces what there is in a part of the tensor, which begins at this byte. Parts follow each other, and divide no element.
+    /// Replaces places in a part of the tensor, which begins at this byte. Parts are consecutive, and do not split elements.
     pub(crate) fn write(&self, cursor: &mut Cursor, start: usize, part: &mut [u8]) {
         match self.width {
             1 => self.write_elements::<1>(cursor, start, part),
@@ -158,7 +160,7 @@ impl Replaced {
     }
 }
 
-/// Adds the places of bytes, whose numbers count from one on, to those of a record.
+/// Adds the places of bytes, numbered from `first` on, to those of a record.
 pub(crate) fn push_places(first: u64, numbers: &[u16], places: &mut Vec<u8>) -> Result<(), String> {
     for number in numbers {
         let Ok(place) = u32::try_from(first + u64::from(*number)) else {
@@ -169,22 +171,22 @@ pub(crate) fn push_places(first: u64, numbers: &[u16], places: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// How many elements are passed over before each place, as they are made: in 32 bits, until it is known whether 16 suffice.
+/// How many elements are skipped before each place. They are collected in 32 bits, until it is known whether 16 suffice.
 #[derive(Default)]
 pub(crate) struct Gaps {
-    /// The element behind the last place.
+    /// The element after the last place.
     next: u64,
     are_long: bool,
 }
 
 impl Gaps {
-    /// Adds those of elements whose numbers count from one on.
+    /// Adds the gaps of elements, numbered from `first` on.
     pub(crate) fn push(&mut self, first: u64, numbers: &[u16], gaps: &mut Vec<u8>) -> Result<(), String> {
         gaps.reserve(numbers.len() * WORD);
         for number in numbers {
             let place = first + u64::from(*number);
             let Ok(gap) = u32::try_from(place - self.next) else {
-                let cause = "more than 4,294,967,295 elements that are the same lie before one that changed";
+                let cause = "more than 4,294,967,295 unchanged elements precede a changed one";
                 return Err(format!("{cause}; take another dialect"));
             };
             self.are_long |= gap > u16::MAX.into();
@@ -194,7 +196,7 @@ impl Gaps {
         Ok(())
     }
 
-    /// What they are written as.
+    /// The dtype in which they are written.
     pub(crate) fn dtype(&self) -> DType {
         if self.are_long { DType::UInt32 } else { DType::UInt16 }
     }
@@ -206,8 +208,8 @@ pub(crate) fn narrowed(gaps: &[u8]) -> Vec<u8> {
     short.into_flattened()
 }
 
-/// An element as the 64 bits that `torch.hash_tensor` combines: those of a float of 64 bits, or of a whole number. `None` for elements of other kinds, and
-/// for NaN, of which processors make different bits.
+/// An element as the 64 bits that `torch.hash_tensor` combines: those of the value as float64 or as an integer. Other kinds have none. NaN has none
+/// either, because its bits depend on the processor.
 fn bits_of(dtype: DType, value: &[u8]) -> Option<u64> {
     let float = |number: f64| (!number.is_nan()).then(|| number.to_bits());
     #[expect(clippy::cast_sign_loss, reason = "the bits")]
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!((&tensor[..6], &tensor[140_008..]), (&[0, 0, 1, 2, 3, 4][..], &[0, 0, 5, 6][..]));
         assert_eq!(tensor.iter().filter(|byte| **byte != 0).count(), 6);
         assert!(replaced(2 * 70_005).expect_err("too short").contains("is the element 70005"));
-        // What is too far for 32 bits.
+        // Too far for 32 bits.
         assert!(Gaps::default().push(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());
         assert!(Gaps::default().push(1 << 32, &[0], &mut Vec::new()).is_err());
         assert!(push_places(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());

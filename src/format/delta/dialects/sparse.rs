@@ -1,5 +1,5 @@
-//! Sparse deltas of other libraries (TRL, prime-rl): of each tensor that changed, the places of elements and their new values, as two tensors of a
-//! safetensors file. What is known of the whole is in its metadata, or in a manifest beside it.
+//! Sparse deltas of other libraries (TRL, prime-rl): for each tensor that changed, the places of elements and their new values, as two tensors of a
+//! safetensors file. Its metadata, or a separate manifest, describes the whole delta.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,9 +18,9 @@ use super::{Change, Form, version_of_number};
 
 /// The value of `format` in the metadata of a file of TRL.
 const OF_TRL: &str = "sparse_weight_patch";
-/// What ends the names of its places and values; the first pair with the encoding that the metadata name, the second as numbers.
+/// The suffixes of its places and values; the first pair with the encoding that the metadata names, the second as numbers.
 const SUFFIXES: [[&str; 2]; 2] = [[".idx", ".val"], [".indices", ".values"]];
-/// What a file has that would have no tensors otherwise.
+/// The one tensor of a file that would otherwise be empty.
 pub(crate) const NOTHING: &str = "__empty_delta__";
 /// The name of gaps, as `encoding` in the metadata.
 const GAPS: &str = "gap_delta";
@@ -32,11 +32,11 @@ const OF_PRIME_RL: &str = "prime-rl-sparse-update";
 /// The versions of both that are read.
 const VERSION: u64 = 1;
 
-/// What a sparse delta says of a tensor that changed, as in a manifest.
+/// A changed tensor of a sparse delta, as in a manifest.
 #[derive(Debug, Deserialize)]
 struct SparseTensor {
     name: String,
-    /// Files of TRL do not say it.
+    /// Missing in files of TRL.
     #[serde(deserialize_with = "always")]
     shape: Option<Vec<u64>>,
     /// The names of the tensors with the places and the values.
@@ -48,21 +48,21 @@ struct SparseTensor {
     are_gaps: bool,
 }
 
-/// What must be there.
+/// A required field.
 fn always<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// What a sparse delta says of itself.
+/// A sparse delta.
 #[derive(Debug)]
 pub(crate) struct Sparse {
-    /// The version that it changes; empty where it does not say.
+    /// The version that it changes; empty if it is not stated.
     pub(crate) base: String,
-    /// The version that it leads to.
+    /// The version that it produces.
     pub(crate) target: String,
-    /// The file with the tensors, beside the manifest; none of a delta without any.
+    /// The file with the tensors, in the folder of the manifest; none for a delta without tensors.
     pub(crate) file: Option<String>,
-    /// What changed.
+    /// The changed tensors.
     tensors: Vec<SparseTensor>,
 }
 
@@ -80,10 +80,10 @@ impl Sparse {
         value_of(metadata, "format") == Some(OF_TRL) && value_of(metadata, "sparse") != Some("False")
     }
 
-    /// Of a file of TRL with these metadata and tensors.
+    /// From the metadata and tensors of a file of TRL.
     ///
     /// # Errors
-    /// Another version of the format; an encoding that is not known; tensors that are no pairs.
+    /// Another version of the format; an unknown encoding; tensors without a partner.
     pub(crate) fn of_trl<'a>(metadata: &[(String, String)], names: impl Iterator<Item = &'a str>) -> Result<Self> {
         let value = |key: &str| value_of(metadata, key);
         if value("version") != Some("1") {
@@ -130,14 +130,14 @@ impl Sparse {
         Self { base, target, file: None, tensors }.of_different_tensors()
     }
 
-    /// Of the manifest of prime-rl.
+    /// From the manifest of prime-rl.
     ///
     /// # Errors
-    /// Another format or version of it; a tensor that is there twice; compressed files.
+    /// Another format or version of it; a duplicate tensor; compressed files.
     pub(crate) fn of_manifest(bytes: &[u8]) -> Result<Self> {
         let manifest: Manifest = match json::read(bytes, MAX_HEADER_BYTES) {
             Ok(manifest) => manifest,
-            Err(problem) => return refused(format!("it is no manifest of a sparse delta: {problem}")),
+            Err(problem) => return refused(format!("it is not a manifest of a sparse delta: {problem}")),
         };
         if manifest.format != OF_PRIME_RL || manifest.version != VERSION {
             let format = text::shown(&manifest.format);
@@ -148,7 +148,7 @@ impl Sparse {
         }
         if manifest.compressed {
             let fault = Diagnostic::new(rules::DELTA_HEADER, "its file was compressed as a whole");
-            return Err(fault.help("write it without compression: what is read of it are parts").unsupported());
+            return Err(fault.help("write it without compression: only parts of it are read").unsupported());
         }
         let (base, target) = (version_of_number(manifest.base_step), version_of_number(manifest.step));
         let Manifest { patch_file: file, tensors, .. } = manifest;
@@ -169,10 +169,10 @@ impl Sparse {
         }
     }
 
-    /// What changed, of the tensors of its file.
+    /// The changes, from the tensors of its file.
     ///
     /// # Errors
-    /// Tensors that are not there, or are no places and values.
+    /// Missing tensors, or tensors that are not places and values.
     pub(crate) fn changes(&self, table: &TensorTable) -> Result<Vec<(String, Change)>> {
         let Ok(names) = NameIndex::new(table) else { return refused("the delta has two tensors of one name") };
         let find = |own: &str| names.find(table, own).map(|number| table.get(number));
@@ -191,7 +191,7 @@ impl Sparse {
 }
 
 impl SparseTensor {
-    /// What changed, with places and values in these tensors.
+    /// A change, with places and values in these tensors.
     fn change(&self, indices: &TensorInfo<'_>, values: &TensorInfo<'_>) -> Result<Change, String> {
         let (Element::Plain(places), Element::Plain(dtype)) = (indices.element, values.element) else {
             return Err("its places or values are packed blocks".to_owned());
@@ -232,7 +232,7 @@ pub(crate) fn names_of(tensor: &str) -> [String; 2] {
     SUFFIXES[0].map(|suffix| format!("{tensor}{suffix}"))
 }
 
-/// What is read of a manifest.
+/// The parsed fields of a manifest.
 #[derive(Deserialize)]
 struct Manifest {
     format: String,

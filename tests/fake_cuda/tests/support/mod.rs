@@ -1,4 +1,4 @@
-//! The driver's functions as a program in C declares them, and tests that run in a process of their own.
+//! The driver's functions as a C program declares them, and tests that run in a separate process.
 #![allow(dead_code, missing_docs, unreachable_pub, unsafe_code)] // what one of the tests does not use; C's functions
 #![allow(clippy::missing_safety_doc, clippy::unwrap_used)]
 
@@ -90,7 +90,8 @@ macro_rules! cu {
 
 const APART: &str = "FAKE_CUDA_TEST_APART";
 
-/// Runs a test in a process of its own, with these settings, and says how that ended; none in that process, which has to do the work.
+/// Runs a test in a separate process with these settings, and returns how that ended; `None` in that process, which has to do the
+/// work.
 pub fn ended(test: &str, settings: &[(&str, &str)]) -> Option<(ExitStatus, String)> {
     if std::env::var(APART).is_ok_and(|name| name == test) {
         return None;
@@ -133,7 +134,7 @@ pub fn more_counters() -> MoreCounters {
 pub fn violations() -> Vec<String> {
     let mut text = [0; 1000];
     let mut found = Vec::new();
-    // SAFETY: the text has the length that is said.
+    // SAFETY: `text` is valid for writes of `text.len()` bytes, which is the length passed.
     while unsafe { fake_cuda_violation(found.len(), text.as_mut_ptr(), text.len()) } >= 0 {
         // SAFETY: the function ends it with a zero byte.
         found.push(unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned());

@@ -47,7 +47,7 @@ pub(super) struct Said<'c> {
     is_dora: bool,
     /// Parameters that are not layers have a rank for each of their parts.
     has_parameters: bool,
-    /// Matrices are made of blocks along the diagonal, of which only these are stored.
+    /// Matrices are block-diagonal, and only the blocks are stored.
     has_blocks: bool,
 }
 
@@ -168,7 +168,7 @@ pub(super) fn targets(
         }
         _ => return Ok(()),
     };
-    // What is adapted beside the named modules has other names.
+    // Other adapted parameters have other names.
     let has_others = said.has_parameters || said.config.get("ensure_weight_tying") == Some(&Value::Bool(true));
     if patterns.has_unknown || layers.is_empty() || has_others {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Adapters as peft writes them: `adapter_config.json`, and `adapter_model.safetensors` or `.bin` beside it.
+//! Adapters as peft writes them: `adapter_config.json`, and `adapter_model.safetensors` or `.bin` in the same folder.
 
 mod lora;
 mod names;
@@ -51,7 +51,7 @@ struct Config {
 
 /// The parts that a layer may have.
 const MAX_PARTS: usize = 5;
-/// Layers are looked at so many at a time between two questions whether to go on.
+/// Layers examined between two checks for cancellation.
 const AT_A_TIME: usize = 1024;
 
 /// The tensors of a layer, by their numbers in the table.
@@ -97,12 +97,12 @@ fn layers<'s>(set: &'s Set<'_>, part: impl Fn(&'s str) -> Option<(&'s str, usize
 pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
     let entry = names.file(CONFIG).filter(|entry| entry.kind != Kind::LfsPointer);
     let value = json::read(entry, context);
-    // AdapterHub has files of this name, too, and says nothing of peft in them.
+    // AdapterHub has files with this name, too, without any key of peft.
     let value = value.filter(|value| text(value, "peft_type").is_some());
     let config = entry.zip(value).map(|(entry, value)| Config { path: entry.path.clone(), value });
     let has_weights = names.folder.files.iter().any(|entry| entry.name().starts_with(STEM));
     if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole && !has_weights) {
-        let cause = format!("there is no {STEM}.safetensors beside it");
+        let cause = format!("there is no {STEM}.safetensors in the same folder");
         context.report(&config.path, Diagnostic::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
     }
     for set in sets {
@@ -113,7 +113,7 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderCon
             continue;
         }
         if set.stem == STEM && names.folder.is_whole && names.file(CONFIG).is_none() {
-            let cause = format!("there is no {CONFIG} beside {}", shown(&file));
+            let cause = format!("there is no {CONFIG} in the folder of {}", shown(&file));
             context.report(&set.path, Diagnostic::new(rules::ADAPTER_CONFIG_MISSING, cause));
         }
         // The layers of adapters of other programs have two matrices, too.
@@ -140,7 +140,7 @@ fn with_config(set: &Set<'_>, config: &Config, context: &mut FolderContext<'_>) 
     }
 }
 
-/// Whether the tensors are those of the kind that is said; true for kinds that are not known here.
+/// Whether the tensors belong to the declared kind of adapter; true for unknown kinds.
 fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, context: &mut FolderContext<'_>) -> bool {
     let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == said) else { return true };
     let has = |mark: &str| set.table().iter().any(|info| info.name.contains(mark));
@@ -156,7 +156,7 @@ fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, context: &mut FolderCo
     false
 }
 
-/// Of the modules that were trained as a whole, one at least is stored: peft adds names to the list that a model need not have.
+/// At least one of the fully trained modules is stored: peft adds names to the list that a model need not have.
 fn modules_to_save(set: &Set<'_>, config: &Config, context: &mut FolderContext<'_>) {
     let modules = texts(&config.value, "modules_to_save");
     if modules.is_empty() || !set.is_complete {
@@ -166,7 +166,7 @@ fn modules_to_save(set: &Set<'_>, config: &Config, context: &mut FolderContext<'
         let inside = format!(".{module}.");
         set.table().iter().any(|info| info.name.contains(&inside) || info.name.starts_with(&inside[1..]))
     };
-    // A list of a few; a longer one is nobody's.
+    // Real lists are short; the rest of a longer one is ignored.
     if !modules.iter().take(64).any(is_there) {
         let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
         let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));

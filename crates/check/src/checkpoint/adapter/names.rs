@@ -10,7 +10,7 @@ use crate::expressions::{MAX_EXPRESSIONS, whole};
 pub(super) struct Patterns {
     plain: HashMap<String, usize>,
     expressions: Vec<(Regex, usize)>,
-    /// Some could not be read: then nothing is certain of what fits none.
+    /// Some patterns could not be read, so a name that matches none proves nothing.
     pub(super) has_unknown: bool,
 }
 

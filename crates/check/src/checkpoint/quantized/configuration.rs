@@ -61,7 +61,7 @@ impl Said<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether rows have as many scales as are said.
+    /// Whether rows have the declared number of scales.
     fn groups(&self, scales: &TensorInfo<'_>, layout: &Layout, groups: Option<&u64>) {
         let (Some(scheme), Some(inputs)) = (self.scheme, layout.shape.last()) else { return };
         let (groups, [_, size]) = (groups.copied().unwrap_or(1), layout.block);
@@ -121,7 +121,7 @@ impl Said<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether bitsandbytes has the bits and the kind of numbers that are said.
+    /// Whether bitsandbytes supports the declared bits and kind of numbers.
     pub(super) fn bits_and_bytes(&self) {
         let Some(declared) = self.check.declared else { return };
         let Method::BitsAndBytes { four } = declared.method else { return };

@@ -1,7 +1,7 @@
 //! Quantized weights: whether every packed weight has its scales, in the shapes that its scheme has, and is what the configuration says.
 //!
-//! The schemes are recognised by the names and dtypes of tensors. Where a layout is not known here, nothing is said; nor where only some of the names
-//! of a scheme are there, and neither the configuration names one nor any layer has all parts of it: a name proves no scheme.
+//! Schemes are recognised by the names and dtypes of tensors. Unknown layouts are not reported. A name alone proves no scheme: a set with only some
+//! names of a scheme is reported only if the configuration names that scheme, or if a layer has all its parts.
 
 mod configuration;
 mod plain;
@@ -24,7 +24,7 @@ use crate::bytes::Bytes;
 use crate::folder::FolderContext;
 use crate::quantized::{self, Declared, Family, Fault, Group, Layer, Layers, Method, Part, Scheme, Stop, is_float};
 
-/// Layers are looked at so many at a time between two questions whether to go on.
+/// Layers examined between two checks for cancellation.
 const AT_A_TIME: usize = 4096;
 
 /// What is known while the layers of a set are looked at.
@@ -102,7 +102,7 @@ pub(super) fn check(
 ) -> Result<()> {
     let declared = declared(names, config, context);
     for set in sets {
-        // The configuration is that of the model, and not of other files that lie beside it.
+        // The configuration is that of the model, not of other files in its folder.
         let of_model = set.is_usual() && set.stem != "adapter_model";
         let declared = declared.as_ref().filter(|_| of_model);
         let check =
@@ -178,7 +178,7 @@ fn declared(names: &Names<'_>, config: Option<&Config>, context: &mut FolderCont
     of_config.or(of_gptq).or(of_modelopt)
 }
 
-/// The schemes of a set that there are for sure: the configuration names one, or a layer has all parts of it.
+/// The proven schemes of a set: the configuration names one, or a layer has all parts of it.
 fn proven(check: &Check<'_, '_, '_>, layers: &Layers<'_>) -> Vec<Family> {
     let is_said = check.declared.is_some_and(|declared| declared.method != Method::Other);
     let mut proven = Vec::new();
@@ -193,7 +193,7 @@ fn proven(check: &Check<'_, '_, '_>, layers: &Layers<'_>) -> Vec<Family> {
     proven
 }
 
-/// Whether a layer has the parts by which a scheme is told from one of somebody's own.
+/// Whether a layer has all parts that distinguish the scheme from a custom one.
 fn is_whole(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family) -> bool {
     let has = |parts: &[Part]| parts.iter().all(|part| layer.has(*part));
     let is_bytes = |part| {
@@ -223,7 +223,7 @@ fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
     let is_foreign = layer.has(Part::Foreign) || layer.has(Part::Codebook);
     group.family().filter(|family| match family {
         _ if is_foreign => false,
-        // Of these names other methods make use in layouts of their own.
+        // Other methods use these names with different layouts.
         Family::Packed => check.declared.is_none_or(|declared| declared.method != Method::Other),
         // Of this scale nothing but the name says that it is one, unless it has the shape of one for each block.
         Family::Blocks => layer.has(Part::ScaleInv) || check.declared.is_some() || group.has_blocks(Part::PlainScale),
@@ -281,7 +281,7 @@ fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], c
             let cause = format!("the configuration says {word}, but the weights are quantized by {}", name(*found));
             Diagnostic::new(rules::QUANTIZED_METHOD, cause)
         }
-        // Weights of eight bits are told by their dtype, too.
+        // Eight-bit weights are recognised by their dtype, too.
         None if !layers.alone.is_empty() || declared.is_beside => return,
         None => {
             let cause = format!("the configuration says {word}, but no weight is quantized");
@@ -291,7 +291,7 @@ fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], c
     check.found.borrow_mut().push((declared.path.clone(), finding));
 }
 
-/// Whether weights are stored as they were, with scales beside them or without.
+/// Whether weights are stored unquantized, with or without scales.
 fn is_uncompressed(declared: &Declared) -> bool {
     declared.method == Method::CompressedTensors
         && declared

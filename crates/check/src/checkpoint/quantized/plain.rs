@@ -1,5 +1,5 @@
-//! What is no quantized weight, and looks as if it should be one: scales without a weight, weights of eight bits without a scale, and weights that are
-//! stored as they were beside a scale for each block.
+//! Tensors that are not quantized weights but look like part of one: scales without a weight, eight-bit weights without a scale, and unquantized
+//! weights with a scale for each block.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family
     let first = |parts: &[Part]| parts.iter().find_map(|part| check.get(layer, *part));
     match family {
         Family::Packed => check.orphan(first(&[Part::Scales, Part::QZeros]), Part::QWeight.word()),
-        // With a plain weight beside it, it is a layout that is not known here.
+        // With an unpacked weight it is an unknown layout.
         Family::Compressed if layer.has(Part::Weight) => {}
         Family::Compressed => check.orphan(first(&[Part::Scale, Part::Shape]), Part::Packed.word()),
         Family::Mxfp4 => check.orphan(first(&[Part::BlockScales]), Part::Blocks.word()),
@@ -26,7 +26,7 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family
         _ if layer.has(Part::Weight) => {}
         Family::Nvfp4 => check.orphan(first(&[Part::Scale, Part::Scale2]), Part::Weight.word()),
         Family::BitsAndBytes => check.orphan(first(&[Part::Absmax, Part::QuantState, Part::Scb]), Part::Weight.word()),
-        // The family is told by its packed weight.
+        // The family is recognised by its packed weight.
         Family::Torchao => {}
         Family::Scaled => {
             // A scale of this name is one of a quantized weight only where something is.
@@ -70,7 +70,7 @@ fn of_bits_and_bytes(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     parts.for_each(|part| check.missing(&weight, rules::QUANTIZED_SCALE_MISSING, part.word()));
 }
 
-/// Whether experts have tensors of their own, by what is before their numbers.
+/// Whether each expert has separate tensors, by the name before their numbers.
 fn has_expert(check: &Check<'_, '_, '_>, experts: &str) -> bool {
     let first = format!("{experts}.0.");
     check.set.table().iter().any(|info| info.name.starts_with(&first))
@@ -111,7 +111,7 @@ pub(super) fn check_alone(check: &Check<'_, '_, '_>, layers: &Layers<'_>, famili
         if experts_of_one(layer).is_some_and(|experts| together.contains(experts)) {
             continue;
         }
-        // Integers may be something else where nobody says that they are weights.
+        // Integers may be something else unless the configuration declares them as weights.
         if info.element != Element::Plain(DType::Int8) || of_config {
             check.missing(&info, rules::QUANTIZED_SCALE_MISSING, name);
         }

@@ -164,7 +164,7 @@ fn number(text: &str) -> String {
     format!("<td class=\"number\">{text}</td>")
 }
 
-/// A text of a file, of which nothing is markup and nothing steers whoever looks at it.
+/// A text of a file, without markup or control characters.
 fn shown(text: &str) -> String {
     lines(&text::cut(text, MAX_TEXT))
 }

@@ -1,4 +1,4 @@
-//! What the tags of a template may not have: attributes that lead into Python, whatever their names are made of, and what has no end.
+//! What the tags of a template may not have: attributes that lead into Python, however their names are composed, and endless loops.
 
 use max_weights::rules::{self, Rule};
 use max_weights::text::shown;
@@ -11,7 +11,7 @@ use super::{Broken, MAX_TAG_TOKENS};
 /// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
 const MAX_ITEMS: f64 = 1_000_000.0;
 
-/// So much is kept of one template, of which the first is said.
+/// Findings kept of one template; the first is reported.
 const MAX_BROKEN: usize = 1000;
 
 /// Looks through a tag.
@@ -74,7 +74,7 @@ impl<'t> Look<'_, 't> {
         self.report(at, rules::REPOSITORY_TEMPLATE_ESCAPE, sentence);
     }
 
-    /// An attribute or item of this name (empty: not known) is taken of what ends at `of`.
+    /// An attribute or item of this name (empty: unknown) is taken of the expression that ends at `of`.
     fn attribute(&mut self, at: usize, name: &str, of: usize) {
         if is_inside(name) {
             return self.escape(at, format!("it reaches for {}, a Python internal", shown(name)));

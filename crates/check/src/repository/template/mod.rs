@@ -1,7 +1,7 @@
 //! Chat templates: their tags are looked through token by token, and nothing is rendered.
 //!
-//! What escapes from a template into Python goes by attributes with underscores (`__class__`, `__globals__`), however their names are put
-//! together. A name that a template computes of its own texts is not followed: it may be any.
+//! A template escapes into Python through attributes with underscores (`__class__`, `__globals__`), however their names are composed. A name
+//! that a template computes from its own texts is not evaluated: it may be any.
 
 mod limits;
 mod names;
@@ -23,10 +23,10 @@ const OVERLAP: usize = 4 << 10;
 const MAX_TAG_TOKENS: usize = 1000;
 /// Characters of a tag that a finding shows.
 const EVIDENCE: usize = 160;
-/// Tags that go on to one of their own.
+/// Tags that extend to a matching end tag.
 const BLOCKS: [&str; 11] =
     ["autoescape", "block", "call", "filter", "for", "generation", "if", "macro", "set", "trans", "with"];
-/// Tags that stand alone, or between the two of another.
+/// Tags without an end tag, or between two others.
 const ALONE: [&str; 11] =
     ["break", "continue", "debug", "do", "elif", "else", "extends", "from", "import", "include", "pluralize"];
 
@@ -47,7 +47,7 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
     }
 }
 
-/// Looks through the tags of what may be a template among other things.
+/// Examines the tags of a text that may contain a template.
 pub(super) fn check_tags(text: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
     let _ = look(text, source, None, report);
 }
@@ -82,7 +82,7 @@ fn look(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMu
     }
 }
 
-/// Looks for the names of Python's insides in a template that is too long for more, whatever they are put together of.
+/// Searches a template that is too long for more for names of Python's internals, however they are composed.
 fn long(template: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
     let mut from = 0;
     while let Some(rest) = template.get(from..).filter(|rest| !rest.is_empty()) {

@@ -1,18 +1,18 @@
-//! Where the texts of a template come from: from whoever renders it, or from the template itself. A name that a template puts together may be any, also
-//! one that leads into Python.
+//! Where the texts of a template come from: from the data that it is rendered with, or from the template itself. A name that a template composes may
+//! be any, including one that leads into Python.
 
 use std::collections::HashMap;
 
 use super::tokens::{Placed, Tag, Token};
 
-/// So often it is asked what names stand for, of which one may stand for another.
+/// Passes that resolve names; the value of one may depend on another.
 const MAX_PASSES: usize = 8;
 /// Tokens of the model, which its author chooses.
 const TOKENS: [&str; 7] = ["bos_token", "cls_token", "eos_token", "mask_token", "pad_token", "sep_token", "unk_token"];
-/// Functions, methods and filters that make numbers and truths, whatever they are given.
+/// Functions, methods and filters that return numbers and booleans for any argument.
 const NUMBERS: [&str; 10] =
     ["abs", "count", "endswith", "float", "int", "length", "namespace", "range", "round", "startswith"];
-/// Those that give what is in a list or an object as it is there.
+/// Those that return unchanged elements of a list or an object.
 const PARTS: [&str; 11] =
     ["dictsort", "first", "get", "items", "keys", "last", "list", "reverse", "sort", "unique", "values"];
 /// Methods that take something from a text, of which their arguments are no part.
@@ -25,27 +25,27 @@ const KEYWORDS: [&str; 12] =
 /// Where a text comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Origin {
-    /// From the conversation, and whatever else is given to the template; or it is a number.
+    /// From the conversation or other data that the template is rendered with; or it is a number.
     #[default]
     Data,
-    /// It stands in the template as it is, where it is looked at.
+    /// A literal of the template, which is examined there.
     Constant,
     /// It is put together of such texts.
     Computed,
 }
 
-/// What the names of a template stand for.
+/// What the names of a template refer to.
 #[derive(Default)]
 pub(super) struct Origins<'t> {
     variables: HashMap<&'t str, Origin>,
     attributes: HashMap<&'t str, Origin>,
     numbers: HashMap<&'t str, f64>,
-    /// The text that a name always stands for; `None` if it stands for several.
+    /// The only text of a name; `None` if it has several.
     texts: HashMap<&'t str, Option<String>>,
 }
 
 impl<'t> Origins<'t> {
-    /// Finds out what names stand for; false if it cannot be told in a few passes.
+    /// Resolves names; false if a few passes do not suffice.
     pub(super) fn learn(&mut self, tags: &[Tag<'t>]) -> bool {
         for _ in 0..MAX_PASSES {
             let mut is_new = false;
@@ -93,7 +93,7 @@ impl<'t> Origins<'t> {
                 }
                 return;
             }
-            // What a macro is called with is written somewhere in the template, or comes from whoever renders it.
+            // The arguments of a macro are literals of the template, or come from its data.
             "macro" | "call" => {
                 let open = rest.iter().position(|sign| is(sign, "(")).unwrap_or(rest.len());
                 let is_macro = *word == "macro";
@@ -238,7 +238,7 @@ impl<'t> Origins<'t> {
         if composes && most == Origin::Constant { Origin::Computed } else { most }
     }
 
-    /// Whether what stands beside an operator may be a text of the template.
+    /// Whether an operand may be a text of the template.
     fn joins(&self, tokens: &[Placed<'_>], at: usize) -> bool {
         let may = |at: usize| match tokens.get(at).map(|placed| &placed.token) {
             Some(Token::Name(_) | Token::Text(_)) => self.name(tokens, at) > Origin::Data,
@@ -259,7 +259,7 @@ pub(super) fn is(placed: &Placed<'_>, sign: &str) -> bool {
     matches!(placed.token, Token::Sign(found) if found == sign)
 }
 
-/// Where a token first stands outside of brackets.
+/// The position of the first such token outside of brackets.
 pub(super) fn position(tokens: &[Placed<'_>], wanted: &Token<'_>) -> Option<usize> {
     let mut depth = 0_usize;
     tokens.iter().position(|placed| {

@@ -31,7 +31,7 @@ pub(super) fn tags(template: &str) -> (Vec<Tag<'_>>, Option<usize>) {
     let (mut tags, mut unended) = (Vec::new(), None);
     // Whether there are ends further on, which are looked for once.
     let (mut has_comment, mut has_raw) = (true, true);
-    // Quotes of strings that do not end, for whose ends nobody looks again.
+    // Quotes of unterminated strings, whose ends are not searched again.
     let mut endless = Vec::new();
     let (mut at, mut line) = (0, 1);
     while let Some(start) = start_of_tag(template, at) {
@@ -72,7 +72,7 @@ fn start_of_tag(template: &str, from: usize) -> Option<usize> {
     rest.match_indices('{').map(|(at, _)| at).find(opens).map(|at| from + at)
 }
 
-/// The end of what is left as it is, from behind `{% raw %}` on: the start of what follows `{% endraw %}`.
+/// The end of the raw text that begins after `{% raw %}`: the start of what follows `{% endraw %}`.
 fn end_of_raw(template: &str, from: usize) -> Option<usize> {
     let rest = template.get(from..)?;
     rest.match_indices("{%").find_map(|(at, _)| {
@@ -169,7 +169,7 @@ fn number(word: &str) -> f64 {
     based.or_else(|| digits.parse().ok()).unwrap_or(0.0)
 }
 
-/// The text with `\x5f`, `\u005f` and `\137` as the characters that they stand for; one by its name, `\N{LOW LINE}`, stays as it is.
+/// The text with the escapes `\x5f`, `\u005f` and `\137` decoded; one by its name, `\N{LOW LINE}`, stays unchanged.
 pub(super) fn decoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -194,7 +194,7 @@ pub(super) fn decoded(text: &str) -> String {
         let len = found.map_or_else(|| usize::from(after.starts_with('\n')), |(_, len)| len);
         match found {
             Some((c, _)) => out.push(c),
-            // The line goes on.
+            // The line continues.
             None if len == 1 => {}
             None => out.push('\\'),
         }

@@ -13,7 +13,7 @@ use crate::context::{Context, Piece};
 use crate::kind::{Kind, is_certain_lzma, is_skippable};
 use crate::report::Depth;
 
-/// Suffixes that a compressed file has beyond those of what is in it.
+/// Suffixes of compressed files, in addition to those of their contents.
 const SUFFIXES: [&str; 12] =
     [".gz", ".gzip", ".bz2", ".xz", ".lzma", ".zst", ".zstd", ".lz4", ".zlib", ".z", ".tgz", ".txz"];
 /// What joblib before 0.10 wrote before its zlib stream: a mark, and a length in 19 hexadecimal digits and spaces.
@@ -55,7 +55,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
         if let Some(len) = left_out {
             reader.seek(start.saturating_add(len).min(bytes.len()));
         } else {
-            // Both leave out what stands before the first stream.
+            // Both decoders skip frames before the first stream.
             if packing == Packing::Zstd && Kind::of(&reader.peek(4)?, u64::MAX, "") == Kind::Lz4 {
                 (kind, packing) = (Kind::Lz4, Packing::Lz4);
             }
@@ -129,7 +129,7 @@ fn zeros(bytes: &dyn Bytes, start: u64, context: &Context<'_>) -> Result<u64> {
     Ok(at - start)
 }
 
-/// Whether what was unpacked is nothing that a loader takes.
+/// Whether no loader takes the unpacked data.
 fn loads_nothing(unpacked: &Spooled) -> Result<bool> {
     Ok(super::loadable(unpacked, "")?.is_none())
 }

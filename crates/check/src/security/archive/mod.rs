@@ -20,7 +20,7 @@ use crate::security::{PICKLE_BYTES, pickle, scan};
 
 /// Bytes that are read at a time.
 const WINDOW: usize = 256 << 10;
-/// Each part of an archive counts for so many bytes at least, where it is counted how much is looked at.
+/// Minimum bytes that each part of an archive counts for in the limit on examined bytes.
 const LEAST: u64 = 64;
 
 /// A member of an archive.
@@ -34,7 +34,7 @@ pub struct Member {
     pub packed: u64,
     /// How many bytes it has when it is unpacked, as the archive says.
     pub size: u64,
-    /// Whether its bytes are in the archive as they are.
+    /// Whether its bytes are stored uncompressed in the archive.
     pub stored: bool,
 }
 
@@ -47,7 +47,7 @@ pub trait Archive {
     fn open<'a>(&'a self, number: usize, context: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>>;
 }
 
-/// Scans each member that is not accounted for as a file of its own.
+/// Scans each member that is not accounted for as a separate file.
 pub(crate) fn scan_members(
     piece: &Piece<'_>,
     archive: &dyn Archive,
@@ -89,7 +89,7 @@ pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut 
     may
 }
 
-/// Scans bytes of this piece as a file of their own. What is broken in them does not keep the others from being looked at.
+/// Scans bytes of this piece as a separate file. A fault in them does not stop the scan of the others.
 pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, context: &mut Context<'_>) -> Result<()> {
     let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
     scan_as(piece, bytes, (name, kind), context)
@@ -116,7 +116,7 @@ pub(crate) fn scan_as(
     look_at_text(&inner, context)
 }
 
-/// Looks at a member whose name is that of a configuration, a template or a program, as at a file beside weights.
+/// Examines a member with the name of a configuration, a template or a program like a file in a folder of weights.
 fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let Some(most) = repository::looks_at(inner.name) else { return Ok(()) };
     if inner.bytes.len() > most {
@@ -142,8 +142,8 @@ pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
     })
 }
 
-/// Looks at what follows the end of something in a file, which should be nothing, or zeros as on tapes. Bytes of its `own` kind would be the rest of it,
-/// and where it is not certain where it ends, what nobody loads is no finding.
+/// Examines the bytes after the end of something in a file: there should be none, or zeros as on tapes. Bytes of its `own` kind are the rest of it.
+/// Where the end is uncertain, bytes that no loader takes are no finding.
 pub(crate) fn look_behind(
     piece: &Piece<'_>,
     at: u64,

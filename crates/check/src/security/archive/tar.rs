@@ -12,9 +12,9 @@ use crate::report::Depth;
 use crate::security::formats;
 
 const BLOCK: u64 = 512;
-/// The longest name or list of attributes that is in blocks of its own.
+/// The longest name or list of attributes in extra blocks.
 const MAX_LONG: u64 = 1 << 20;
-/// So many members are looked at.
+/// Maximum number of members that are examined.
 const MAX_MEMBERS: usize = 1_000_000;
 
 /// A tar archive whose members are known.
@@ -48,7 +48,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the blocks before a member said of it.
+/// What the blocks before a member declare about it.
 #[derive(Default)]
 struct Before {
     name: Option<String>,
@@ -61,7 +61,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
     let bytes = piece.bytes;
     let mut tar = Tar { bytes, members: Vec::new() };
     let (mut at, mut before, mut is_whole) = (0, Before::default(), true);
-    // What is said of all members that follow.
+    // Declared for all members that follow.
     let mut of_all = Before::default();
     loop {
         context.go_on()?;
@@ -124,7 +124,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                         shown(&name)
                     );
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
-                    // The list of its parts stands before them, in blocks of its own.
+                    // The list of its parts precedes them, in separate blocks.
                     let parts = packed.saturating_sub(BLOCK);
                     let start = start.saturating_add(BLOCK);
                     tar.members.push(Member { name: name.clone(), start, packed: parts, size: parts, stored: true });
@@ -147,7 +147,7 @@ fn behind(piece: &Piece<'_>, at: u64, is_whole: bool, context: &mut Context<'_>)
     while start < piece.bytes.len() && is_zero(&Slice::new(piece.bytes, start, BLOCK), context)? {
         start += BLOCK;
     }
-    // Where nothing is an archive, that was said, and there is nothing behind it. A tar archive would be the rest of this one, which broke off.
+    // A file without any archive was reported, and nothing follows it. A tar archive here is the rest of this one, which was truncated.
     if start == 0 { Ok(()) } else { look_behind(piece, start, ("archive", Kind::Tar, is_whole), context) }
 }
 
@@ -218,7 +218,7 @@ fn number(field: &[u8]) -> Option<u64> {
         let start = u64::from(*first & 0x7f);
         return rest.iter().try_fold(start, |value, byte| Some(value.checked_mul(256)? + u64::from(*byte)));
     }
-    // What stands behind a NUL counts for no reader.
+    // Readers ignore everything after a NUL.
     let digits = field.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
     if digits.is_empty() {
         return Some(0);

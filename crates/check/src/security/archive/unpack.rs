@@ -25,7 +25,7 @@ pub(crate) enum Packing {
     Bzip2,
     /// With the header of files that end in `.lzma`.
     Lzma,
-    /// With the header that zip archives have in its place, for so many bytes.
+    /// With the header that zip archives use instead, for this many unpacked bytes.
     LzmaInZip(u64),
     Xz,
     Zstd,
@@ -37,7 +37,7 @@ pub(crate) enum Packing {
 pub(crate) enum End {
     /// The end of the stream was there.
     Whole,
-    /// It cannot go on, for this reason.
+    /// It cannot continue, for this reason.
     Damaged(String),
     /// More would be unpacked than is allowed.
     TooMuch,
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         Self { bytes, buffer: Vec::new(), taken: 0, next: at, failed: None, pace: None }
     }
 
-    /// Asks now and then whether to go on.
+    /// Checks for cancellation during reads.
     pub(crate) fn at_pace(self, pace: Pace<'a>) -> Self {
         Self { pace: Some(pace), ..self }
     }
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         self.buffer.clear();
     }
 
-    /// The next bytes, at most so many, which stay the next.
+    /// Returns at most `most` of the next bytes without consuming them.
     pub(crate) fn peek(&self, most: usize) -> Result<Vec<u8>> {
         self.bytes.part(self.position(), most)
     }
@@ -118,8 +118,8 @@ impl BufRead for Reader<'_> {
     }
 }
 
-/// Unpacks what begins where `reader` stands, and leaves that behind the end of the stream. `packed` is how many bytes there are at most; `each` gets
-/// what is unpacked.
+/// Unpacks the stream at the position of `reader`, and leaves `reader` at its end. `packed` is the maximum number of packed bytes; `each` gets the
+/// unpacked bytes.
 pub(crate) fn unpack(
     packing: Packing,
     reader: &mut Reader<'_>,

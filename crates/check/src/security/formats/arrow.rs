@@ -86,7 +86,7 @@ fn schemas(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Where some bytes stand the first time from `from` on.
+/// The first position of some bytes from `from` on.
 fn find(bytes: &dyn Bytes, wanted: &[u8], from: u64, context: &Context<'_>) -> Result<Option<u64>> {
     let mut at = from;
     while at < bytes.len() {

@@ -14,7 +14,7 @@ use crate::security::archive::Reader;
 
 /// By how many bytes parts that are searched have to overlap.
 pub(super) const OVERLAP: usize = 8 << 10;
-/// So many bytes are read of what begins like a configuration and is none.
+/// Maximum bytes read of texts that begin like a configuration and are none.
 const MAX_IN_VAIN: u64 = 256 << 20;
 
 /// Whether an object in JSON begins here, with a key.
@@ -44,7 +44,7 @@ impl Configurations {
         Self { after: 0, found: 0, left: MAX_IN_VAIN }
     }
 
-    /// Reads those that begin in the first `len` bytes of a part of the file, which stands at `at`.
+    /// Reads those that begin in the first `len` bytes of a part of the file, which begins at `at`.
     pub(super) fn search(
         &mut self,
         piece: &Piece<'_>,

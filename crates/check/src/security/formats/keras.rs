@@ -19,13 +19,13 @@ const MAX_DEPTH: usize = 128;
 /// What is in compiled code that runs commands or loads more code.
 const DANGEROUS_BYTES: &str = "
     system popen subprocess __import__ exec eval socket urllib requests pickle marshal builtins \x02os execve";
-/// Parts of Keras whose classes and functions are what a model is made of.
+/// Modules of Keras whose classes and functions models consist of.
 const PARTS: &str = "
     layers models initializers optimizers losses metrics regularizers constraints activations dtype_policies random ops engine applications
     quantizers distillation mixed_precision legacy backend.common.keras_tensor backend.torch.optimizers utils.generic_utils";
 /// Those of which no function is a part of a model: they load and make whole models.
 const WITHOUT_FUNCTIONS: &str = "models legacy engine distillation quantizers dtype_policies";
-/// Parts of TensorFlow whose operations no layer is made of.
+/// Modules of TensorFlow whose operations no layer uses.
 const OUTSIDE: &str = "
     io raw_ops py_function numpy_function py_func eager_py_func load_op_library load_library saved_model data summary print";
 /// The classes of `keras.layers`.

@@ -87,7 +87,7 @@ impl Parser<'_> {
         Some((values, true))
     }
 
-    /// A string without escapes but those of its own signs.
+    /// A string without escapes, except those of quotes and backslashes.
     fn text(&mut self) -> Option<Literal> {
         self.space();
         // Python 2 wrote names as bytes or as Unicode.

@@ -68,7 +68,7 @@ pub(crate) fn of_tar_members(names: &[&str]) -> Option<&'static str> {
     of_members(names).filter(|kind| matches!(*kind, "NeMo" | "TorchServe"))
 }
 
-/// Whether a name is this, below whatever folder, or ends in it where it begins with a dot.
+/// Whether this is the name, in any folder, or its end if it begins with a dot.
 fn ends_in(name: &str, end: &str) -> bool {
     name.strip_suffix(end).is_some_and(|folder| folder.is_empty() || folder.ends_with('/') || end.starts_with('.'))
 }
@@ -116,7 +116,7 @@ pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The words in a JSON text by which a loader is told what objects to make.
+/// The words in a JSON text that name the objects that a loader creates.
 #[derive(Default, PartialEq, Eq)]
 struct Words {
     are_plain: bool,

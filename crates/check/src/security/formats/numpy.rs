@@ -16,9 +16,9 @@ use crate::security::pickle::{self, Expected};
 use crate::values::array::{self, Array};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// The longest header that is read: a hundred times of what NumPy itself reads without being asked to.
+/// The longest header that is read: a hundred times the default limit of NumPy.
 const MAX_HEADER: u32 = 1 << 20;
-/// So many arrays are looked at in one file.
+/// Maximum number of arrays examined in one file.
 const MAX_ARRAYS: usize = 100_000;
 /// Types in types.
 const MAX_DEPTH: usize = 32;
@@ -58,7 +58,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         [_, _, _, _, _, _, 2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]), 12),
         _ => {
             refuse("has no version that is known", context);
-            // Whatever NumPy makes of it, a pickle may follow.
+            // NumPy may reject it, and a pickle may still follow.
             return Ok(Some((at + 8, false)));
         }
     };
@@ -228,7 +228,7 @@ fn size_of(descr: &Literal, has_objects: &mut bool, depth: usize) -> std::result
                 '?' => Ok(Some(1)),
                 'U' => Ok(number.and_then(|number| number.checked_mul(4))),
                 'b' | 'i' | 'u' | 'f' | 'c' | 'S' | 'a' | 'V' | 'M' | 'm' | 'B' => Ok(number),
-                // Other packages' types have names of their own, whose sizes are not known.
+                // Types of other packages have unknown sizes.
                 letter if letter.is_ascii_alphabetic() => Ok(None),
                 _ => Err(NoType),
             }

@@ -1,5 +1,5 @@
-//! What a file of one format is for a program that reads it as another, whatever its own magic says: pickles have none, and HDF5 may begin behind
-//! bytes of any other program.
+//! What a file of one format is for a program that reads it as another, despite its magic: pickles have none, and HDF5 may begin after any other
+//! bytes.
 
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
@@ -19,7 +19,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     let may_begin_as_pickle =
         kind.is_compressed() || matches!(kind, Kind::Safetensors | Kind::Gguf | Kind::Onnx | Kind::Tar | Kind::Media);
     if may_begin_as_pickle && pickle::names_something(piece, context)? {
-        let message = format!("this is {} by its magic number, but a pickle to whoever loads it", kind.with_article());
+        let message = format!("this is {} by its magic number, but loads as a pickle", kind.with_article());
         context.report(piece, Diagnostic::new(rules::CONTAINER_PICKLE, message).offset(0));
         pickle::scan(piece, Expected::Any, context)?;
     }

@@ -29,7 +29,7 @@ const TENSOR_BYTES: usize = 1 << 20;
 const GGUF_ALIGNMENT: u64 = 32;
 /// Fewer bytes, decoded from a string, are no pickle that calls anything.
 const MIN_PICKLE: usize = 16;
-/// What is in metadata only where somebody put code: no key or value of a trainer has it.
+/// Words in metadata that indicate code: no key or value of a trainer has them.
 const CODE: &str = "
     __import__( os.system( os.popen( subprocess. eval( exec( pty.spawn( runpy. __globals__ __subclasses__ __builtins__ __reduce__ <script
     pickle.loads(";
@@ -45,18 +45,18 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
         kind if kind.is_archive() || kind.is_compressed() => return Ok(false),
         Kind::LfsPointer => return Ok(false),
         Kind::Safetensors | Kind::Gguf | Kind::Unknown => false,
-        // These may hold any bytes, and more of their own follows.
+        // These may hold any bytes, and more of the same format follows.
         _ => true,
     };
     if !zip::ends_in_zip(piece.bytes, exactly)? {
         return Ok(false);
     }
-    // The labels and vocabularies of a TensorFlow Lite model stand in an archive behind it, as its format has it.
+    // The labels and vocabularies of a TensorFlow Lite model are in an archive after the model, as its format specifies.
     let has_metadata = kind == Kind::TfLite && has_suffix(piece.name, "tflite");
     if has_metadata {
         tflite::scan(piece, context)?;
     }
-    // A program that unpacks itself, or one of Python's zip applications: the archive says what stands before it.
+    // A self-extracting program, or one of Python's zip applications: the archive reports what precedes it.
     if !has_metadata && !matches!(kind, Kind::Executable | Kind::Script | Kind::Unknown | Kind::Text | Kind::Python) {
         let message = format!(
             "this is {} when read from the front, and a zip archive when read from the end",
@@ -70,7 +70,7 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
     Ok(true)
 }
 
-/// Looks for what hides in a file of weights.
+/// Searches a file of weights for hidden contents.
 pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     if kind == Kind::Safetensors {
         safetensors(piece, context)?;
@@ -204,7 +204,7 @@ fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mu
 fn is_binary_pickle(first: &[u8]) -> bool {
     const NAME: usize = 5;
     const NAMES: usize = 8;
-    /// Instructions with which pickles go on: a frame, a string, a container, a number, a name.
+    /// Instructions that continue a pickle: a frame, a string, a container, a number, a name.
     const NEXT: &[u8] = b"\x95\x8cX}](cNKMJV)U\x88\x89G";
     if !matches!(first, [0x80, 2..=5, next, ..] if NEXT.contains(next)) {
         return false;

@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
         Ok(value.filter(|_| tag >> 3 > 0).map(|value| (tag >> 3, value)))
     }
 
-    /// Goes on behind so many bytes, all of which are there; tells where they begin.
+    /// Skips `len` bytes, all of which must exist; returns where they begin.
     fn skip(&mut self, len: u64) -> Option<u64> {
         let start = self.at;
         self.at = start.checked_add(len).filter(|end| *end <= self.end)?;

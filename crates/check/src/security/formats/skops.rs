@@ -10,7 +10,7 @@ use crate::context::{Context, Piece};
 use crate::dangerous::is_dangerous_in_model;
 use crate::words;
 
-/// Packages whose classes and functions estimators are made of.
+/// Packages whose classes and functions estimators consist of.
 const PACKAGES: &str = "sklearn numpy scipy collections datetime lightgbm xgboost catboost";
 /// Types of Python itself that only hold values.
 const TYPES: &str = "
@@ -45,7 +45,7 @@ fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_
     let is_value = matches!(first, "builtins" | "") && (words::has(TYPES, class) || class.is_empty());
     let is_known = words::has(PACKAGES, first) && !name.split('.').any(|part| words::has(CALLING, part));
     let is_operator = first == "operator" || first == "_operator";
-    // The program that wrote the file has classes of its own, too.
+    // The program that wrote the file has classes, too.
     let is_hidden = (module.contains("__") && module != "__main__") || class.contains("__");
     if is_dangerous_in_model(module, class) || is_hidden {
         report(rules::SKOPS_MALICIOUS, format!("loading makes or calls '{}'", shown(&name)), context);

@@ -11,7 +11,7 @@ use crate::context::{Context, Piece};
 use crate::kind::{Kind, has_suffix};
 use crate::words;
 
-/// Suffixes of weights, whatever their format is.
+/// Suffixes of weights of any format.
 const WEIGHTS: &str = "
     safetensors gguf ggml bin pt pth ckpt pkl pickle joblib npy npz h5 hdf5 keras onnx tflite model nemo mar msgpack pb";
 /// Suffixes of formats that hold no code, with the kinds that such files may be.
@@ -29,7 +29,7 @@ const PLAIN: [(&str, &[Kind]); 8] = [
 const NO_TEXT: &str = "safetensors gguf pt pth ckpt onnx npy npz keras h5";
 /// Suffixes of weights that are text only where that is a pickle.
 const TEXT_IF_PICKLE: &str = "pkl pickle joblib bin";
-/// What names raw data of other programs in the same folder: beside `NAME.bin` with the same stem, and under names of their own.
+/// Files in the same folder that mark raw data of other programs: those with the stem of `NAME.bin`, and those with fixed names.
 const BESIDE_RAW_DATA: [&str; 3] = ["xml", "param", "onnx"];
 const NAMES_RAW_DATA: &str = "
     ndarray-cache.json tensor-cache.json model.json vocabulary.json vocabulary.txt shared_vocabulary.json shared_vocabulary.txt ../model.mlmodel";
@@ -95,12 +95,12 @@ fn no_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
     context.report(piece, Diagnostic::new(rules::FORMAT_UNKNOWN, message).offset(0));
 }
 
-/// Looks at the name of what turned out to be no pickle either.
+/// Checks the name of a file that is not a pickle either.
 pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
     let is_given = piece.member.is_none() && piece.name == STDIN;
     let is_named = has_suffix(piece.name, TEXT_IF_PICKLE) || is_given;
     if context.file.reported > Verdict::Clean {
-        // What is wrong with it is said already.
+        // Its fault was reported before.
         return;
     }
     match kind {
@@ -124,10 +124,11 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
     }
 }
 
-/// Whether a file beside it, or the package that it lies in, says that a `.bin` is raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js or CTranslate2.
+/// Whether a file in its folder, or its package, marks a `.bin` as raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js
+/// or CTranslate2.
 pub(crate) fn is_raw_data(path: &Path) -> bool {
     let names = words::each(NAMES_RAW_DATA).map(|name| path.with_file_name(name));
-    // Of what a server has beside it, nothing is known here.
+    // The other files of a server's folder are unknown here.
     let is_here = !store::is_url(path);
     let beside = BESIDE_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
     let is_packaged = path.ancestors().any(|folder| folder.extension().is_some_and(|suffix| suffix == "mlpackage"));
@@ -148,7 +149,7 @@ pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>)
     }
 }
 
-/// Says that Python runs a line of a file, which is one of its path files by the name, whatever else it is.
+/// Reports that Python runs a line of a file, which is a path file by its name, whatever its format.
 fn path_lines(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let is_weights = matches!(kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
     if !has_suffix(piece.name, "pth") || is_weights || piece.bytes.len() > MAX_PATH_FILE {

@@ -22,7 +22,7 @@ const OVERLAP: usize = configurations::OVERLAP;
 pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>) -> Result<()> {
     let mut at = 0;
     let mut found = Vec::new();
-    // What Keras makes layers of, beside the graph or in it.
+    // Configurations of Keras layers, inside or outside of the graph.
     let mut configs = has_suffix(piece.name, "pb").then(Configurations::new);
     while at < piece.bytes.len() {
         context.go_on()?;
@@ -50,14 +50,14 @@ pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>)
     Ok(())
 }
 
-/// Whether what is before the name of an operation makes it one: the tag of a node's second field and the length, each in as many bytes as
-/// one likes; or a length in four bytes and `Flex`.
+/// Whether the bytes before the name of an operation make it one. They are the tag of a node's second field and the length, both possibly padded,
+/// or a length in four bytes and `Flex`.
 fn is_named(before: &[u8], name: &str) -> bool {
     let without = |bytes: &[u8], number: u8| -> Option<usize> {
         if bytes.last() == Some(&number) {
             return Some(bytes.len() - 1);
         }
-        // The last of several bytes is zero, those before go on.
+        // The last of several bytes is zero; those before have a continuation bit.
         let bytes = bytes.strip_suffix(&[0])?;
         let more = bytes.iter().rev().take_while(|byte| **byte == 0x80).count();
         let bytes = bytes.get(..bytes.len() - more)?;

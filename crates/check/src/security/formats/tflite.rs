@@ -10,7 +10,7 @@ use crate::context::{Context, Piece};
 use crate::report::Depth;
 use crate::words;
 
-/// So many operators are looked at.
+/// Maximum number of operators that are examined.
 const MAX_OPERATORS: usize = 2_000;
 /// The longest name of an operator.
 const MAX_NAME: u32 = 1024;
@@ -86,7 +86,7 @@ impl From<Error> for Halt {
 
 type Step<T> = std::result::Result<T, Halt>;
 
-/// The names of the operators that have one, and where those stand.
+/// The names of custom operators, and their offsets.
 fn operators(buffer: &Buffer<'_>, context: &Context<'_>) -> Step<Vec<(String, u64)>> {
     let Some(field) = buffer.field(buffer.follow(0)?, OPERATORS)? else { return Ok(Vec::new()) };
     let list = buffer.follow(field)?;
@@ -119,7 +119,7 @@ impl Buffer<'_> {
         to.filter(|to| *to > at && *to < self.0.len()).ok_or(Halt::Broken)
     }
 
-    /// Where a field of the table there is, by the table of its fields; `None` if it has the value that it has where nothing is said.
+    /// Where a field of the table is, by the table of its fields; `None` if it has its default value.
     fn field(&self, table: u64, number: u64) -> Step<Option<u64>> {
         let back = i32::from_le_bytes(self.read(table)?);
         let fields = table.checked_add_signed(-i64::from(back)).ok_or(Halt::Broken)?;

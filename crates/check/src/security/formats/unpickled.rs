@@ -11,7 +11,7 @@ use crate::security::pickle::{self, Expected};
 const TRIED: usize = 16 << 20;
 /// Values that are pickles, of which the extents are remembered.
 const MAX_VALUES: usize = 1 << 20;
-/// A value counts for so many bytes at least.
+/// Minimum bytes that a value counts for.
 const LEAST: u64 = 4 << 10;
 
 /// The pickles that were found among values.

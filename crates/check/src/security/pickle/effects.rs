@@ -1,4 +1,4 @@
-//! What calls and changes would do: the verdict on each, and what is left of it as a value.
+//! The effects of calls and changes: the verdict on each, and its result as a value.
 
 use max_weights::format::pickle::names::is_attribute;
 use max_weights::format::pickle::spelling::Instruction;
@@ -11,7 +11,7 @@ use super::machine::{Halt, Machine, Pairs, Step, broken};
 use super::nested::Loader;
 use super::value::{KEPT, Kind, Node, Value};
 
-/// So many calls of one class or function are written out.
+/// Calls of one class or function that are written out.
 const SHOWN_CALLS: u64 = 20;
 /// The text encodings with which Python writes bytes as text.
 const ENCODINGS: [&str; 9] =
@@ -183,7 +183,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// `getattr`, by which classes in classes and bound methods are pickled: what it takes, and of what.
+    /// `getattr`, by which nested classes and bound methods are pickled: the attribute, and the object.
     fn check_getattr(&mut self, callee: Value, arguments: Value) -> Step<()> {
         let items = self.arena.get(arguments).map(Node::first).unwrap_or_default();
         let attribute = match items.get(1) {
@@ -204,7 +204,7 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// A call of what another call returned.
+    /// A call of the result of another call.
     fn call_object(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) {
         let maker = self.maker_of(callee);
         let is_partial = matches!(

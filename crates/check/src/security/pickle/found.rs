@@ -7,23 +7,23 @@ use max_weights::rules::Rule;
 
 use super::StorageSeen;
 
-/// So many findings of one rule are kept for one pickle.
+/// Findings of one rule that are kept for one pickle.
 const KEPT: usize = 100;
-/// So many places are remembered at which other readers would go on.
+/// Positions that are kept at which other readers would continue.
 const MAX_ALTERNATIVES: usize = 16;
-/// So many pickles in pickles are looked into.
+/// Nested pickles that are examined.
 const MAX_NESTED: usize = 1_000;
-/// So many calls and values are written out.
+/// Calls and values that are written out.
 const MAX_SHOWN: usize = 20_000;
-/// So many bytes of one pickle are decoded, before and after it.
+/// Bytes that are decoded for one pickle, also before and after it.
 const MAX_DECODED: usize = 64 << 20;
-/// So many storages are told apart.
+/// Storages that are distinguished.
 const MAX_STORAGES: usize = 2_000_000;
 
 /// Bytes in a pickle that are, or may be, another one.
 #[derive(Debug, Clone)]
 pub(super) struct Nested {
-    /// Where the value stands.
+    /// The offset of the value.
     pub(super) at: u64,
     /// Whether something unpickles them.
     pub(super) is_loaded: bool,
@@ -80,13 +80,13 @@ impl Found {
         self.counts.get(rule.id).is_none_or(|count| *count < KEPT)
     }
 
-    /// Whether another call or value is written out: no report has room for so many.
+    /// Whether another call or value is written out, within the limit of a report.
     pub(super) fn shows(&mut self) -> bool {
         self.shown += 1;
         self.shown <= MAX_SHOWN
     }
 
-    /// Whether so many bytes more may be decoded.
+    /// Whether `bytes` more may be decoded.
     pub(super) fn decodes(&mut self, bytes: usize) -> bool {
         self.decoded = self.decoded.saturating_add(bytes);
         self.is_incomplete |= self.decoded > MAX_DECODED;
@@ -106,7 +106,7 @@ impl Found {
         });
     }
 
-    /// Remembers where another reader would go on.
+    /// Keeps a position at which another reader would continue.
     pub(super) fn alternative(&mut self, at: u64) {
         if self.alternatives.len() < MAX_ALTERNATIVES {
             self.alternatives.push(at);
@@ -121,7 +121,7 @@ impl Found {
         }
     }
 
-    /// Keeps a storage; false if it is said to be of another size before.
+    /// Keeps a storage; false if it was declared with another size before.
     pub(super) fn storage(&mut self, key: String, elements: Option<u64>, bytes: Option<u64>) -> bool {
         if let Some(seen) = self.keys.get(&key).and_then(|place| self.storages.get(*place)) {
             return seen.bytes == bytes;

@@ -2,7 +2,7 @@
 
 use crate::words;
 
-/// Keys of a state by which an object becomes another one, or calls what is there.
+/// Keys of a state that change the class of an object, or that make it call something.
 const SPECIAL_KEYS: &str = "__setstate__ __class__ __builtins__ __code__ __globals__ __getattribute__ __getattr__ __reduce__ __reduce_ex__ __import__
     __call__ __new__ __del__ __defaults__ __kwdefaults__ __closure__ __bases__ __mro__ __subclasses__ __loader__ __spec__ __path__
     __torch_function__ __torch_dispatch__ __array__ __array_ufunc__ __array_function__ __set_name__ __init_subclass__ __instancecheck__

@@ -57,7 +57,7 @@ impl Machine<'_, '_> {
     }
 }
 
-/// The first bytes of a line that is too long for a name; a reader imports the module before it looks for what is in it.
+/// The first bytes of a line that is too long for a name; a reader imports the module before it looks up the name.
 fn beginning(bytes: &[u8]) -> Option<String> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,

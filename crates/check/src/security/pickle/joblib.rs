@@ -1,5 +1,5 @@
-//! joblib's files: a pickle that is interrupted by the raw bytes of its arrays. Each follows the instruction that gives its wrapper a state,
-//! and the pickle goes on behind it.
+//! joblib's files: a pickle that is interrupted by the raw bytes of its arrays. Each array follows the instruction that sets the state of its
+//! wrapper, and the pickle continues after it.
 //!
 //! The wrapper of a plain array does no more than read its bytes, and needs no trust; anything that joblib does not write keeps it a class of a
 //! library. To Python's own reader the bytes of an array are instructions: [`super::stream`] runs through them, too.
@@ -12,7 +12,7 @@ use super::value::{Kind, Node, Value};
 pub(super) const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
 /// What it has as attributes; any other could take the place of one of its methods.
 const ATTRIBUTES: [&str; 6] = ["subclass", "shape", "order", "dtype", "allow_mmap", "numpy_array_alignment_bytes"];
-/// Letters of dtypes whose width stands behind them.
+/// Letters of dtypes that are followed by their width.
 const WIDE: &str = "iufcbSUMm";
 /// Those whose width their state says.
 const FLEXIBLE: &str = "SUV";
@@ -27,7 +27,7 @@ enum Element {
 }
 
 impl Machine<'_, '_> {
-    /// Goes on behind the bytes of an array, if `target` is joblib's wrapper of one.
+    /// Skips the bytes of an array, if `target` is joblib's wrapper of one.
     pub(super) fn skip_array(&mut self, target: Value, state: Value) -> Step<()> {
         let callee = self.arena.get(target).map_or(Value::UNKNOWN, |node| node.callee);
         let is_wrapper = callee.kind() == Kind::Global
@@ -39,7 +39,7 @@ impl Machine<'_, '_> {
             return Ok(());
         }
         self.found.arrays.get_or_insert((self.next, self.found.calls, self.found.imports));
-        // What follows stands outside of the frames.
+        // The bytes that follow are outside of the frames.
         self.check_frame();
         let is_plain = self.frame_end.is_none() && self.is_plain_array(target, state)?;
         self.found.plain_arrays += u64::from(is_plain);
@@ -134,7 +134,7 @@ impl Machine<'_, '_> {
         let code = self.dtype_code(dtype)?.unwrap_or_default();
         let code = code.trim_start_matches(['|', '<', '>', '=']);
         let (letter, width) = code.split_at_checked(1).unwrap_or_default();
-        // The unit of a time stands behind its width.
+        // The unit of a time follows its width.
         let width = width.split_once('[').map_or(width, |(width, _)| width);
         let is_known = letter == "O" && matches!(width, "" | "8")
             || (WIDE.contains(letter) || letter == "V")
@@ -157,7 +157,7 @@ impl Machine<'_, '_> {
             Some(flags) if flags.kind() == Kind::Int => self.reader.integer(flags.payload())?.unwrap_or(-1),
             _ => i128::from(letter == "O"),
         };
-        // numpy leaves some states aside: only what is objects by its letter as well is sure to be objects.
+        // numpy ignores some states: only a dtype whose letter says objects, too, is certain to be one.
         let agrees = matches!(state.len(), 0 | 8 | 9) && (flags & 1 == 1) == (letter == "O");
         let is_state = state.get(7).is_none_or(|flags| flags.kind() == Kind::Int);
         Ok(self.is_global(callee, "dtype")
@@ -189,7 +189,7 @@ impl Machine<'_, '_> {
             return Ok(Some(Element::Bytes(size)));
         }
         let digits = code.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-        // The unit of a time stands behind its width.
+        // The unit of a time follows its width.
         let digits = digits.split_once('[').map_or(digits, |(width, _)| width);
         let width: Option<u64> = if digits.is_empty() { Some(1) } else { digits.parse().ok() };
         // Texts have four bytes for each character.
@@ -197,7 +197,7 @@ impl Machine<'_, '_> {
         Ok(width.map(Element::Bytes))
     }
 
-    /// An array of objects, which is a pickle of its own.
+    /// An array of objects, which is a separate pickle.
     fn inner_pickle(&mut self) -> Step<()> {
         let mut inner = Machine::new(self.reader.bytes(), Expected::Any, self.context);
         inner.is_inner = true;

@@ -21,9 +21,9 @@ use crate::context::Context;
 const MAX_STACK: usize = 16 << 20;
 /// The most open marks.
 const MAX_MARKS: usize = 4 << 20;
-/// Between two questions whether to go on.
+/// Instructions between two checks for cancellation.
 const PACE: u64 = 1 << 16;
-/// The highest protocol that there is.
+/// The highest protocol.
 const HIGHEST_PROTOCOL: u8 = 5;
 /// An index of the memo for which the reader in C would need more memory than machines have.
 const HUGE_INDEX: u64 = 1 << 28;
@@ -35,7 +35,7 @@ const FILLING: [&str; 3] = ["append", "extend", "add"];
 pub(super) enum Halt {
     /// The work is to end, or the bytes cannot be read.
     Failed(Error),
-    /// No reader goes on from here.
+    /// No reader continues from here.
     Broken(Cow<'static, str>),
     /// It has more of something than is looked at.
     Limit(&'static str),
@@ -59,7 +59,7 @@ pub(super) enum End {
     Limit(&'static str),
 }
 
-/// Keys and values in turn that a dict gets: the first ones, how many there were, and what is said of the keys in [`Node`].
+/// Alternating keys and values for a dict: the first ones, their number, and what [`Node`] records about keys.
 pub(super) struct Pairs {
     pub(super) first: Vec<Value>,
     pub(super) count: u64,
@@ -106,7 +106,7 @@ pub(super) struct Machine<'a, 'c> {
     pub(super) keys: Keys,
     /// How deep in calls that call what they are given.
     pub(super) indirect: usize,
-    /// So many values of a list are kept.
+    /// The number of values of a list that are kept.
     pub(super) kept: usize,
     pub(super) instructions: u64,
 }
@@ -206,7 +206,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             b'p' | b'q' | b'r' | 0x94 => self.remember(opcode)?,
             0x82..=0x84 => self.extension()?,
             0x97 => {
-                self.report(rules::CODE_INCOMPLETE, "a buffer is not in the file, but comes from whoever loads it");
+                self.report(rules::CODE_INCOMPLETE, "a buffer is not in the file, but comes from the loading program");
                 self.push(Value::UNKNOWN)?;
             }
             _ => drop(self.top()?),
@@ -215,7 +215,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         Ok(None)
     }
 
-    /// What stands where no whole instruction does: for one reader, it may be one all the same.
+    /// Bytes that are not a whole instruction; one reader may still accept them.
     #[cold]
     fn no_instruction(&mut self, none: NoInstruction) -> Step<Instruction> {
         let start = self.at + 1;
@@ -233,7 +233,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
         self.next = start;
         match self.reader.byte(self.at)? {
-            // The reader in Python takes what is left for a line, without its last byte.
+            // The reader in Python takes the rest of the file for a line, without its last byte.
             Some(opcode @ (b'c' | b'i')) if !self.goes_on => {
                 let all = self.reader.len();
                 let rest = all.saturating_sub(start).saturating_sub(1);
@@ -348,7 +348,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.push(value)
     }
 
-    /// A container of what is above the last mark.
+    /// A container of the values above the last mark.
     pub(super) fn marked(&mut self, most: usize) -> Step<Node> {
         let (items, count) = self.pop_mark(most)?;
         Ok(Node { count, ..Node::of(items) })
@@ -499,7 +499,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
     }
 
-    /// What an instruction takes where there is nothing.
+    /// The value that an instruction takes from an empty stack.
     fn nothing(&self) -> Step<Value> {
         if self.loose {
             return Ok(Value::UNKNOWN);

@@ -1,8 +1,8 @@
 //! Pickles: what loading them would call. A machine runs through their instructions as every reader of Python's would, and calls nothing.
 //!
-//! The verdict on what a pickle names is that of the core's list of names ([`max_weights::format::pickle::names`]), and of what is done with it
-//! ([`effects`]). What readers do not agree on, what is hidden behind the end, and what lies
-//! in the bytes of a pickle is looked at as well ([`machine`], [`stream`], [`nested`]).
+//! The verdict on a pickle depends on the names in it, by the core's list ([`max_weights::format::pickle::names`]), and on what is done with
+//! them ([`effects`]). Instructions that readers disagree on, data after the end, and pickles in the bytes of a pickle are examined as well
+//! ([`machine`], [`stream`], [`nested`]).
 
 mod effects;
 mod found;
@@ -28,7 +28,7 @@ pub use stream::scan;
 pub(super) use stream::{embedded, one, rest};
 pub use trial::{is_pickle_that_imports, may_be_pickle};
 
-/// Whose pickle it is said to be: what references to the outside it may have, and what may follow it.
+/// Which format the pickle belongs to: this determines which external references it may have, and what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// Any program's.
@@ -74,7 +74,7 @@ pub(super) enum Root {
 pub(super) struct One {
     /// Behind its last instruction, or behind the one at which it broke.
     pub(super) end: u64,
-    /// Whether it came to its end.
+    /// Whether it ran to its end.
     pub(super) is_whole: bool,
     /// Whether it names or calls anything.
     pub(super) calls: bool,
@@ -82,7 +82,7 @@ pub(super) struct One {
     pub(super) storages: Vec<StorageSeen>,
 }
 
-/// Whether this is a pickle from its first byte on that names a class or function, whatever else it is.
+/// Whether this is, from its first byte on, a pickle that names a class or function, whatever else it is.
 pub(super) fn names_something(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool> {
     if !may_be_pickle(&piece.bytes.first(security::PICKLE_BYTES)?, piece.bytes.len(), piece.name) {
         return Ok(false);

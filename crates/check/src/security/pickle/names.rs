@@ -6,12 +6,12 @@ use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::judge_spelled;
 use max_weights::format::pickle::spelling::{LAST_PROTOCOL, renamed};
 
-/// So many different names are told apart.
+/// Distinct names that are kept.
 const MAX_NAMES: usize = 20_000;
 /// The number of all that are more.
 const MANY: u32 = u32::MAX;
 
-/// What unpickles its argument, which is looked through as a file of its own: nothing else is said of it.
+/// Unpickles its argument, which is scanned as a separate file, so the function itself is not reported.
 const LOOKED_THROUGH: (&str, &str) = ("torch.storage", "_load_from_bytes");
 
 /// A class or function that was named.
@@ -99,7 +99,7 @@ impl Names {
         }
     }
 
-    /// Whether there were more than are told apart.
+    /// Whether the limit on distinct names was exceeded.
     pub(super) fn is_full(&self) -> bool {
         self.list.len() >= MAX_NAMES
     }

@@ -11,9 +11,9 @@ use super::value::{Kind, Node, Value};
 use crate::context::Context;
 use crate::security::base64;
 
-/// So many bytes of a disguised pickle are decoded.
+/// Bytes of a disguised pickle that are decoded.
 const MAX_DECODED: usize = 8 << 20;
-/// So many disguises over one another.
+/// Maximum number of nested disguises.
 const MAX_LAYERS: usize = 8;
 
 /// What a class or function does with bytes.
@@ -78,7 +78,7 @@ impl Machine<'_, '_> {
         if extent.len < 4 || !matches!(self.reader.some(extent.start, 2)?, [0x80, 2..=5]) {
             return Ok(());
         }
-        // The window goes on from the end of the bytes.
+        // Reading the last byte here keeps the window at the end of the bytes.
         if self.reader.byte(extent.start + extent.len - 1)? == Some(b'.') {
             let data = Data::There { start: extent.start, len: extent.len };
             self.found.nested(Nested { at: self.at, is_loaded: false, data });

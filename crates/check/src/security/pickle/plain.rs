@@ -65,7 +65,7 @@ impl Machine<'_, '_> {
             return Ok(());
         }
         let digits: Vec<u8> = until_nul(&line.text).iter().copied().filter(|byte| *byte != b'_').collect();
-        // What is longer than is read may go on with an exponent.
+        // A number longer than the limit may continue with an exponent.
         let is_long = line.text.len() >= MOST && digits.iter().all(|byte| b"0123456789.eE+-".contains(byte));
         if !is_float(&digits) && !is_long {
             return if self.crosses_frame(extent.next) {
@@ -178,7 +178,7 @@ fn hash_of(digits: &[u8]) -> u64 {
     hasher.finish() | 1 << 63
 }
 
-/// A number as it is written.
+/// A number as text.
 pub(super) struct NumberLine {
     /// The first bytes.
     pub(super) text: Vec<u8>,
@@ -186,7 +186,7 @@ pub(super) struct NumberLine {
     pub(super) is_odd: bool,
 }
 
-/// UTF-8 in which halves of surrogate pairs may stand, as Python reads it.
+/// UTF-8 that may contain halves of surrogate pairs, as Python reads it.
 fn is_lenient_utf8(bytes: &[u8]) -> bool {
     bytes.utf8_chunks().all(|chunk| chunk.invalid().is_empty() || matches!(chunk.invalid(), [0xed | 0x80..=0xbf]))
 }

@@ -6,13 +6,13 @@ use max_weights::{Error, Result};
 use crate::bytes::Bytes;
 use crate::context::Context;
 
-/// So many bytes are at hand, once it is worth it. What is longer is skipped, and known by its place.
+/// The size of the window, once it has grown. Longer values are skipped, and known by their position.
 const WINDOW: usize = 64 << 10;
-/// At most so many bytes can be had at once.
+/// Maximum bytes that are returned at once.
 pub(super) const MOST: usize = 4 << 10;
 /// The longest text that is read; names, keys and codecs are far shorter.
 pub(super) const MAX_TEXT: usize = 1024;
-/// Bytes that are read between two questions whether to go on: a line may be as long as the file.
+/// Bytes that are read between two checks for cancellation: a line may be as long as the file.
 const PACE: u64 = 16 << 20;
 
 /// Bytes that are read forwards, with a look back now and then.
@@ -34,7 +34,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         Self { bytes, context, read: 0, len: bytes.len(), start: 0, window: Vec::new(), back: Vec::new() }
     }
 
-    /// Counts what is read, and asks now and then whether to go on.
+    /// Counts the bytes that are read, and checks for cancellation periodically.
     fn count(&mut self, bytes: usize) -> Result<()> {
         let before = self.read / PACE;
         self.read += bytes as u64;
@@ -71,7 +71,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         }
         let mut from = (at - self.start) as usize;
         if from + wanted > self.window.len() {
-            // Most of what only looks like a pickle ends soon.
+            // Most files that only look like a pickle end soon.
             let size = (2 * self.window.len()).clamp(MOST, WINDOW);
             let there = (size as u64).min(self.len.saturating_sub(at)) as usize;
             self.count(there)?;

@@ -35,7 +35,7 @@ impl Machine<'_, '_> {
         Call { callee, arguments, keywords: keywords.map(|keywords| (keywords, keywords.kind() == Kind::Dict)) }
     }
 
-    /// A number, a text or bytes, which are read where they stand; what cannot be read fails where it matters.
+    /// A number, a text or bytes, which are read at their position; an unreadable one only fails where it is used.
     fn put_literal(&mut self, value: Value, out: &mut Limited) {
         let Ok(Some(Instruction { opcode, start, len, .. })) = self.reader.instruction(value.payload()) else {
             return out.put("…");
@@ -107,7 +107,7 @@ impl Values for Machine<'_, '_> {
         if after.is_empty() { Form::Written } else { Form::Parts(after) }
     }
 
-    /// The values of a container, as far as they are known.
+    /// The known values of a container.
     fn part(&self, value: Value, number: usize) -> Part<Value> {
         let Some(node) = self.arena.get(value) else { return if number == 0 { Part::Unknown } else { Part::End } };
         let known = node.items.get(..KEPT).unwrap_or(&node.items);

@@ -1,5 +1,5 @@
-//! Pickles one after the other, and what hides between and behind them: a reader stops at the end of the first one, or where it breaks, and
-//! another reader, or another program, goes on.
+//! Sequences of pickles, and what is hidden between and after them: a reader stops at the end of the first one, or where it breaks, and another
+//! reader or program may continue there.
 
 use std::collections::HashSet;
 
@@ -21,17 +21,17 @@ use crate::security;
 const CHUNK: usize = 64 << 10;
 /// The longest module and the longest name of something hidden.
 const MAX_NAME: usize = 256;
-/// Bytes of what may be a pickle that are tried in vain, in addition to those of the file.
+/// Bytes of unsuccessful attempts, in addition to those of the file.
 const TRIES: u64 = 16 << 20;
-/// A try counts for so many at least.
+/// Minimum bytes that an attempt counts for.
 const LEAST: u64 = 4 << 10;
 /// How often the bytes of a file of another format may be tried: each line of a list of words looks like a pickle.
 const TRIES_OF_OTHERS: u64 = 2048;
-/// The class of what torch's distributed checkpoints say of themselves.
+/// The class of the metadata of torch's distributed checkpoints.
 const METADATA: (&str, &str) = ("torch.distributed.checkpoint.metadata", "Metadata");
-/// So many values of the list of storages are known.
+/// Values of the list of storages that are kept.
 const MAX_LIST: usize = 1 << 20;
-/// So many instructions count as a pickle although it breaks off and names nothing.
+/// Instructions that count as a pickle although it is incomplete and names nothing.
 const SEVERAL: u64 = 8;
 
 /// One pickle, run through.
@@ -114,7 +114,7 @@ fn without_joblib(
     Ok(())
 }
 
-/// Looks through all pickles that are in `piece` one after the other, and reports what is wrong with them.
+/// Scans all pickles in `piece` in their order, and reports their faults.
 pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
     context.go_on()?;
     let first = run(piece.bytes, 0, expected, false, context)?;
@@ -193,7 +193,7 @@ pub(in crate::security) fn rest(
         let tried = run(piece.bytes, start, Expected::Any, loose, context)?;
         left = left.saturating_sub(tried.cost());
         let is_whole = matches!(tried.end, End::Stop);
-        // A reader that goes on right here imports whatever the name is.
+        // A reader that continues exactly here imports any name.
         let counts = tried.names_something()
             || !loose && tried.found.imports > 0
             || !loose && is_whole && tried.instructions > 1
@@ -227,7 +227,7 @@ pub(in crate::security) fn rest(
         let message = format!("{} bytes follow the end of the pickle, and are not a pickle", len - start);
         context.report(piece, Diagnostic::new(rules::CODE_TRAILING_DATA, message).offset(start));
     } else if more > 0 && expected == Expected::Any {
-        let message = format!("there are {} pickles, one after the other", more + 1);
+        let message = format!("there are {} pickles in sequence", more + 1);
         context.report(piece, Diagnostic::new(rules::CODE_STREAM, message).offset(from));
     }
     Ok(end)
@@ -312,7 +312,7 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
         }
         let mut other = self::run(piece.bytes, at, Expected::Any, true, context)?;
         other.found.alternatives.clear();
-        // Every reader comes to the same pickles in this one, and so on in those: to look at each as often would take time without end.
+        // All readers find the same nested pickles. Examining each again, at every level, would take exponential time.
         other.found.nested.retain(|nested| known.insert(place(nested)));
         // What it took counts for the next one.
         let _ = context.look(other.cost());
@@ -331,7 +331,7 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     Ok(found.storages)
 }
 
-/// Reports that no more of what can be read in several ways is looked at.
+/// Reports that further interpretations of the bytes are not examined.
 fn too_often(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) {
     let message = "its bytes can be read in too many ways to examine all of them";
     context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
@@ -413,7 +413,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
     }
 }
 
-/// The next place at which a pickle may begin, or go on, that names something.
+/// The next position at which a pickle that names something may begin or continue.
 fn hidden(bytes: &dyn Bytes, from: u64, context: &Context<'_>) -> Result<Option<u64>> {
     let mut at = from;
     // The next place may be near.

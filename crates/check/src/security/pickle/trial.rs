@@ -8,23 +8,22 @@ use super::Expected;
 use super::machine::{End, Machine};
 use crate::kind::has_suffix;
 
-/// So many bytes are tried.
+/// Bytes that are tried.
 const TRIED: usize = 4 << 10;
-/// So many instructions to their end are not text by chance.
+/// Text does not form this many instructions up to their end by chance.
 const SEVERAL: u64 = 12;
 /// An instruction with its value, where that is no line and not long, has no more bytes than this.
 const SHORT: u64 = 2 + u8::MAX as u64;
 /// Suffixes of pickles, which may be one number.
 const PICKLES: &str = "pkl pickle joblib";
-/// Suffixes of texts, which nobody unpickles, and of which many begin with two lines that look like an import: a list of words does.
+/// Suffixes of texts, which are not unpickled. Many begin with two lines that look like an import, as lists of words do.
 const TEXTS: &str = "
     txt text md markdown rst adoc csv tsv json jsonl ndjson yaml yml toml ini cfg conf config properties env lock log out err py pyi pyx ipynb
     jinja jinja2 j2 template html htm xml svg css js ts sh bash bat ps1 c cc cpp cu h hpp rs go java tex bib cff vocab merges bpe codes dict lst
     list labels names srt prompt";
 
-/// Whether these bytes, the first of `len` in a file or member of this name, may be a pickle although they do not begin as one: protocols 0 and 1
-/// have no magic. They are if they call something, or come to an end, or go on with instructions as far as they are there; and if they import
-/// anything, unless the name is a text's.
+/// Whether these bytes, the first of `len` in a file or member of this name, may be a pickle of protocol 0 or 1, which have no magic. They are if
+/// they call something, end properly, or consist of instructions up to the limit. An import counts, too, unless the file is named as a text.
 pub fn may_be_pickle(first: &[u8], len: u64, name: &str) -> bool {
     match tried(first.get(..TRIED).unwrap_or(first), len) {
         Trial::No => false,
@@ -39,7 +38,7 @@ pub fn is_pickle_that_imports(bytes: &[u8]) -> bool {
     tried(bytes, bytes.len() as u64) == Trial::Imports
 }
 
-/// Whether a file of this name is a text to whoever sees it: by its suffix, or as LICENSE and README are.
+/// Whether a file of this name is a text to its users: by its suffix, or as LICENSE and README are.
 fn is_named_as_text(name: &str) -> bool {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let is_capital = |byte: u8| byte.is_ascii_uppercase() || b"-_".contains(&byte);
@@ -71,7 +70,7 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
         let Ok((_, end)) = machine.run(at) else { return Trial::No };
         instructions += machine.instructions;
         let is_whole = matches!(end, End::Stop);
-        // What is called, or comes to an end, is none by chance, whatever its name is.
+        // A call, or a proper end, does not occur by chance in any file.
         if machine.found.imports > 0 && (is_whole || machine.found.calls > 0) || names_harm(&machine) {
             return Trial::Imports;
         }
@@ -90,7 +89,7 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
                 return Trial::Imports;
             }
         }
-        // It goes on beyond what is at hand.
+        // It continues beyond the bytes that were read.
         let rest = bytes.get(machine.at as usize..).unwrap_or_default();
         let is_near = machine.at > 0 && machine.at + SHORT >= len;
         // What is before the end of a frame may be lost, and the rest of the line another one.
@@ -107,7 +106,7 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
     }
 }
 
-/// Whether it names what does harm, which is enough, whatever follows: to import the module runs it.
+/// Whether it names something harmful, which suffices: importing the module runs it.
 fn names_harm(machine: &Machine<'_, '_>) -> bool {
     machine.found.imports > 0
         && machine
@@ -132,10 +131,10 @@ fn is_import(rest: &[u8]) -> bool {
     is_text && !lines.contains(&0) && memchr::memchr_iter(b'\n', lines).count() < 2
 }
 
-/// Whether a long value begins here, behind which anything may stand; `left` bytes are there of it in all.
+/// Whether a long value begins here, whose rest is not checked; it has `left` bytes in all.
 fn is_long(bytes: &[u8], left: u64) -> bool {
     let is_marked = matches!(bytes, [b'S', b'\'' | b'"', ..] | [b'V' | 0x8c | b'U' | b'C', ..]);
-    // A number goes on for as long as one likes with blanks or zeros before it, or, for the reader in C, with anything behind a NUL.
+    // A number may have any length, with blanks or zeros before it, or, for the reader in C, with anything after a NUL.
     let is_number = |rest: &[u8]| {
         let until_nul = rest.split(|byte| *byte == 0).next().unwrap_or_default();
         let fits = |byte: &u8| byte.is_ascii_hexdigit() || is_blank(*byte) || b"+-._xXoO".contains(byte);
@@ -157,7 +156,7 @@ fn is_long(bytes: &[u8], left: u64) -> bool {
 mod tests {
     use super::{TRIED, is_pickle_that_imports};
 
-    /// Whether all of these bytes may be a pickle to whom their name says nothing.
+    /// Whether all of these bytes may be a pickle, without a name that decides it.
     fn may_be_pickle(bytes: &[u8]) -> bool {
         super::may_be_pickle(bytes.get(..TRIED).unwrap_or(bytes), bytes.len() as u64, "data.bin")
     }
@@ -191,7 +190,7 @@ mod tests {
             &[&b"V"[..], &[b'a'; 4093], b"\ncos\nsystem\n(S'true'\ntR."].concat(),
             &[&b"cidlelib.idle\n"[..], &[b'a'; 6000], b"\n"].concat(),
             b"cm\nf\n(tR.junk",
-            // What is imported runs, whatever follows and however it is called.
+            // An import runs the module, whatever its name is and whatever follows.
             b"(cevil-mod\nrun\n)R1.",
             b"cevil mod\nrun\n",
             b"cidlelib.idle\na b\n.",

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-/// So many values of a container are kept; the number of keys and values of a dict together.
+/// Values of a container that are kept; for a dict, keys and values together.
 pub(super) const KEPT: usize = 64;
-/// So many containers and objects are kept whole.
+/// Containers and objects that are kept whole.
 const MAX_NODES: usize = 200_000;
-/// So many values in all of them together.
+/// Maximum number of values in all of them together.
 const MAX_ITEMS: usize = 1_500_000;
 /// Of those beyond, the last ones, as what an instruction makes is mostly for the next one.
 const RECENT: usize = 64;
@@ -48,7 +48,7 @@ kinds! {
     Dict,
     Set,
     FrozenSet,
-    /// What a call returned, or what a reference stands for.
+    /// The result of a call, or the object of a reference.
     Object,
     /// The class or function of this number.
     Global,
@@ -206,7 +206,7 @@ impl Memo {
         let before = if index < len {
             self.dense.get_mut(index as usize).and_then(|place| place.replace(value))
         } else if index < DENSE || index == len {
-            // An index beyond may stand among the sparse ones; the number of used ones is what matters, and it goes on from there.
+            // The sparse part may have this index, too. The number of used entries stays the same, and the dense part continues from here.
             let before = self.sparse.remove(&index);
             self.dense.resize(index as usize, None);
             self.dense.push(Some(value));

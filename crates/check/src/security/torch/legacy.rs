@@ -18,7 +18,7 @@ const OBJECT: usize = 3;
 /// Bytes of the count before each storage.
 const COUNT: u64 = 8;
 
-/// Looks at a PyTorch file from before 1.6: its five pickles, what is left behind its storages, and that nothing but the object calls anything.
+/// Examines a PyTorch file from before 1.6: its five pickles, the bytes after its storages, and whether only the object calls anything.
 pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let mut at = 0;
     let mut storages = Vec::new();

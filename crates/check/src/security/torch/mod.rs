@@ -1,7 +1,7 @@
 //! PyTorch's archives: whether every member is accounted for by the pickle that names it.
 //!
-//! A member that a tensor refers to is as long as the tensor's storage, and nothing of it is looked at: a reader takes it for numbers. What no
-//! tensor refers to and PyTorch does not write was put there by somebody, and is looked at as a file of its own.
+//! A member that a tensor refers to is as long as the tensor's storage, and is not examined: a reader takes it for numbers. A member that no tensor
+//! refers to and that PyTorch does not write is examined as a separate file.
 
 mod legacy;
 mod script;
@@ -17,7 +17,7 @@ use super::archive::{Archive, Member};
 use super::pickle::{self, Expected, StorageSeen};
 use crate::context::{Context, Piece};
 
-/// Members that PyTorch writes beside the pickle, all of them a short text.
+/// Members that PyTorch writes in addition to the pickle, all of them a short text.
 const NOTES: [&str; 6] =
     ["version", "byteorder", ".format_version", ".storage_alignment", ".data/serialization_id", ".data/version"];
 /// The longest of them.
@@ -31,7 +31,7 @@ const PICKLES: [(&str, &str); 6] = [
     ("traced_inputs.pkl", "traced_inputs/"),
     ("mobile_debug_handles.pkl", "data/"),
 ];
-/// So many PyTorch archives in one archive are proved, each against all its members.
+/// Maximum number of PyTorch archives in one archive that are matched against its members.
 const MAX_ROOTS: usize = 100;
 /// What only a `torch.package` has.
 const PACKAGE: [&str; 2] = [".data/extern_modules", ".data/python_version"];
@@ -151,7 +151,7 @@ impl Check<'_> {
                     "the size of storage '{key}' is unknown: its class or its number of elements is not one of PyTorch's"
                 )
             }
-            // What is there several times is reported as that, and each of them is looked at.
+            // Duplicates are reported as such, and each of them is examined.
             _ => return,
         };
         context.report(pickle, Diagnostic::new(rules::CODE_STORAGE, message));

@@ -22,9 +22,8 @@ const STEP_BYTES: usize = STEP * 8;
 /// destination writable for that many elements, and they must not overlap.
 pub(in crate::cast) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
 
-/// One row times the scales of its blocks: source, destination, number of elements, elements of a block, scales (one for each block,
-/// the last of which may be ragged), and whether to write past the caches: then
-/// a fence is needed after the last row.
+/// Multiplies one row by the scales of its blocks. Arguments: source, destination, number of elements, elements of a block, scales, and whether to
+/// write past the caches. There is one scale per block, the last of which may be ragged. Streamed writes need a fence after the last row.
 ///
 /// # Safety
 /// As for [`Kernel`].
@@ -181,7 +180,7 @@ unsafe fn steps<V: Lanes, L: Load, S: Store, const STREAM: bool, const SCALED: b
     }
 }
 
-/// Fewer elements than a step, by way of the stack.
+/// Fewer elements than a step, through a copy on the stack.
 #[inline(always)]
 unsafe fn partial_step<V: Lanes, L: Load, S: Store, const SCALED: bool>(
     src: *const u8,

@@ -35,11 +35,11 @@ pub(in crate::cast) trait Store {
 pub(in crate::cast) struct F32;
 /// f64, which is rounded to f32 when it is read, and so is read for that alone; `SATURATE` as in the types below.
 pub(in crate::cast) struct F64<const SATURATE: bool>;
-/// bf16; `SATURATE` gives the largest value for what is too large, and matters to stores alone.
+/// bf16; `SATURATE` clamps to the largest value, and matters to stores only.
 pub(in crate::cast) struct Bf16<const SATURATE: bool>;
-/// bf16 whose signalling NaNs stay what they are, for a store that makes them quiet.
+/// bf16 whose signalling NaNs stay unchanged, for a store that makes them quiet.
 pub(in crate::cast) struct RawBf16;
-/// bf16 stored from what it holds exactly, with quiet NaNs: nothing is left to round.
+/// bf16 stored from exact values, with quiet NaNs: nothing is left to round.
 pub(in crate::cast) struct ExactBf16;
 /// IEEE f16.
 pub(in crate::cast) struct F16<const SATURATE: bool>;
@@ -68,10 +68,10 @@ pub(in crate::cast) type E4m3Fnuz<const SATURATE: bool> = F8<3, 8, NEGATIVE_ZERO
 pub(in crate::cast) type E5m2<const SATURATE: bool> = F8<2, 15, IEEE, SATURATE>;
 pub(in crate::cast) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SATURATE>;
 
-/// Finite values beyond `largest` brought back to it; infinities and NaNs as they are.
+/// Clamps finite values to `largest`; infinities and NaNs stay unchanged.
 #[inline(always)]
 unsafe fn clamped<V: Lanes>(value: V, largest: u32) -> V {
-    // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, which is this function's own.
+    // SAFETY: only registers are accessed; the instructions are enabled by the contract of `Lanes`, which is this function's own.
     unsafe {
         let magnitude = value.and(V::splat(MAGNITUDE));
         let sign = value.and(V::splat(SIGN));
@@ -88,7 +88,7 @@ macro_rules! loads {
             const HAS_NAN: bool = $nan;
             #[inline(always)]
             unsafe fn load<V: Lanes>($src: *const u8) -> V {
-                // SAFETY: the caller gives `2 * BITS` bytes, which sixteen lanes of the width of the format take; the rest is registers.
+                // SAFETY: the caller gives `2 * BITS` bytes, which sixteen lanes of the width of the format take; the rest accesses only registers.
                 unsafe { $value }
             }
         }
@@ -124,7 +124,7 @@ macro_rules! stores {
             const BITS: usize = $bits;
             #[inline(always)]
             unsafe fn store<V: Lanes, const STREAM: bool>($dst: *mut u8, $value: V) {
-                // SAFETY: the caller gives room for `2 * BITS` bytes, aligned where `STREAM` asks for it; the rest is registers, whose upper
+                // SAFETY: the caller gives room for `2 * BITS` bytes, aligned where `STREAM` asks for it; the rest accesses only registers, whose upper
                 // words are zero where `store_16` wants it.
                 unsafe { $stored }
             }
@@ -165,13 +165,13 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
 
     #[inline(always)]
     unsafe fn shift_up<V: Lanes>(value: V) -> V {
-        // SAFETY: registers alone, under the contract of `Lanes`.
+        // SAFETY: only registers are accessed; the instructions are enabled by the contract of `Lanes`.
         unsafe { if MANTISSA == 3 { value.shl::<20>() } else { value.shl::<21>() } }
     }
 
     #[inline(always)]
     unsafe fn shift_down<V: Lanes>(value: V) -> V {
-        // SAFETY: registers alone, under the contract of `Lanes`.
+        // SAFETY: only registers are accessed; the instructions are enabled by the contract of `Lanes`.
         unsafe { if MANTISSA == 3 { value.shr::<20>() } else { value.shr::<21>() } }
     }
 }
@@ -182,9 +182,9 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
     const BITS: usize = 8;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 16 bytes, `2 * BITS`, read once on each way through; the rest is registers.
+        // SAFETY: 16 bytes, `2 * BITS`, read once on each way through; the rest accesses only registers.
         unsafe {
-            // By way of f16, whose conversion keeps denormals at full speed. e5m2 is its upper half; e4m3 differs by a factor.
+            // Through f16, whose conversion keeps denormals at full speed. e5m2 is its upper half; e4m3 differs by a factor.
             if KIND == IEEE {
                 return V::load_8_as_f16::<false, 0>(src);
             }
@@ -218,8 +218,8 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
         // SAFETY: 16 bytes, `2 * BITS`; a code and its sign fill the low byte and leave the others zero, as `store_8` wants.
         unsafe {
             let all = value.and(V::splat(MAGNITUDE));
-            // In each of these formats the code after that of the largest value is what overflow gives, and for all but e5m2 it is NaN
-            // too; so limiting the magnitude to the value that the code would have next disposes of everything above.
+            // In each of these formats, overflow gives the code after that of the largest value, which is NaN for all but e5m2. So limiting the
+            // magnitude to the value of that code handles all larger ones.
             let limit = Self::LARGEST + u32::from(!SATURATE);
             let magnitude = all.min(V::splat(Self::normal(limit)));
 

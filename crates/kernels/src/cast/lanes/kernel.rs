@@ -1,5 +1,5 @@
-//! The kernel for a pair of dtypes, if there is one at a level. Every kernel gives the same bits as the oracle; where a processor has something better for a
-//! pair than the lanes of [`drive`](super::drive), that is asked first.
+//! The kernel for a pair of dtypes, if there is one at a level. Every kernel gives the same bits as the oracle. Kernels of one processor family take
+//! precedence over the lanes of [`drive`](super::drive).
 
 use super::drive::{Kernel, ScaleKernel, pair, scaled_pair};
 use super::formats::{
@@ -30,7 +30,7 @@ pub(in crate::cast) fn convert(
     done
 }
 
-/// The same by a kernel for lanes; after calls with `stream` a [`fence`] is needed.
+/// Like [`convert`], by a kernel for lanes; after calls with `stream` a [`fence`] is needed.
 pub(in crate::cast) fn convert_before_fence(
     level: Level,
     from: DType,
@@ -52,7 +52,7 @@ pub(in crate::cast) fn convert_before_fence(
     true
 }
 
-/// One row times the scales of its blocks of columns, if there is a kernel for the pair.
+/// Multiplies one row by the scales of its blocks of columns, if there is a kernel for the pair.
 pub(in crate::cast) fn scale_row(
     level: Level,
     (from, src): (DType, &[u8]),

@@ -1,5 +1,5 @@
-//! f32 to bf16, thirty-two at a time, by what rounds all but a few values as the oracle does. Runs of steps in which there are others are converted
-//! again, in lanes.
+//! f32 to bf16, thirty-two at a time, by operations that round all but a few values correctly. Runs of steps with other values are converted again,
+//! in lanes.
 
 #![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
 
@@ -29,14 +29,15 @@ trait Rounding {
     const LEVEL: Level;
     /// Steps of a run.
     const STEPS: usize;
-    /// What there was in the steps so far that is rounded otherwise.
+    /// The values of the steps so far that round differently.
     type Others: Copy;
     unsafe fn none() -> Self::Others;
     unsafe fn is_none(others: Self::Others) -> bool;
     unsafe fn step<const STREAM: bool>(src: *const u8, dst: *mut u8, others: Self::Others) -> Self::Others;
 }
 
-/// By the instruction of AVX-512 BF16, in Zen 4, Cooper Lake and later. It rounds to nearest even and makes NaNs quiet, but takes denormals for zero.
+/// By the instruction of AVX-512 BF16, in Zen 4, Cooper Lake and later. It rounds to nearest even and makes NaNs quiet, but treats denormals as
+/// zero.
 struct ByInstruction;
 
 impl Rounding for ByInstruction {
@@ -123,7 +124,7 @@ unsafe fn words(src: *const u8) -> (__m256i, __m256) {
         // Words of the first eight values and of the last eight take turns: loads that are off by a word bring them where the others are not.
         let upper = _mm256_blend_epi16::<ODD>(load(2), b);
         let lower = _mm256_blend_epi16::<ODD>(a, load(30));
-        // Half a step is rounded up if the upper word is odd; more than half always, which is what the first bit of the lower word says.
+        // Exactly half a step is rounded up if the upper word is odd; more than half, which has the first bit of the lower word set, always.
         let even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
         let up = _mm256_srli_epi16::<15>(_mm256_subs_epu16(lower, even));
         let rounded = _mm256_add_epi16(upper, up);
@@ -153,8 +154,8 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
     let stream = stream && dst.addr().is_multiple_of(2);
     let head = if stream { head.min(elements) } else { 0 };
     let whole = (elements - head) / STEP;
-    // SAFETY: the contract of `Kernel`. The head, the steps and the tail are all elements, one after the other; a store of a step is aligned
-    // where it is streamed.
+    // SAFETY: the contract of `Kernel`. The head, the steps and the tail are consecutive, and together all elements; a store of a step is aligned if
+    // it is streamed.
     unsafe {
         convert_in_lanes(R::LEVEL, src, dst, head, false);
         let (src, dst) = (src.add(4 * head), dst.add(2 * head));

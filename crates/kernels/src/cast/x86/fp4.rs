@@ -1,5 +1,5 @@
-//! Rows of four-bit floats times the scale of their block, to f16 and bf16: a block has sixteen results, which are computed and rounded once, and
-//! those of thirty-two codes are looked up.
+//! Rows of four-bit floats times the scale of their block, to f16 and bf16. A block has sixteen results, which are computed and rounded once.
+//! Lookups then give thirty-two elements at a time.
 
 #![allow(unsafe_code)] // built on `Lanes`
 
@@ -13,7 +13,8 @@ use crate::simd::{Level, are_regular};
 const STEP: usize = 32;
 const HALF: usize = STEP / 2;
 
-/// The kernel for a row of so many elements in blocks of so many, if there is one: whole steps, or with AVX-512 half ones, whose scales are regular.
+/// The kernel for a row of `elements` elements in blocks of `block`, if there is one: for whole steps, or with AVX-512 half steps, with regular
+/// scales.
 pub(in crate::cast) fn kernel(
     level: Level,
     (from, to): (DType, DType),
@@ -115,7 +116,7 @@ unsafe fn half_steps<V: WideTables, H: HalfFloat, const STREAM: bool>(
     }
 }
 
-/// What each code is, times a scale.
+/// Each code, times a scale.
 ///
 /// # Safety
 /// As for [`Lanes`].

@@ -1,5 +1,5 @@
-//! What x86-64 has better than [`lanes`](super::lanes) for some pairs: tables of bytes (`byte_table`, AVX-512), also with a scale for each block of
-//! columns (`signed_table`, `fp4`), and conversions to narrow types (`narrow`, `bf16`).
+//! Kernels of x86-64 that are better than [`lanes`](super::lanes) for some pairs. These are tables of bytes (`byte_table`, AVX-512), also with block
+//! scales (`signed_table`, `fp4`), and conversions to narrow types (`narrow`, `bf16`).
 
 #![allow(clippy::inline_always)] // the algorithms must be compiled inside the function that enables their instructions, or each operation is a call
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
@@ -61,8 +61,8 @@ pub(super) fn convert_bytes(
 pub(super) struct ScaleTables(Vec<SignedTable>);
 
 impl ScaleTables {
-    /// The tables, if this level looks bytes up and the pair is one of bytes to words that allows it, in the memory of those `before`. `scaled` writes the
-    /// words of some bytes times a scale, if it can.
+    /// The tables, in the memory of those `before`, if this level looks bytes up and the pair converts bytes to words in a way that allows it. If
+    /// possible, `scaled` writes the words of some bytes times a scale.
     pub(super) fn new(
         level: Level,
         from: DType,

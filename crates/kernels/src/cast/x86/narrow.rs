@@ -1,5 +1,5 @@
-//! bf16 and f16 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: as `formats` does it, sixteen at once, they take 1.3 to 2.9
-//! times as long.
+//! bf16 and f16 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: `formats`, with sixteen at once, takes 1.3 to 2.9 times as
+//! long.
 //!
 //! A bf16 is a byte of exponent and seven bits of fraction. What the fraction rounds to is looked up: in one table for the normal values of
 //! the target, and in one for each exponent of its denormals. An f16 is rounded in lanes of sixteen bits.
@@ -14,8 +14,8 @@ use crate::dtype::DType;
 use crate::simd::Aligned;
 
 const STEP: usize = 64;
-/// Steps between two fences. A single one at the end would do, but this loop is so short that its streamed stores, when nothing makes them
-/// drain, hold up its loads: that costs up to a third of the speed.
+/// Steps between two fences. A single one at the end would do, but this loop is very short. Without fences its streamed stores accumulate and hold
+/// up its loads, which costs up to a third of the speed.
 const STEPS_TO_FENCE: usize = 256;
 /// Exponents below the smallest normal one at which a value may still round to something: one for each digit that is kept, and half.
 const DENORMALS: usize = 4;
@@ -87,8 +87,8 @@ const fn every_second_byte(first: u8) -> [u8; 64] {
     indices
 }
 
-/// What is written: a format of `KEPT` bits of mantissa, whose largest value has the code `LARGEST`, and what overflows the code after it.
-/// `IEEE` says whether NaN is any code beyond that, with a payload.
+/// The target format, with `KEPT` bits of mantissa. Its largest value has the code `LARGEST`, and overflow gives the code after it. With `IEEE`, NaN
+/// is any code beyond that, with a payload.
 trait Target {
     const KEPT: u32;
     /// The exponent of the smallest normal value, with the bias of bf16.
@@ -253,8 +253,8 @@ unsafe fn f16_to_e4m3fn<const SATURATE: bool>(words: __m512i) -> __m512i {
         let limit = LARGEST + u16::from(!SATURATE);
         let magnitude = _mm512_min_epu16(all, splat((limit << DROPPED) + (REBIAS << MANTISSA)));
 
-        // Below the smallest normal value each exponent costs one more digit. The source's own denormals are zero here: so many digits
-        // are dropped that none is left, whatever the implicit bit is taken to be.
+        // Below the smallest normal value each exponent costs one more digit. The source's own denormals are zero here: all of their digits are
+        // dropped, whatever the implicit bit is taken to be.
         let exponent = _mm512_srli_epi16::<MANTISSA>(magnitude);
         let smallest = splat(REBIAS + 1);
         let below = _mm512_subs_epu16(smallest, exponent);
@@ -312,8 +312,8 @@ unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stre
     let head = if stream { (dst.addr().wrapping_neg() % STEP).min(elements) } else { 0 };
     let count = (elements - head) / STEP;
     let done = head + count * STEP;
-    // SAFETY: head, steps and rest lie one after the other and end at `elements`, two bytes each at `src` and one at `dst`; after the head,
-    // `dst` is aligned to 64.
+    // SAFETY: head, steps and rest are consecutive and end at `elements`, two bytes each at `src` and one at `dst`; after the head, `dst` is aligned
+    // to 64.
     unsafe {
         partial_step::<N>(src, dst, head);
         if stream {
@@ -349,7 +349,7 @@ unsafe fn steps<N: Narrow, const STREAM: bool>(src: *const u8, dst: *mut u8, cou
     }
 }
 
-/// Fewer elements than a step, by way of the stack.
+/// Fewer elements than a step, through a copy on the stack.
 ///
 /// # Safety
 /// As for [`Kernel`].

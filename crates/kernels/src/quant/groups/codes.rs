@@ -55,7 +55,7 @@ fn unpack_dense<const BITS: usize>(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Eight codes, each moved to a byte of its own: in halves, quarters, eighths.
+/// Eight codes, each expanded to a byte: in halves, quarters, eighths.
 #[inline]
 fn eight<const BITS: usize>(packed: &[u8; BITS]) -> [u8; 8] {
     let mut word = [0; 8];

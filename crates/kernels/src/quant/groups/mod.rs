@@ -1,8 +1,8 @@
-//! Integers of 2 to 8 bits with a scale, and perhaps a zero point, for each group of columns: what compressed-tensors, GPTQ and AWQ write.
+//! Integers of 2 to 8 bits with a scale, and perhaps a zero point, for each group of columns, as compressed-tensors, GPTQ and AWQ write them.
 //!
-//! An element is `(code - zero point) * scale`. The difference of the integers is exact, their product with the scale is rounded to f32, and that once to
-//! a narrower type. The layouts are described in docs/layouts.md. GPTQ and AWQ pack along the rows of the transposed matrix; some rows of
-//! the result at a time are brought into the layout of [`Layout::Rows`], which is decoded row by row.
+//! An element is `(code - zero point) * scale`. The difference of the integers is exact, their product with the scale is rounded to f32, and that
+//! once to a narrower type. The layouts are described in docs/layouts.md. GPTQ and AWQ pack along the rows of the transposed matrix. Some rows of
+//! the result at a time are converted to [`Layout::Rows`], which is decoded row by row.
 
 mod codes;
 mod plan;
@@ -31,7 +31,7 @@ pub(super) use {codes::unpack, plan::Columns};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// compressed-tensors' pack-quantized: each row a string of bits, from the lowest of its first word on. The zero points are packed down the
-    /// columns of their matrix. Releases before 0.13 put whole codes into a word and leave the rest of it empty, which the number of words tells.
+    /// columns of their matrix. Releases before 0.13 put whole codes into a word and leave the rest empty, which the number of words reveals.
     Rows,
     /// GPTQ: each column of the transposed matrix a string of bits, each row of zero points as well.
     Gptq,
@@ -58,7 +58,7 @@ pub struct Groups<'a> {
     pub scales_dtype: DType,
     /// Words of zero points, packed like the codes; without them it is the middle of the codes.
     pub zero_points: Option<&'a [u8]>,
-    /// What is added to a zero point, in as many bits as a code has: GPTQ's first format stores one less.
+    /// Added to a zero point, in as many bits as a code has: GPTQ's first format stores one less.
     pub zero_point_offset: u32,
     /// How many groups a row has.
     pub groups: usize,

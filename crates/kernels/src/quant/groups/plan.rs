@@ -6,10 +6,10 @@ use super::{Groups, Layout};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// How a string of codes lies in its words.
+/// How codes are packed into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quant) enum Form {
-    /// One after the other; a code may begin in one word and end in the next.
+    /// Contiguous; a code may begin in one word and end in the next.
     Dense,
     /// Whole codes in each word, its upper bits empty.
     Padded,
@@ -28,13 +28,13 @@ impl Form {
 /// The group of each column.
 #[derive(Debug, Clone)]
 pub(in crate::quant) enum Columns {
-    /// Groups of so many columns, one after the other.
+    /// Consecutive groups of this many columns.
     Consecutive(usize),
-    /// Any, each of them below the number of groups.
+    /// Any group for each column, below the number of groups.
     Indexed(Vec<u32>),
 }
 
-/// A matrix whose parts have the sizes that they should have.
+/// A matrix whose parts have the expected sizes.
 pub(super) struct Plan<'a> {
     pub(super) groups: Groups<'a>,
     pub(super) bits: usize,

@@ -1,4 +1,4 @@
-//! Rows whose columns are each of any group: what each code is in each group is computed once for a row, and looked up for each column.
+//! Rows with an arbitrary group for each column: the value of each code in each group is computed once for a row, and looked up for each column.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::simd::Level;
 
 /// Codes of at most four bits.
 const CODES: usize = 16;
-/// What the codes of a group are, as f32.
+/// The values of the codes of a group, as f32.
 type Group = [[u8; 4]; CODES];
 
 /// The products of some rows.
@@ -21,7 +21,7 @@ pub(super) struct Products {
 }
 
 impl Products {
-    /// None where there is no index, or computing the products would cost more than it saves. The scalar code does without.
+    /// None if there is no index, or if computing the products would cost more than it saves. The scalar code does without.
     pub(super) fn new(level: Level, plan: &Plan<'_>) -> Option<Self> {
         let groups = plan.groups.groups;
         let pays = level != Level::Scalar && plan.bits <= 4 && groups <= plan.groups.cols / (2 * CODES);
@@ -51,7 +51,7 @@ impl Products {
         let mut codes = [0; VALUES];
         let codes = &mut codes[..values.len()];
         unpack(row.codes, row.form, row.bits, columns.start - row.first, codes);
-        // Where each is: of this loop the compiler makes vectors, and of the next one eight loads that do not wait for each other.
+        // First the indices: the compiler vectorizes this loop, and the next one has eight independent loads.
         let mut places = [0; VALUES];
         let places = &mut places[..values.len()];
         for ((place, code), group) in places.iter_mut().zip(&*codes).zip(&groups[columns]) {

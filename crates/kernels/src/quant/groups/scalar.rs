@@ -1,10 +1,10 @@
-//! Decoding without vector instructions of any one processor: what every faster path must equal.
+//! The scalar decoder, which every faster path must equal.
 
 use super::codes::unpack;
 use super::plan::Columns;
 use super::tile::Row;
 
-/// Columns whose codes go through the stack at a time.
+/// Columns whose codes are on the stack at a time.
 const SEGMENT: usize = 512;
 
 /// Decodes the columns of a row from `start` on, a multiple of eight.

@@ -11,8 +11,8 @@ use crate::dtype::DType;
 use crate::quant::x86::transpose;
 use crate::simd::Level;
 
-/// Rows of a tile. Where they are columns of the packed matrix, so many words of a line of it are read at a time, which should be some lines of the
-/// cache: the next words are far away.
+/// Rows of a tile. If the packed matrix stores them as columns, this is also the number of words that are read at a time from one of its lines. They
+/// should fill some cache lines, because the next words are far away.
 pub(super) fn rows(layout: Layout) -> usize {
     match layout {
         Layout::Rows => 1,
@@ -28,13 +28,13 @@ const AWQ_ROWS: usize = 256;
 /// Words of a line of the cache.
 const LINES: usize = 16;
 
-/// Words between the strings of two rows, lest all of them meet in the same lines of the cache.
+/// Padding words between the strings of two rows, so that they do not compete for the same cache sets.
 const GAP: usize = 16;
 
 /// A row to decode.
 pub(in crate::quant) struct Row<'a> {
     pub(in crate::quant) codes: &'a [u8],
-    /// The column that the codes begin with.
+    /// The column of the first code.
     pub(in crate::quant) first: usize,
     pub(in crate::quant) form: Form,
     pub(in crate::quant) bits: usize,
@@ -46,13 +46,13 @@ pub(in crate::quant) struct Row<'a> {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Row<'_> {
-    /// True for codes of so many bits, one after the other.
+    /// True for contiguous codes of `bits` bits.
     pub(in crate::quant) fn is_dense(&self, bits: usize) -> bool {
         self.bits == bits && self.form == Form::Dense
     }
 }
 
-/// The memory of a tile, used again for the next one.
+/// The memory of a tile, reused for the next one.
 pub(super) struct Tile {
     level: Level,
     rows: Range<usize>,
@@ -143,7 +143,7 @@ impl Tile {
             }
             return;
         }
-        // A string of bits for each group, of which eight codes at a time are unpacked.
+        // A string of bits for each group; eight codes are unpacked at a time.
         let first = rows.start / 8 * 8;
         let last = if layout == Layout::Awq { rows.end.next_multiple_of(8) } else { rows.end };
         let mut codes = vec![0; last - first];
@@ -166,7 +166,7 @@ impl Tile {
         if transpose::words(self.level, (&lines[rows.start..], all), rows.len(), (&mut self.words, stride)) {
             return;
         }
-        // Some lines at a time, and of these a copy: often all of them would meet in the same lines of the cache.
+        // Some lines at a time, and from a copy: often all of them would compete for the same cache sets.
         let mut block = [[[0; 4]; ROWS]; LINES];
         for (first, lines) in (0..).step_by(LINES).zip(lines.chunks(LINES * all)) {
             for (copy, line) in block.iter_mut().zip(lines.chunks_exact(all)) {
@@ -180,7 +180,7 @@ impl Tile {
         }
     }
 
-    /// Eight words that lie below each other, each with eight rows of a column, become a word of eight columns for each row.
+    /// Eight words of a column, each with eight of its rows, become a word of eight columns for each row.
     fn transpose_nibbles(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
         let (across, stride) = (plan.groups.rows / 8, self.stride);
         let words = self.rows.start / 8..self.rows.end.div_ceil(8);

@@ -1,4 +1,4 @@
-//! Codes of four bits that are looked up in a table: sixteen elements at a time.
+//! Codes of four bits with a lookup table: sixteen elements at a time.
 
 use super::Lanes;
 use crate::quant::after::After;
@@ -8,8 +8,8 @@ use crate::simd::Neon;
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, with_default_rounding};
 
-/// The elements of codes, the low half of a byte first, that share a scale. Returns how many were made if the level, which is available, has vectors:
-/// whole steps.
+/// The elements of codes, the low half of a byte first, that share a scale. Returns how many were decoded, in whole steps, if the level has vectors.
+/// The level must be available.
 pub(in crate::quant) fn look_up(
     level: Level,
     packed: &[u8],

@@ -1,4 +1,4 @@
-//! Packed integers whose scales are apart: a row of them as f32.
+//! Packed integers with separate scales: a row of them as f32.
 //!
 //! Nibbles are unpacked in registers; codes of other widths in memory, to bytes. They become floats sixteen at a time.
 
@@ -12,7 +12,7 @@ use crate::simd::Neon;
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, with_default_rounding};
 
-/// Sixteen f32 as they lie in memory.
+/// Sixteen f32 in memory.
 type Step = [[u8; 4]; 16];
 
 /// Decodes at most [`VALUES`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
@@ -58,7 +58,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
     {
         for (group, run) in runs(*size, start, values.len()) {
             let packed = &row.codes[(start - row.first) / 2 + run.start / 2..];
-            // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
+            // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
             unsafe { nibbles::<V>(packed, row.zeros[group], row.scales[group], &mut values[run]) };
         }
         return;
@@ -74,11 +74,11 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
     match row.columns {
         Columns::Consecutive(size) => {
             for (group, run) in runs(*size, start, values.len()) {
-                // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
+                // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { bytes::<V>(&codes[run.clone()], row.zeros[group], row.scales[group], &mut values[run]) };
             }
         }
-        // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
+        // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
         Columns::Indexed(groups) => unsafe { indexed::<V>(row, codes, &groups[start..], values) },
     }
 }
@@ -88,7 +88,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
 unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[u8; 4]]) {
     let (pairs, rest) = values.as_chunks_mut::<32>();
     let (sixteens, _) = packed.as_chunks::<16>();
-    // SAFETY: registers and what references lead to; the caller has enabled the instructions of the lanes.
+    // SAFETY: only registers and referents of references are accessed; the caller has enabled the instructions of the lanes.
     unsafe {
         let (zero, scale) = (Bytes16::splat(zero), V::splat(scale.to_bits()));
         for (pair, packed) in pairs.iter_mut().zip(sixteens) {
@@ -104,11 +104,11 @@ unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[
     }
 }
 
-/// Two steps of packed nibbles, whose difference from the zero point is one of signed bytes.
+/// Two steps of packed nibbles, whose difference from the zero point fits in signed bytes.
 #[inline(always)]
 unsafe fn thirty_two<V: Lanes>(packed: &[u8; 16], zero: Bytes16, scale: V, pair: &mut [[u8; 4]; 32]) {
     let (steps, _) = pair.as_chunks_mut();
-    // SAFETY: registers and what references lead to; the caller has enabled the instructions of the lanes.
+    // SAFETY: only registers and referents of references are accessed; the caller has enabled the instructions of the lanes.
     unsafe {
         let packed = Bytes16::load(packed);
         let (low, high) = (packed.bits(0, 4), packed.bits(4, 4));
@@ -138,7 +138,7 @@ unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8;
     }
 }
 
-/// Columns each of a group of its own.
+/// Columns with a group for each.
 #[inline(always)]
 unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values: &mut [[u8; 4]]) {
     for ((codes, groups), values) in codes.chunks(16).zip(groups.chunks(16)).zip(values.chunks_mut(16)) {
@@ -160,7 +160,7 @@ unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values:
 /// `(code - zero point) * scale`.
 #[inline(always)]
 unsafe fn scaled<V: Lanes>(codes: V, zero: V, scale: V) -> V {
-    // SAFETY: registers alone; the caller has enabled the instructions of the lanes.
+    // SAFETY: only registers are accessed; the caller has enabled the instructions of the lanes.
     unsafe { codes.sub(zero).to_f32().mul_f32(scale) }
 }
 

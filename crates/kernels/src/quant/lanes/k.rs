@@ -1,4 +1,4 @@
-//! The K encodings: super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own.
+//! The K encodings: super-blocks of 256 elements, in groups of 16 or 32 with small integer scales.
 
 use super::{
     Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, products, registers, scaled, scaled_less,
@@ -99,7 +99,7 @@ decoders! {
         let scales = products(V::from_signed_bytes(scales), V::splat(scale.to_bits()));
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
-            // Of 128 elements the first 64 are the low nibbles of 64 bytes, and each 32 have two bits of their own in the same 32 bytes.
+            // Of 128 elements the first 64 are the low nibbles of 64 bytes, and each 32 have two separate bits in the same 32 bytes.
             let (part, quarter) = (i / 4, i % 4);
             let nibbles = low[part * 4 + quarter % 2 * 2 + half].bits(quarter as u32 / 2 * 4, 4);
             let quants = nibbles.or(high[part * 2 + half].bits(quarter as u32 * 2, 2).shl(4));

@@ -1,4 +1,4 @@
-//! Decoders, written once over [`Lanes`] for AVX2, AVX-512 and NEON. Each gives the bits of the scalar one of the same name.
+//! Decoders, written once over [`Lanes`] for AVX2, AVX-512 and NEON. Each gives the same bits as the scalar one of the same name.
 //!
 //! Packed integers are unpacked sixteen at a time into the bytes of one register ([`Bytes16`]), and become floats there, sixteen lanes of them,
 //! which are multiplied by their scale and stored. Scales of a super-block are computed sixteen at a time in the same way.
@@ -32,8 +32,8 @@ pub(super) use output::are_finite;
 /// A decoder of blocks of `BYTES` bytes.
 ///
 /// # Safety
-/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for what [`Output`] says of bf16
-/// those too. An output that is streamed to must be at a multiple of 16.
+/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Output::IS_BF16`] also
+/// those for bf16. A streamed output must be at a multiple of 16.
 trait Decoder<const BYTES: usize> {
     /// Elements of a block, sixteen to a step.
     const STEPS: usize;
@@ -43,7 +43,7 @@ trait Decoder<const BYTES: usize> {
     unsafe fn decode<V: Lanes, O: Output>(block: &[u8; BYTES], out: &mut [O::Step]);
 }
 
-/// Decodes all blocks that have room in the output; false if it is of bf16 and one of them is not regular.
+/// Decodes all blocks that fit in the output; false if it is bf16 and one of them is not regular.
 ///
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
@@ -138,7 +138,7 @@ fn of_encoding<O: Output>(level: Level, encoding: Encoding) -> Option<Kernel> {
 /// may not be rounded right. After calls with `stream` a fence is needed.
 pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
     let stream = stream && out.as_ptr().addr().is_multiple_of(16);
-    // SAFETY: the level is available, as the caller checked, and what is streamed to is at a multiple of 16.
+    // SAFETY: the level is available, as the caller checked, and a streamed output is at a multiple of 16.
     let run = |kernel: Kernel| with_default_rounding(|| unsafe { kernel(blocks, out) });
     kernel(level, encoding, to, stream).is_some_and(run)
 }
@@ -161,7 +161,7 @@ macro_rules! decoders {
 
             #[inline(always)]
             unsafe fn decode<V: Lanes, O: Output>($block: &[u8; $bytes], $out: &mut [O::Step]) {
-                // SAFETY: only what needs the instructions of the lanes, which the caller has enabled.
+                // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }
         }
@@ -169,7 +169,7 @@ macro_rules! decoders {
 }
 use decoders;
 
-/// The same code for each of sixteen steps. In a loop, what the number of the step picks would be in memory, and shifts by it in a register.
+/// The same code for each of sixteen steps. A loop would index memory by the number of the step, and shift by a register.
 macro_rules! sixteen_steps {
     (|$step:ident| $code:block) => {
         sixteen_steps!(|$step| $code, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
@@ -184,7 +184,7 @@ use sixteen_steps;
 /// The f16 of a block at byte `AT`, as f32.
 #[inline(always)]
 pub(super) unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]) -> f32 {
-    // Eight bytes where there are so many: a load of two waits for what the register held before.
+    // Eight bytes where available: a load of two depends on the previous content of the register.
     let bits = match block[AT..].first_chunk() {
         Some(bytes) => u64::from_le_bytes(*bytes),
         None => u64::from(u16::from_le_bytes(*field::<AT, 2, BYTES>(block))),
@@ -253,6 +253,6 @@ unsafe fn products<V: Lanes>(quants: V, scale: V) -> Aligned<[f32; 16]> {
     let mut products = Aligned([0.0; 16]);
     // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.0.as_mut_ptr().cast()) };
-    // In memory, from where a lane is broadcast in passing; in registers it would take shuffles, of which there are many here already.
+    // Through memory, from where a lane is broadcast for free; in registers it would take more shuffles.
     *black_box(&products)
 }

@@ -1,12 +1,12 @@
-//! What decoders write: f32, or f16 and bf16 without a second pass over the values.
+//! The outputs of decoders: f32, or f16 and bf16 without a second pass over the values.
 
 use super::Lanes;
 
 /// A type of elements, sixteen of which are written at a time.
 pub(in crate::quant) trait Output {
-    /// Sixteen elements as they lie in memory.
+    /// Sixteen elements in memory.
     type Step;
-    /// Whether only what is neither NaN nor denormal is sure to be rounded right, and AVX-512 needs the instructions of AVX-512 BF16 for it.
+    /// Whether only values that are neither NaN nor denormal are rounded correctly, for which AVX-512 needs AVX-512 BF16.
     const IS_BF16: bool = false;
     /// Whole steps.
     fn steps(out: &mut [u8]) -> &mut [Self::Step];
@@ -40,7 +40,7 @@ macro_rules! outputs {
     )*};
 }
 outputs! {
-    /// f32, as they are.
+    /// f32, unchanged.
     F32: 64 bytes, put_32;
     /// f16, rounded.
     F16: 32 bytes, put_f16;

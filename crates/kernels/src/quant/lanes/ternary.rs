@@ -25,7 +25,7 @@ pub(in crate::quant) unsafe fn shifted(fractions: Bytes16) -> Bytes16 {
     unsafe { fractions.add(fractions).add(fractions) }
 }
 
-/// Four digits of each of four bytes, all of one place after the other, as fractions that begin with them.
+/// Four digits of each of four bytes, grouped by place, as fractions that begin with them.
 #[inline(always)]
 pub(in crate::quant) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
     let ones = u32::from_le_bytes(*bytes);
@@ -35,7 +35,7 @@ pub(in crate::quant) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
     unsafe { Bytes16::from_halves(ones | threes << 32, nines | rest << 32) }
 }
 
-/// Each byte of a word times three, without what is carried.
+/// Each byte of a word times three, modulo 256.
 #[inline(always)]
 fn tripled(bytes: u32) -> u32 {
     const EVEN: u32 = 0x00ff_00ff;

@@ -1,4 +1,4 @@
-//! Columns of words become rows, eight words of eight lines at a time in registers: what GPTQ and AWQ pack along the other side of a matrix.
+//! Transposes columns of words to rows, eight words of eight lines at a time in registers: GPTQ and AWQ pack along the other side of a matrix.
 
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
 
@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use crate::simd::{Aligned, Level, prefetch_line};
 
-/// A word as it lies in memory.
+/// A word in memory.
 type Word = [u8; 4];
 /// Words of a register, and lines of a block.
 const LANES: usize = 8;
@@ -14,10 +14,10 @@ const LANES: usize = 8;
 const AHEAD: usize = 64;
 /// Columns whose nibbles fill a register.
 const COLUMNS: usize = 8 * LANES;
-/// Words that are taken of each of these, at most: a tile of AWQ.
+/// The most words of each of these: a tile of AWQ.
 const WORDS: usize = 32;
 
-/// Makes rows of `stride` words of columns of words, of lines that are `across` words apart; false for a level or for sizes that it is not for.
+/// Transposes columns of words, with lines that are `across` words apart, to rows of `stride` words; false for unsupported levels or sizes.
 pub(in crate::quant) fn words(
     level: Level,
     (lines, across): (&[Word], usize),
@@ -50,7 +50,7 @@ fn words_avx2((lines, across): (&[Word], usize), columns: usize, (rows, stride):
     }
 }
 
-/// The same of words that have a nibble for each of eight rows, in the places that `places` says: eight lines become a word of each row.
+/// Like [`words`], for words that have a nibble for each of eight rows, in the order of `places`: eight lines become a word of each row.
 pub(in crate::quant) fn nibbles(
     level: Level,
     (lines, across): (&[Word], usize),
@@ -74,7 +74,7 @@ fn nibbles_avx2(
     places: [usize; 8],
     (rows, stride): (&mut [Word], usize),
 ) {
-    // A copy of some lines first: loads that nothing waits for are under way together.
+    // A copy of some lines first: its loads are independent, and so in flight together.
     let mut copy = Aligned([[[0; 4]; WORDS]; COLUMNS]);
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(COLUMNS * across)) {
         for (copy, line) in copy.0.iter_mut().zip(lines.chunks(across)) {
@@ -104,7 +104,7 @@ fn nibbles_avx2(
     }
 }
 
-/// Fetches what lies so many words behind some: the processor does not by itself, where each line is in another page.
+/// Prefetches the words that lie `behind` words after these: the processor does not by itself, as each line is in another page.
 #[inline]
 fn fetch(words: &[Word], behind: usize) {
     prefetch_line(words.as_ptr().wrapping_add(behind).cast());
@@ -114,7 +114,7 @@ fn fetch(words: &[Word], behind: usize) {
 #[target_feature(enable = "avx2")]
 fn load(words: &[Word]) -> __m256i {
     let words: &[Word; LANES] = words.first_chunk().unwrap_or(&[[0; 4]; LANES]);
-    // SAFETY: eight words are read, which are there.
+    // SAFETY: the slice has at least the eight words that are read.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
@@ -122,7 +122,7 @@ fn load(words: &[Word]) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn store(words: &mut [Word], register: __m256i) {
     if let Some(words) = words.first_chunk_mut::<LANES>() {
-        // SAFETY: eight words are written, which are there.
+        // SAFETY: the slice has at least the eight words that are written.
         unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), register) };
     }
 }

@@ -1,4 +1,4 @@
-//! Sixteen bytes in one register of NEON: what packed integers are unpacked in before they become lanes.
+//! Sixteen bytes in one register of NEON, in which packed integers are unpacked before they become lanes.
 
 #![allow(unsafe_code)] // vector intrinsics
 
@@ -17,7 +17,7 @@ macro_rules! methods {
         $(#[$doc])*
         #[inline(always)]
         pub(crate) unsafe fn $name($($argument $(: $type)?),*) -> Self {
-            // SAFETY: registers and the referents of references alone; NEON is part of AArch64.
+            // SAFETY: only registers and referents of references are accessed; NEON is part of AArch64.
             Self(unsafe { $value })
         }
     )*};
@@ -30,7 +30,8 @@ impl Bytes16 {
         splat(byte: u8) => vdupq_n_u8(byte);
         /// Eight bytes in the lower lanes and eight in the upper ones.
         from_halves(low: u64, high: u64) => vcombine_u8(vcreate_u8(low), vcreate_u8(high));
-        /// -1 in each lane whose bit is set, of sixteen bits of a word, the low or the high ones, and the lowest of them in the first lane; 0 in the others.
+        /// -1 in each lane whose bit is set, for the low or the high sixteen bits of a word, with the lowest of them in the first lane; 0 in the
+        /// others.
         mask_of_bits(word: u32, half: usize) => {
             let [low, high] = ((word >> (16 * half)) as u16).to_le_bytes();
             let each = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
@@ -73,7 +74,7 @@ impl Bytes16 {
 #[inline(always)]
 pub(crate) unsafe fn f16_to_f32(bits: u64) -> f32 {
     let value: f32;
-    // SAFETY: registers alone, and the instruction is part of AArch64; the flags of the status register, which it may set, are left open.
+    // SAFETY: only registers are accessed, and the instruction is part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fcvt {value:s}, {bits:h}", bits = in(vreg) bits as i16, value = out(vreg) value, options(pure, nomem, nostack));
     }

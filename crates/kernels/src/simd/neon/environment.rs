@@ -1,12 +1,12 @@
 //! The processor's floating-point control register, which another library may have changed for the calling thread.
 //!
-//! `torch.set_flush_denormal(True)` makes it flush denormals; a cast keeps them. What that means for Rust stands in the module of x86-64.
+//! `torch.set_flush_denormal(True)` makes it flush denormals; a cast keeps them. The module of x86-64 explains the consequences for Rust.
 
 #![allow(unsafe_code)] // the register has no safe access
 
 use std::arch::asm;
 
-/// The default is zero: round to nearest, keep denormals and the payloads of NaNs, no traps. The bits that say otherwise: other kinds of half precision,
+/// The default is zero: round to nearest, keep denormals and the payloads of NaNs, no traps. These bits change that: alternative half precision,
 /// default NaNs, flushing, rounding, flushing of half precision, and traps.
 const CONTROL: u64 = 1 << 26 | 1 << 25 | 1 << 24 | 3 << 22 | 1 << 19 | 0x9f00;
 
@@ -19,7 +19,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f` with the register as Rust expects it, and gives it back as it was.
+/// Runs `f` with the default of the register, and restores it afterwards.
 pub(crate) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
     let current = get();
     if current & CONTROL == 0 {
@@ -38,7 +38,7 @@ fn get() -> u64 {
 }
 
 fn set(value: u64) {
-    // SAFETY: the value is one that was read, without some of its bits or as it was, so that it sets no reserved bit. Memory may not be moved across it.
+    // SAFETY: the value is one that was read, unchanged or with bits cleared, so that it sets no reserved bit. Memory may not be moved across it.
     unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack)) };
 }
 

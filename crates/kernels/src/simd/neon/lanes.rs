@@ -12,7 +12,7 @@ use crate::simd::lanes::{Lanes, QUIET, methods};
 #[derive(Clone, Copy)]
 pub(crate) struct Neon<const BF16: bool>([uint32x4_t; 4]);
 
-/// The same of each register.
+/// Applies an operation to each register.
 macro_rules! each {
     ($value:expr, |$register:ident| $e:expr) => {{
         let [a, b, c, d] = $value.0;
@@ -25,7 +25,7 @@ macro_rules! lanes {
     ($($op:ident($a:ident, $b:ident) => $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $op(self, other: Self) -> Self {
-            // SAFETY: registers alone; NEON is part of AArch64.
+            // SAFETY: only registers are accessed; NEON is part of AArch64.
             let of = |$a: uint32x4_t, $b: uint32x4_t| -> uint32x4_t { unsafe { $e } };
             let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
             Self([of(a, e), of(b, f), of(c, g), of(d, h)])
@@ -85,7 +85,7 @@ impl<const BF16: bool> Lanes for Neon<BF16> {
                 } else {
                     vshlq_n_u16::<8>(words)
                 };
-                // The word of the code, and what makes the quiet NaN without a payload of it.
+                // The word of the code, and the bits that turn it into the quiet NaN without a payload.
                 let (compared, code) = match NAN {
                     0 => return words,
                     0x7f => (vandq_u16(words, vdupq_n_u16(0x7fff)), 0x3f80),
@@ -153,7 +153,8 @@ impl<const BF16: bool> Lanes for Neon<BF16> {
         equal(a, b) => vceqq_u32(a, b);
     }
     methods! {
-        // The intrinsic for a constant wants a signed one, which cannot be made of an unsigned one; of a constant register the compiler makes the same.
+        // The intrinsic for a constant needs a signed one, which an unsigned const generic cannot provide; for a constant register the compiler
+        // emits the same.
         shl<const BITS: u32>(self) -> Self => each!(self, |lanes| vshlq_u32(lanes, vdupq_n_s32(BITS as i32)));
         shr<const BITS: u32>(self) -> Self => each!(self, |lanes| vshlq_u32(lanes, vdupq_n_s32(-(BITS as i32))));
         to_f32(self) -> Self =>
@@ -174,7 +175,7 @@ impl<const BF16: bool> Neon<BF16> {
     /// Words, extended with zeros.
     #[inline(always)]
     unsafe fn from_words(low: uint16x8_t, high: uint16x8_t) -> Self {
-        // SAFETY: registers alone; NEON is part of AArch64.
+        // SAFETY: only registers are accessed; NEON is part of AArch64.
         unsafe {
             Self([
                 vmovl_u16(vget_low_u16(low)),
@@ -188,7 +189,7 @@ impl<const BF16: bool> Neon<BF16> {
     /// Sixteen f16 as f32.
     #[inline(always)]
     unsafe fn from_f16(low: uint16x8_t, high: uint16x8_t) -> Self {
-        // SAFETY: registers alone; NEON is part of AArch64.
+        // SAFETY: only registers are accessed; NEON is part of AArch64.
         unsafe {
             let (first, second) = (f32_of(low), f32_of(high));
             Self([first[0], first[1], second[0], second[1]])
@@ -199,7 +200,7 @@ impl<const BF16: bool> Neon<BF16> {
     #[inline(always)]
     unsafe fn words(self) -> [uint16x8_t; 2] {
         let [a, b, c, d] = self.0;
-        // SAFETY: registers alone; NEON is part of AArch64.
+        // SAFETY: only registers are accessed; NEON is part of AArch64.
         unsafe {
             let [a, b, c, d] = [a, b, c, d].map(|lanes| vreinterpretq_u16_u32(lanes));
             [vuzp1q_u16(a, b), vuzp1q_u16(c, d)]
@@ -210,7 +211,7 @@ impl<const BF16: bool> Neon<BF16> {
 /// Bytes as words, extended with their signs.
 #[inline(always)]
 unsafe fn signed_words(bytes: uint8x16_t) -> [int16x8_t; 2] {
-    // SAFETY: registers alone; NEON is part of AArch64.
+    // SAFETY: only registers are accessed; NEON is part of AArch64.
     unsafe {
         let bytes = vreinterpretq_s8_u8(bytes);
         [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)]
@@ -221,7 +222,7 @@ unsafe fn signed_words(bytes: uint8x16_t) -> [int16x8_t; 2] {
 #[inline(always)]
 unsafe fn quieted(lanes: uint32x4_t) -> uint32x4_t {
     let quiet: uint32x4_t;
-    // SAFETY: registers alone, and the instruction is part of AArch64; the flags of the status register, which it may set, are left open.
+    // SAFETY: only registers are accessed, and the instruction is part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fmax {quiet:v}.4s, {lanes:v}.4s, {lanes:v}.4s",
             lanes = in(vreg) lanes, quiet = lateout(vreg) quiet, options(pure, nomem, nostack));
@@ -233,7 +234,7 @@ unsafe fn quieted(lanes: uint32x4_t) -> uint32x4_t {
 #[inline(always)]
 unsafe fn f32_of(halves: uint16x8_t) -> [uint32x4_t; 2] {
     let (low, high): (uint32x4_t, uint32x4_t);
-    // SAFETY: registers alone, and the instructions are part of AArch64; the flags of the status register, which they may set, are left open.
+    // SAFETY: only registers are accessed, and the instructions are part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fcvtl {low:v}.4s, {halves:v}.4h", "fcvtl2 {high:v}.4s, {halves:v}.8h",
             halves = in(vreg) halves, low = out(vreg) low, high = lateout(vreg) high, options(pure, nomem, nostack));
@@ -245,7 +246,7 @@ unsafe fn f32_of(halves: uint16x8_t) -> [uint32x4_t; 2] {
 #[inline(always)]
 unsafe fn f16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     let halves: uint16x8_t;
-    // SAFETY: registers alone, and the instructions are part of AArch64; the flags of the status register, which they may set, are left open.
+    // SAFETY: only registers are accessed, and the instructions are part of AArch64. Status flags may change, as the options allow.
     unsafe {
         asm!("fcvtn {halves:v}.4h, {low:v}.4s", "fcvtn2 {halves:v}.8h, {high:v}.4s",
             low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves, options(pure, nomem, nostack));
@@ -260,7 +261,7 @@ unsafe fn f16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
 #[inline(always)]
 unsafe fn bf16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     let halves: uint16x8_t;
-    // SAFETY: registers alone; the caller's promise. The flags of the status register, which they may set, are left open.
+    // SAFETY: only registers are accessed, and the caller has checked for bf16. Status flags may change, as the options allow.
     unsafe {
         asm!(".arch_extension bf16", "bfcvtn {halves:v}.4h, {low:v}.4s", "bfcvtn2 {halves:v}.8h, {high:v}.4s",
             low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves, options(pure, nomem, nostack));
@@ -268,22 +269,22 @@ unsafe fn bf16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
     halves
 }
 
-/// The same by the instructions that every processor has.
+/// Rounds to bf16 with instructions that every processor has.
 #[inline(always)]
 unsafe fn rounded_to_bf16(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
-    // SAFETY: registers alone; NEON is part of AArch64.
+    // SAFETY: only registers are accessed; NEON is part of AArch64.
     let rounded = |lanes: uint32x4_t| unsafe {
-        // Half a step, less what makes it stay at an even neighbour, carries into the upper word.
+        // Half a step, minus one unless the last digit is odd, carries into the upper word.
         let odd = vandq_u32(vshrq_n_u32::<16>(lanes), vdupq_n_u32(1));
         let rounded = vaddq_u32(vaddq_u32(lanes, vdupq_n_u32(0x7fff)), odd);
         let value = vreinterpretq_f32_u32(lanes);
         vbslq_u32(vceqq_f32(value, value), rounded, vorrq_u32(lanes, vdupq_n_u32(QUIET)))
     };
-    // SAFETY: as in `rounded`: registers alone, and NEON is part of AArch64.
+    // SAFETY: only registers are accessed; NEON is part of AArch64.
     unsafe { vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded(low)), rounded(high)) }
 }
 
-/// Two f64 that are to be rounded to f32.
+/// Two f64, prepared for rounding to f32.
 #[inline(always)]
 unsafe fn pair_from_f64<const SATURATE: bool>(src: *const u8) -> float64x2_t {
     // SAFETY: called by `load_f64` only, for 16 bytes that it may read; NEON is part of AArch64.

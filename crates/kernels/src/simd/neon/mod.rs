@@ -1,4 +1,4 @@
-//! Registers of AArch64, of which NEON is a part, and what surrounds code that uses them.
+//! Registers of AArch64, which includes NEON, and helpers for code that uses them.
 
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
 
@@ -15,5 +15,5 @@ pub(crate) fn has_bf16() -> bool {
     std::arch::is_aarch64_feature_detected!("bf16")
 }
 
-/// Makes streamed stores visible to other threads in order: here no store goes past the caches.
+/// Orders streamed stores for other threads: here no store bypasses the caches.
 pub(crate) const fn fence() {}

@@ -16,7 +16,7 @@ macro_rules! lanes {
     ($($op:ident($a:ident, $b:ident) => $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $op(self, other: Self) -> Self {
-            // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`.
+            // SAFETY: only registers are accessed; the instructions are enabled by the contract of `Lanes`.
             unsafe {
                 let first = { let ($a, $b) = (self.0, other.0); $e };
                 let second = { let ($a, $b) = (self.1, other.1); $e };
@@ -120,7 +120,7 @@ impl Lanes for Avx2 {
         equal(a, b) => _mm256_cmpeq_epi32(a, b);
     }
     methods! {
-        // The AVX2 intrinsic wants a signed constant, which cannot be made of an unsigned one; a count in a register costs the same.
+        // The AVX2 intrinsic needs a signed constant, which an unsigned const generic cannot provide; a count in a register costs the same.
         shl<const BITS: u32>(self) -> Self => {
             let count = _mm_cvtsi32_si128(BITS as i32);
             Self(_mm256_sll_epi32(self.0, count), _mm256_sll_epi32(self.1, count))
@@ -166,11 +166,11 @@ impl Tables for Avx2 {
     }
 }
 
-/// A table of sixteen elements: the quarters of their low bytes are where `quarters` says, and those of the high ones two places behind them.
+/// A table of sixteen elements: `quarters` has the positions of the quarters of their low bytes, and those of the high ones are two further.
 #[inline(always)]
 unsafe fn table(bytes: __m256i, quarters: [i32; 4]) -> (__m256i, __m256i) {
     let [a, b, c, d] = quarters;
-    // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+    // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
     unsafe {
         let places = _mm256_setr_epi32(a, b, c, d, a + 2, b + 2, c + 2, d + 2);
         let apart = _mm256_permutevar8x32_epi32(bytes, places);
@@ -181,7 +181,7 @@ unsafe fn table(bytes: __m256i, quarters: [i32; 4]) -> (__m256i, __m256i) {
 /// Each byte in the top of a lane.
 #[inline(always)]
 unsafe fn top_bytes(bytes: Bytes16) -> Avx2 {
-    // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+    // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
     unsafe {
         let places = |first: i32| {
             let at = |lane: i32| (first + lane) << 24 | 0x0080_8080;
@@ -196,7 +196,7 @@ impl Avx2 {
     #[inline(always)]
     unsafe fn to_f16(self) -> __m256i {
         const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
-        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
         unsafe {
             let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
             let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
@@ -204,15 +204,15 @@ impl Avx2 {
         }
     }
 
-    /// Rounded to bf16, of what is no NaN; the words of both halves take turns.
+    /// Rounded to bf16, for values other than NaN; the words of both halves alternate.
     #[inline(always)]
     unsafe fn to_bf16_in_turns(self) -> __m256i {
         const ODD: i32 = 0b1010_1010;
-        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
         unsafe {
             let upper = _mm256_blend_epi16::<ODD>(_mm256_srli_epi32::<16>(self.0), self.1);
             let lower = _mm256_blend_epi16::<ODD>(self.0, _mm256_slli_epi32::<16>(self.1));
-            // Half a step is rounded up if the upper word is odd; more than half always, which is what the first bit of the lower word says.
+            // Exactly half a step is rounded up if the upper word is odd; more than half, which has the first bit of the lower word set, always.
             let even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
             let up = _mm256_srli_epi16::<15>(_mm256_subs_epu16(lower, even));
             _mm256_add_epi16(upper, up)
@@ -223,7 +223,7 @@ impl Avx2 {
     #[inline(always)]
     unsafe fn words(self) -> __m256i {
         // `packus` works on halves of registers; the permutation puts its four quarters in order.
-        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
         unsafe { _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(self.0, self.1)) }
     }
 }
@@ -231,7 +231,7 @@ impl Avx2 {
 /// The values of eight nibbles, in the low bytes of `nibbles`.
 #[inline(always)]
 unsafe fn lookup_8(low: __m256, high: __m256, nibbles: __m128i) -> __m256i {
-    // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+    // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
     unsafe {
         let index = _mm256_cvtepu8_epi32(nibbles);
         // The permutations look at the low three bits of an index; the fourth, moved to the sign, chooses between them.
@@ -258,7 +258,7 @@ unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
     }
 }
 
-/// The f16 that sixteen bytes are the upper part of, as [`Lanes::load_8_as_f16`] says.
+/// The f16 whose upper parts are sixteen bytes, as in [`Lanes::load_8_as_f16`].
 #[inline(always)]
 pub(super) unsafe fn words_of_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> __m256i {
     // SAFETY: called by that method only, for 16 bytes that it may read, and under its contract the instructions are enabled.
@@ -270,7 +270,7 @@ pub(super) unsafe fn words_of_f16<const ZERO_BIT: bool, const NAN: u8>(src: *con
         } else {
             _mm256_slli_epi16::<8>(words)
         };
-        // The word of the code, and what makes the quiet NaN without a payload of it.
+        // The word of the code, and the bits that turn it into the quiet NaN without a payload.
         let (compared, code) = match NAN {
             0 => return words,
             0x7f => (_mm256_and_si256(words, _mm256_set1_epi16(0x7fff)), 0x3f80_u16),

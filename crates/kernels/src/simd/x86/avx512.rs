@@ -18,7 +18,7 @@ macro_rules! lanes {
         #[inline(always)]
         unsafe fn $op(self, other: Self) -> Self {
             let ($a, $b) = (self.0, other.0);
-            // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`.
+            // SAFETY: only registers are accessed; the instructions are enabled by the contract of `Lanes`.
             unsafe { Self($e) }
         }
     )*};
@@ -42,7 +42,7 @@ impl Lanes for Avx512 {
         load_8_signed(src: *const u8) -> Self => Self(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.cast())));
         lookup_4(src: *const u8, values: &[f32; 16]) -> Self => {
             let bytes = _mm_loadl_epi64(src.cast());
-            // The permutation looks at the low four bits of an index, so only the odd elements need work.
+            // The permutation uses the low four bits of an index, so only the odd elements need work.
             let nibbles = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes)));
             let values = _mm512_loadu_ps(values.as_ptr());
             Self(_mm512_castps_si512(_mm512_permutexvar_ps(nibbles, values)))
@@ -116,14 +116,14 @@ impl Avx512 {
     #[inline(always)]
     unsafe fn to_f16(self) -> __m256i {
         const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, under whose contract the instructions are enabled.
         unsafe { _mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)) }
     }
 
-    /// Rounded to bf16, of what is neither NaN nor denormal.
+    /// Rounded to bf16, for values that are neither NaN nor denormal.
     #[inline(always)]
     unsafe fn to_bf16(self) -> __m256i {
-        // SAFETY: registers alone; called by methods of `Lanes` only, which need AVX-512 BF16 as well.
+        // SAFETY: only registers are accessed; called by methods of `Lanes` only, which need AVX-512 BF16 as well.
         unsafe { std::mem::transmute(_mm512_cvtneps_pbh(_mm512_castsi512_ps(self.0))) }
     }
 }
@@ -152,7 +152,7 @@ impl Tables for Avx512 {
     }
 }
 
-/// The numbers of lanes, each so many times.
+/// The numbers of lanes, each `times` times.
 const fn spread_lanes(times: i32) -> [i32; 16] {
     let mut lanes = [0; 16];
     let mut i = 0;

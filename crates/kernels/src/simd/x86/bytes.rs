@@ -1,8 +1,8 @@
-//! Sixteen bytes in one register: what packed integers are unpacked in before they become [`Lanes`](super::Lanes). The instructions are the
-//! same at both levels.
+//! Sixteen bytes in one register, in which packed integers are unpacked before they become [`Lanes`](super::Lanes). The instructions are the same at
+//! both levels.
 //!
-//! Both halves of the register have all sixteen: AVX2 shuffles bytes within halves only, and a shuffle makes lanes of eight bytes in half the time of
-//! the instruction that extends them.
+//! Both halves of the register hold all sixteen bytes, because AVX2 shuffles bytes within halves only. A shuffle makes lanes of eight bytes in half
+//! the time of the instruction that extends them.
 
 #![allow(unsafe_code)] // vector intrinsics
 
@@ -20,7 +20,7 @@ macro_rules! methods {
         $(#[$doc])*
         #[inline(always)]
         pub(crate) unsafe fn $name($($argument $(: $type)?),*) -> Self {
-            // SAFETY: registers and the referents of references alone; the instructions are enabled by the contract of the type.
+            // SAFETY: only registers and referents of references are accessed; the instructions are enabled by the contract of the type.
             Self(unsafe { $value })
         }
     )*};
@@ -33,7 +33,8 @@ impl Bytes16 {
         splat(byte: u8) => _mm256_set1_epi8(byte.cast_signed());
         /// Eight bytes in the lower lanes and eight in the upper ones.
         from_halves(low: u64, high: u64) => _mm256_broadcastsi128_si256(_mm_set_epi64x(high.cast_signed(), low.cast_signed()));
-        /// -1 in each lane whose bit is set, of sixteen bits of a word, the low or the high ones, and the lowest of them in the first lane; 0 in the others.
+        /// -1 in each lane whose bit is set, for the low or the high sixteen bits of a word, with the lowest of them in the first lane; 0 in the
+        /// others.
         mask_of_bits(word: u32, half: usize) => {
             let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
             let (first, second) = (0x0202_0202_0202_0202 * half as i64, 0x0101_0101_0101_0101);
@@ -69,7 +70,7 @@ impl Bytes16 {
     }
 }
 
-/// Thirty-two bytes, the first in the lowest lane: codes that are looked up.
+/// Thirty-two bytes, the first in the lowest lane: codes for a lookup.
 ///
 /// # Safety
 /// As for [`Bytes16`].
@@ -115,6 +116,6 @@ impl Bytes32 {
 /// As for [`Bytes16`], with F16C.
 #[inline(always)]
 pub(crate) unsafe fn f16_to_f32(bits: u64) -> f32 {
-    // SAFETY: registers alone; the caller has enabled AVX2 and F16C.
+    // SAFETY: only registers are accessed; the caller has enabled AVX2 and F16C.
     unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi64_si128(bits.cast_signed()))) }
 }

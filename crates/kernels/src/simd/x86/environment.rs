@@ -2,11 +2,11 @@
 //!
 //! `torch.set_flush_denormal(True)` makes it flush denormals; a cast keeps them.
 //!
-//! Rust assumes the default wherever its code runs, and wants an `asm!` block to leave the register's control bits as they were. A caller that has
-//! changed them breaks the first rule before anything here runs. Setting the default keeps it from there on, and in the end the caller, who relies on
-//! its own value, gets that back. Both blocks leave other bits behind than they found, which the second rule calls undefined, and there is no other
-//! way to change them. It works because nothing that matters can move across a block: each may touch any memory (there is no `nomem`), and memory is
-//! where the operands of the kernels come from. Where nobody has changed the register, which is nearly always, it is only read.
+//! Rust assumes the default wherever its code runs, and requires an `asm!` block to leave the register's control bits unchanged. A caller that has
+//! changed them breaks the first rule before anything here runs. Setting the default restores it from there on, and in the end the caller, who
+//! relies on its own value, gets that back. Both blocks change the bits, which the second rule calls undefined, and there is no other way to change
+//! them. It works because nothing that matters can move across a block: each may touch any memory (there is no `nomem`), and memory is where the
+//! operands of the kernels come from. An unchanged register, which is the usual case, is only read.
 
 #![allow(unsafe_code)] // the register has no safe access
 
@@ -26,7 +26,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f` with the register as Rust expects it, and gives it back as it was.
+/// Runs `f` with the default of the register, and restores it afterwards.
 pub(crate) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
     let current = get();
     if current & CONTROL == DEFAULT & CONTROL {
@@ -45,8 +45,8 @@ fn get() -> u32 {
 }
 
 fn set(value: u32) {
-    // SAFETY: reads a local variable; the value is the default or one read before, so that it sets no reserved bit. The exceptions of the register are
-    // among the flags of `preserves_flags`, so that is not promised. That the control bits differ afterwards is the departure described above.
+    // SAFETY: reads a local variable; the value is the default or one read before, so that it sets no reserved bit. `preserves_flags` would cover
+    // the exceptions of the register, so it is not promised. The change of the control bits is the departure described above.
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
 }
 

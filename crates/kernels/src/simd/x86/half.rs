@@ -1,10 +1,10 @@
-//! Elements of sixteen bits, as those of a table that is looked up.
+//! Elements of sixteen bits, such as those of a lookup table.
 
 #![allow(unsafe_code)] // built on `Lanes`
 
 use super::{Tables, WideTables};
 
-/// A format of sixteen bits, and how a table of its elements is made.
+/// A format of sixteen bits, and how a table of its elements is computed.
 ///
 /// # Safety
 /// As for [`Lanes`]; for [`Bf16`] and AVX-512 the instructions of AVX-512 BF16, too.
@@ -15,7 +15,7 @@ pub(crate) trait HalfFloat {
 
 /// IEEE f16.
 pub(crate) struct F16;
-/// bf16, of what is neither NaN nor denormal in f32.
+/// bf16, for values that are neither NaN nor denormal in f32.
 pub(crate) struct Bf16;
 
 macro_rules! half_floats {

@@ -1,4 +1,4 @@
-//! Registers of x86-64, and what surrounds code that uses them.
+//! Registers of x86-64, and helpers for code that uses them.
 
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
 

@@ -1,4 +1,4 @@
-//! Stores that go past the caches where they are told to.
+//! Stores that can bypass the caches.
 
 #![allow(unsafe_code)] // vector intrinsics
 

@@ -1,4 +1,4 @@
-//! Lanes whose values are looked up: an element of sixteen bits for each code of four or five bits.
+//! Lanes with lookup tables: an element of sixteen bits for each code of four or five bits.
 
 #![allow(unsafe_code)] // declares what the registers of each level implement
 

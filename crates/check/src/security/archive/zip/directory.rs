@@ -12,7 +12,7 @@ use crate::context::Context;
 
 /// The longest comment, the end record, and the records of zip64 before it.
 const TAIL: usize = MAX_COMMENT + records::End::BYTES + Locator::BYTES + records::End::BYTES64;
-/// So many end records are followed in one file.
+/// Maximum number of end records that are followed in one file.
 const MAX_ENDS: usize = 8;
 
 /// An end record, and where it leads.
@@ -33,7 +33,7 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Where the file goes on behind it.
+    /// The offset of the first byte after it.
     pub(super) fn after(&self) -> u64 {
         self.at + records::End::BYTES as u64 + self.comment
     }
@@ -43,7 +43,7 @@ impl End {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) name: String,
-    /// The name as it is there, where it is not UTF-8.
+    /// The unchanged name, if it is not UTF-8.
     pub(super) raw: Option<Vec<u8>>,
     pub(super) flags: u16,
     pub(super) method: u16,
@@ -58,7 +58,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What the directory and the header before the member both say. Numbers that should be in an extra field and are not, are what is there.
+    /// The fields that the directory and the local header share. Numbers whose extra field is missing keep their placeholder.
     pub(super) fn new(name: &[u8], header: records::Header, extra: &mut Extra<'_>) -> Self {
         let mut number = |field| extra.value(field).unwrap_or(IN_ZIP64_32.into());
         let (size, packed) = (number(header.size), number(header.compressed));
@@ -111,7 +111,7 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, plain: records::En
         let large = before.and_then(record).or_else(|| record(said));
         if let Some((place, large)) = large {
             let (entries64, size64, offset64) = large;
-            // Readers that go by the locator alone may come to another record.
+            // Readers that only follow the locator may find a different record.
             let other = record(said).filter(|(at, other)| *at != place && *other != large);
             if other.is_some() {
                 contradiction = Some("its locator leads to another end record for large archives".into());
@@ -182,7 +182,7 @@ fn lead(
     Ok(found)
 }
 
-/// The members that a directory lists, at most so many, up to something that is none.
+/// The members that a directory lists, at most `most`, up to the first invalid one.
 pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<'_>) -> Result<Directory> {
     let mut reader = Reader::new(bytes, end.directory);
     let mut found = Directory { records: Vec::new(), end: end.directory, too_many: false };

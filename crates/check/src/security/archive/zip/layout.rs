@@ -19,7 +19,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
     let len = piece.bytes.len();
     let mut regions = zip.regions.clone();
     for (at, after) in &zip.ends {
-        // The records of zip64 stand between the directory and the plain end.
+        // The records of zip64 are between the directory and the plain end.
         regions.push((at.saturating_sub(records_before(piece, *at)?), (*after).min(len)));
     }
     regions.sort_unstable();
@@ -51,7 +51,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
         }
         (at, before) = (at.max(end), Some(region));
     }
-    // What has neither members nor an end is all of the file, which was said to be damaged.
+    // Without members and an end, this is the whole file, which was reported as damaged.
     if last > 0 && last < len {
         look(piece, (last, len), Place::Behind, context)?;
     }
@@ -105,7 +105,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
         return Ok(true);
     }
     let count = stray.len();
-    // That of the metadata of a TensorFlow Lite model stands behind the model.
+    // The zip of metadata of a TensorFlow Lite model follows the model.
     let is_model = || -> Result<bool> { Ok(has_suffix(piece.name, "tflite") && piece.bytes.part(4, 4)? == b"TFL3") };
     if place == Place::Before {
         if is_model()? {

@@ -22,18 +22,18 @@ use crate::report::Depth;
 use crate::security::{formats, torch};
 use directory::{End, Record};
 
-/// So many members are looked at.
+/// Maximum number of members that are examined.
 const MAX_MEMBERS: usize = 1_000_000;
-/// So many archives that lie one behind the other: one for each tensor of a distributed checkpoint.
+/// Maximum number of concatenated archives: one for each tensor of a distributed checkpoint.
 const MAX_SEQUENCE: usize = 100_000;
 
-/// Whether a zip archive ends where these bytes end, with members: whatever they begin with. `exactly`: nothing but its comment may follow it.
+/// Whether these bytes end in a zip archive with members, whatever they begin with. `exactly`: only its comment may follow it.
 pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
     let ends = directory::ends(bytes)?;
     Ok(ends.iter().any(|end| end.entries > 0 && (!exactly || end.after() == bytes.len())))
 }
 
-/// Where the archives begin of which a file of a distributed checkpoint is made, if it is nothing but those, one behind the other.
+/// Where the archives begin in a file of a distributed checkpoint that consists only of concatenated archives.
 fn sequence(piece: &Piece<'_>, context: &Context<'_>) -> Result<Vec<u64>> {
     let (mut end, mut starts) = (piece.bytes.len(), Vec::new());
     while end > 0 && starts.len() < MAX_SEQUENCE {
@@ -104,7 +104,7 @@ fn last(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 
-/// Reads both views of the members, at most so many of each.
+/// Reads both views of the members, at most `most` of each.
 fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result<Zip<'p>> {
     let bytes = piece.bytes;
     let ends = directory::ends(bytes)?;
@@ -113,7 +113,7 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
     let mut known: HashSet<(u64, String)> = HashSet::new();
     let mut main: Option<&End> = None;
     for end in &ends {
-        // A member that is an archive has an end of its own, and is looked at as a member.
+        // A member that is an archive has a separate end, and is examined as a member.
         if zip.regions.iter().any(|(start, after)| (*start..*after).contains(&end.at)) {
             continue;
         }
@@ -274,7 +274,7 @@ fn name_members(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) {
     }
 }
 
-/// A part of the archive that is not a member, as bytes of their own.
+/// A part of the archive that is not a member, as a separate slice.
 fn part<'b>(piece: &Piece<'b>, start: u64, end: u64) -> Slice<'b> {
     Slice::new(piece.bytes, start, end.saturating_sub(start))
 }

@@ -24,7 +24,7 @@ pub(crate) struct Zip<'p> {
     details: Vec<Detail>,
     /// From where to where the members and directories reach.
     pub(super) regions: Vec<(u64, u64)>,
-    /// Where the end records stand, and where they end.
+    /// The ranges of the end records.
     pub(super) ends: Vec<(u64, u64)>,
 }
 
@@ -35,7 +35,7 @@ struct Detail {
     crc: u32,
 }
 
-/// How unpacking a member ended, how many of its bytes in the archive it took, and the checksum of what was made.
+/// The result of unpacking a member: how it ended, its packed bytes, and the checksum of the unpacked ones.
 struct Unpacked {
     end: End,
     taken: u64,
@@ -163,7 +163,7 @@ impl<'p> Zip<'p> {
         let packed = self.packed(member);
         let rest = Slice::new(&packed, taken, u64::MAX);
         if was_whole && !rest.is_empty() {
-            // Readers end where the compressed data end, or go on.
+            // Some readers stop at the end of the compressed data, others continue.
             let what = "the bytes after the compressed data";
             let kind = loadable(&rest, what)?;
             let rule = if kind.is_some() { rules::ARCHIVE_HIDDEN } else { rules::ARCHIVE_LOCAL };
@@ -215,7 +215,7 @@ impl Archive for Zip<'_> {
 }
 
 impl Zip<'_> {
-    /// Whether a member that is marked as encrypted is not: its bytes have the checksum of what is in them, or can be unpacked.
+    /// Whether a member that is marked as encrypted is not: its bytes have the declared checksum, or can be unpacked.
     fn is_open(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<bool> {
         let Some(Unpacked { end, sum, .. }) = self.read(member, detail, context, |_| Ok(()))? else { return Ok(false) };
         Ok(match detail.method {

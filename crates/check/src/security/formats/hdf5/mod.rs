@@ -1,6 +1,5 @@
-//! HDF5 files, as older Keras, PyTables and pandas write them. They are searched for what a loader would act on: the configuration of a model, links to
-//! other files, and pickles.
-//! Objects in them are not followed: a part that no object leads to is looked at as well.
+//! HDF5 files, as older Keras, PyTables and pandas write them. They are searched for contents that a loader would act on: the configuration of a
+//! model, links to other files, and pickles. The search does not follow objects, so unreferenced parts are searched as well.
 
 mod values;
 
@@ -55,7 +54,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }
-        // The length of what says how the heap is compressed.
+        // The length of the description of the heap's compression.
         let is_compressed =
             |place: &usize| window.get(place + HEAP.len() + 2..).is_some_and(|rest| !rest.starts_with(&[0, 0]));
         for place in find(HEAP).filter(is_compressed) {
@@ -113,7 +112,7 @@ fn external_link(window: &[u8], at: usize) -> Option<String> {
     (is_text(name) && is_text(file) && is_text(path)).then(|| String::from_utf8_lossy(file).into_owned())
 }
 
-/// The first other file of a virtual dataset, of which the place of its list stands here: a heap, and a number in it.
+/// The first other file of a virtual dataset, whose list is referenced here by a heap and a number in it.
 fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
     let (heap, wanted) = (number(layout, 0), number(layout, 8) & 0xffff_ffff);
     if wanted == 0 || heap == 0 || heap.saturating_add(16) > bytes.len() || bytes.part(heap, 4)? != b"GCOL" {
@@ -140,7 +139,7 @@ fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The first file of a list of external files: a version, how many there is room for and how many there are, and where their names stand.
+/// The first file of a list of external files: a version, the allocated and the used entries, and the heap with their names.
 fn external_storage(bytes: &dyn Bytes, message: &[u8]) -> Result<Option<String>> {
     let counts = number(message, 4);
     let (room, used, heap) = (counts & 0xffff, counts >> 16 & 0xffff, number(message, 8));

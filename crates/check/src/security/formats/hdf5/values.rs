@@ -1,5 +1,5 @@
-//! What PyTables unpickles when it reads an HDF5 file: attributes that are strings, and objects of arrays of variable length, which stand in heaps.
-//! Both are recognised by their own fields, and not by way of the objects that lead to them.
+//! Values that PyTables unpickles when it reads an HDF5 file: string attributes, and variable-length objects, which are in heaps. Both are
+//! recognised by their fields; the objects that refer to them are not followed.
 
 use max_weights::Result;
 use max_weights::text::shown;
@@ -24,7 +24,7 @@ const OBJECT: usize = 16;
 const STRING: u8 = 3;
 const OPAQUE: u8 = 5;
 
-/// An attribute: its name, and where its value stands from its first byte on.
+/// An attribute: its name, and the offset of its value from its first byte.
 pub(super) struct Attribute {
     pub(super) name: String,
     pub(super) at: u64,

@@ -1,4 +1,4 @@
-//! The files beside a model in which its tensors lie.
+//! The external files of a model, which hold its tensors.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::context::{Context, Piece};
 use crate::security::archive::leads_out;
 use crate::walk::links;
 
-/// Looks at where a file beside the model lies, without opening it. True if it may be opened: it is below the model's folder.
+/// Examines the location of an external file without opening it. True if it may be opened: it is below the model's folder.
 pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) -> bool {
     let is_url = location.contains("://");
-    // The runtime keeps tensors in memory under a name of its own, which is none of a file.
+    // The runtime keeps tensors in memory under a special name, which is not that of a file.
     if leads_out(location) || is_url || location.starts_with('~') {
         let message = format!("a tensor is in '{}', outside the model's folder", shown(location));
         context.report(piece, Diagnostic::new(rules::ONNX_PATH, message).offset(at));
@@ -34,7 +34,7 @@ pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Co
     piece.member.is_none()
 }
 
-/// What is wrong with the file of the tensors, or with a folder on the way to it: a link that leads elsewhere than the model's own does.
+/// The fault of the file of the tensors, or of a folder in its path: a link that leads out of the model's folder.
 fn link(folder: &Path, location: &str, model: &Path) -> Option<String> {
     let mut path = folder.to_path_buf();
     for part in location.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".") {

@@ -21,7 +21,7 @@ use tensor::Tensors;
 const MAX_DEPTH: usize = 32;
 /// The longest text that is read.
 const MAX_TEXT: usize = 4096;
-/// Different domains that are told apart.
+/// Maximum number of distinct domains.
 const MAX_NAMES: usize = 10_000;
 /// Domains whose operators ONNX and its runtime bring.
 const KNOWN_DOMAINS: &str = "

@@ -1,4 +1,4 @@
-//! The tensors of a model: whether the values of each are all there, in the model or in a file beside it, and what they are like.
+//! The tensors of a model: whether the values of each are complete, in the model or in an external file, and their statistics.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,9 +46,9 @@ const TYPES: [(u64, u64, Option<DType>); 22] = [
     (22, 4, None),
     (23, 4, None),
 ];
-/// The number of texts, which have no bytes of their own.
+/// The dtype number of texts, whose bytes are elsewhere.
 const TEXTS: u64 = 8;
-/// Where the values lie: in a file beside the model.
+/// The location of the values: an external file.
 const EXTERNAL: u64 = 1;
 
 /// What one message says.
@@ -65,20 +65,20 @@ struct Tensor {
     /// Whether there are values as lists of numbers of variable length.
     has_others: bool,
     is_external: bool,
-    /// The file beside the model, and where its name stands.
+    /// The external file, and where its name is.
     location: Option<(String, u64)>,
     offset: Option<String>,
     length: Option<String>,
 }
 
-/// A file beside the model.
+/// An external file of the model.
 struct Beside {
     path: PathBuf,
     /// Its length; `None` if it is not there, or is not a file.
     len: Option<u64>,
 }
 
-/// What is known of the files beside the model.
+/// What is known of the external files.
 #[derive(Default)]
 pub(super) struct Tensors {
     /// By their names; `None` for those that are not to be opened.
@@ -129,7 +129,7 @@ impl Tensors {
         self.files.insert(location.to_owned(), beside);
     }
 
-    /// Whether the values that should be in a file beside the model are there.
+    /// Whether the external values exist.
     fn external(&mut self, piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
         let (path, offset, len) = match self.place(tensor) {
             Ok(Some(place)) => place,
@@ -157,8 +157,8 @@ impl Tensors {
         Ok(())
     }
 
-    /// The file beside the model in which the values are, where they begin in it, and how many bytes they have; `None` if it is not opened. An error is what
-    /// is wrong with it.
+    /// The external file with the values, where they begin in it, and how many bytes they have; `None` if it is not opened. An error is the fault of
+    /// the file.
     fn place(&self, tensor: &Tensor) -> std::result::Result<Option<(PathBuf, u64, u64)>, String> {
         let Some((location, _)) = &tensor.location else {
             return Err("its values should be in another file, but none is named".into());
@@ -259,7 +259,7 @@ impl Tensor {
         }
     }
 
-    /// Adds a pair of texts of what is said of the file beside the model.
+    /// Adds a key and a value of the description of the external file.
     fn pair(&mut self, bytes: &dyn Bytes, (start, end): (u64, u64)) -> Result<()> {
         let (mut key, mut value) = (String::new(), None);
         let mut fields = Fields::new(bytes, start, end);

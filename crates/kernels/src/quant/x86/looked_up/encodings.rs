@@ -1,4 +1,4 @@
-//! The encodings that are looked up, and the numbers that their codes are multiplied as.
+//! The encodings with lookup tables, and the values of their codes before scaling.
 
 use super::{Decoder, Group, put, put_wide};
 use crate::quant::block::field;
@@ -19,7 +19,7 @@ const fn floats<const N: usize>(integers: [i8; N]) -> [f32; N] {
     floats
 }
 
-/// As many integers as there are, from one on.
+/// `N` consecutive integers, from `first` on.
 const fn integers<const N: usize>(first: i8) -> [i8; N] {
     let mut integers = [0; N];
     let mut i = 0;
@@ -30,7 +30,7 @@ const fn integers<const N: usize>(first: i8) -> [i8; N] {
     integers
 }
 
-/// What the codes are before they are multiplied.
+/// The values of the codes before they are multiplied.
 static NIBBLES: [f32; 16] = floats(integers(0));
 static NIBBLES_LESS_8: [f32; 16] = floats(integers(-8));
 static FIVE_BITS: [[f32; 16]; 2] = [floats(integers(0)), floats(integers(16))];
@@ -54,14 +54,14 @@ unsafe fn times<V: Tables>(numbers: &[f32; 16], scale: f32) -> V {
 /// Numbers times a scale, and an offset.
 #[inline(always)]
 unsafe fn times_from<V: Tables>(numbers: &[f32; 16], scale: f32, offset: f32) -> V {
-    // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).add_f32(V::splat(offset.to_bits())) }
 }
 
 /// Numbers times a scale, less a minimum.
 #[inline(always)]
 unsafe fn times_less<V: Tables>(numbers: &[f32; 16], scale: f32, minimum: f32) -> V {
-    // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).sub_f32(V::splat(minimum.to_bits())) }
 }
 
@@ -81,7 +81,7 @@ macro_rules! decoders {
 
             #[inline(always)]
             unsafe fn decode<O: HalfFloat, const STREAM: bool>($block: &[u8; $bytes], $out: &mut [Group]) {
-                // SAFETY: only what needs the instructions of the lanes, which the caller has enabled.
+                // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }
         }
@@ -124,7 +124,7 @@ decoders! {
         let values = [times_from(low, scale, minimum), times_from(high, scale, minimum)];
         put_wide::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed).or(fifth), values);
     };
-    // A table has the values of eight groups of sixteen elements, or of four: bits above those of a code say of which.
+    // A table has the values of eight groups of sixteen elements, or of four: the bits above a code select the group.
     Q2_K: 84 bytes, 8 groups, WideTables, if |block| are_finite(block, [80, 82]), |block, out| {
         let [groups] = registers::<0, 1, _>(block);
         let (scale, minimum) = (f16_field::<80, _>(block), f16_field::<82, _>(block));

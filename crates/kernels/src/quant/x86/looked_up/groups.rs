@@ -13,7 +13,7 @@ const STEP: usize = 32;
 /// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
 type Kernel = unsafe fn(&Row<'_>, usize, usize, &mut [Group]);
 
-/// Whether [`decode`] makes f16 or bf16 of so many columns of a row from `start` on: of whole steps in groups of whole steps.
+/// Whether [`decode`] makes f16 or bf16 of `columns` columns of a row from `start` on: only whole steps, in groups of whole steps.
 pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns: usize, to: DType) -> bool {
     let Columns::Consecutive(size) = row.columns else { return false };
     let whole = [start, *size, columns].iter().all(|count| count.is_multiple_of(STEP));
@@ -24,7 +24,7 @@ pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns
         && (to == DType::Float16 || are_regular(&row.scales[start / size..=(start + columns - 1) / size]))
 }
 
-/// Decodes columns that [`suits`] says yes to, from `start` on. After calls with `stream` a fence is needed.
+/// Decodes columns that [`suits`] accepts, from `start` on. After calls with `stream` a fence is needed.
 pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DType, out: &mut [u8], stream: bool) {
     let kernel = if stream && may_stream(out) { kernel::<true>(level, to) } else { kernel::<false>(level, to) };
     let (Columns::Consecutive(size), Some(kernel)) = (row.columns, kernel) else { return };
@@ -68,8 +68,8 @@ unsafe fn decode_columns<V: Tables, O: HalfFloat, const STREAM: bool>(
     let (packed, _) = row.codes[(start - row.first) / 2..].as_chunks::<{ STEP / 2 }>();
     for (group, run) in runs(size, start, out.len() * STEP) {
         let steps = run.start / STEP..run.end / STEP;
-        // SAFETY: the caller has enabled the instructions; sixteen codes are read of an array of sixteen, and an element of `out` has room for
-        // thirty-two of two bytes, at a multiple of 16 if `STREAM`.
+        // SAFETY: the caller has enabled the instructions. Sixteen codes are read from an array of sixteen. An element of `out` has room for
+        // thirty-two elements of two bytes, at a multiple of 16 if `STREAM`.
         unsafe {
             let differences = V::load_32(CODES.as_ptr().cast()).sub(V::splat(u32::from(row.zeros[group])));
             let table = O::table(differences.to_f32().mul_f32(V::splat(row.scales[group].to_bits())));

@@ -27,7 +27,7 @@ trait Decoder<V: Tables, const BYTES: usize> {
     unsafe fn decode<O: HalfFloat, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Group]);
 }
 
-/// Decodes all blocks that have room in the output; false if one of them is not regular.
+/// Decodes all blocks that fit in the output; false if one of them is not regular.
 ///
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
@@ -80,7 +80,7 @@ fn wide<D: Decoder<Avx512, BYTES>, const STREAM: bool, const BYTES: usize>(level
     }
 }
 
-/// The kernel of a level that makes this of an encoding, if there is one. What it streams needs a fence.
+/// The kernel of a level that decodes an encoding to this dtype, if there is one. Streamed output needs a fence.
 pub(in crate::quant) fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
     if stream { of_encoding::<true>(level, encoding, to) } else { of_encoding::<false>(level, encoding, to) }
 }
@@ -104,7 +104,7 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
     }
 }
 
-/// Writes what codes of four bits mean.
+/// Writes the values of four-bit codes.
 ///
 /// # Safety
 /// As for [`Decoder`].
@@ -115,7 +115,7 @@ unsafe fn put<V: Tables, O: HalfFloat, const STREAM: bool>(group: &mut Group, co
     unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }
 }
 
-/// Writes what codes of five bits mean.
+/// Writes the values of five-bit codes.
 ///
 /// # Safety
 /// As for [`Decoder`].
