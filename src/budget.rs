@@ -172,28 +172,28 @@ thread_local! {
 
 /// Does `work`, whose long loops check `go_on` now and then on this thread; an error of it ends them.
 pub fn interruptible<T>(go_on: fn() -> Result<()>, work: impl FnOnce() -> T) -> T {
-    struct Restore(fn() -> Result<()>);
-    impl Drop for Restore {
+    struct BudgetGuard(fn() -> Result<()>);
+    impl Drop for BudgetGuard {
         fn drop(&mut self) {
             GO_ON.set(self.0);
         }
     }
-    let _before = Restore(GO_ON.replace(go_on));
+    let _before = BudgetGuard(GO_ON.replace(go_on));
     work()
 }
 
 /// Checks now and then whether there is memory for the small blocks of the next steps, and whether the caller has cancelled: [`interruptible`].
 #[derive(Debug, Clone)]
-pub struct Pace(u32);
+pub struct MemoryPace(u32);
 
-impl Default for Pace {
+impl Default for MemoryPace {
     fn default() -> Self {
         // Small files are read without a check.
         Self(STEPS / 16)
     }
 }
 
-impl Pace {
+impl MemoryPace {
     /// One step of a long loop.
     #[inline]
     pub fn step(&mut self) -> Result<(), Short> {

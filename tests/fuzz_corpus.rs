@@ -12,7 +12,7 @@ use fuzz::memory::bounded;
 use fuzz::mutate::{bytes, mutate};
 use fuzz::random::Random;
 use fuzz::{TARGETS, Target};
-use max_weights::checkpoint::{Checkpoint, OpenOptions, Tree, TreeLimits};
+use max_weights::checkpoint::{Checkpoint, OpenOptions, PrefixTree, TreeLimits};
 
 #[path = "../fuzz/src/lib.rs"]
 #[allow(dead_code, unreachable_pub)] // what only libFuzzer calls; there, this is a library
@@ -190,7 +190,7 @@ fn open_in_proportion(entries: impl Iterator<Item = (String, String)>) {
         let catalog = checkpoint.catalog();
         for lines in [Some(40), None] {
             for fold in [true, false] {
-                let tree = Tree::new(catalog, "", TreeLimits { lines, fold });
+                let tree = PrefixTree::new(catalog, "", TreeLimits { lines, fold });
                 assert!(!tree.text().is_empty() && !tree.html().is_empty());
             }
         }
@@ -230,7 +230,7 @@ fn tree_of(header: &str, data: u64) -> (Checkpoint, String) {
     let path = folder.path().join("model.safetensors");
     fs::write(&path, Layout::File.input(header.as_bytes(), data, usize::MAX)).expect("room");
     let checkpoint = Checkpoint::open(&[path], &OpenOptions::default()).expect("valid");
-    let text = Tree::new(checkpoint.catalog(), "", TreeLimits { lines: None, fold: true }).text();
+    let text = PrefixTree::new(checkpoint.catalog(), "", TreeLimits { lines: None, fold: true }).text();
     (checkpoint, text)
 }
 

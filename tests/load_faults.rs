@@ -18,7 +18,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, Recipe, Stream, StreamOptions, TensorMemory, Wanted};
+use max_weights::load::{LoadOptions, LoadPlan, LoadStream, Recipe, StreamOptions, TensorMemory, TensorRequest};
 use max_weights::memory::release_memory;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, uninterrupted};
@@ -139,7 +139,7 @@ fn open(source: &Arc<Difficult>) -> Arc<Checkpoint> {
     Arc::new(Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap())
 }
 
-fn wanted(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<Wanted> {
+fn wanted(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<TensorRequest> {
     let catalog = checkpoint.catalog();
     let floats = |number| dtype.filter(|_| catalog.table().name(number).starts_with('t'));
     (0..catalog.table().len()).map(|number| catalog.wanted(number, floats(number)).unwrap()).collect()
@@ -166,17 +166,17 @@ fn expected(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<u64> {
 fn load(checkpoint: &Checkpoint, backend: Backend, dtype: Option<DType>, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
     let options = LoadOptions { backend, threads: std::num::NonZero::new(3), ..LoadOptions::default() };
     let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
-    let layout = Layout::new(checkpoint, wanted(checkpoint, dtype), memory, &[], &options)?;
+    let layout = LoadPlan::new(checkpoint, wanted(checkpoint, dtype), memory, &[], &options)?;
     let (loaded, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     Ok(loaded.iter().map(digest).collect())
 }
 
-fn open_stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>) -> Stream {
+fn open_stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>) -> LoadStream {
     let (wanted, catalog) = (wanted(checkpoint, dtype), checkpoint.catalog().clone());
     let numbers = (0..wanted.len()).collect();
     let options = StreamOptions { budget: Some(64 << 20), ..StreamOptions::default() };
     let wanted = wanted.into_iter().map(Recipe::from).collect();
-    Stream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap()
+    LoadStream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap()
 }
 
 fn stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>, slowly: bool) -> Result<Vec<u64>> {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::{Buffer, checked_size};
 use crate::cast::require_scalable;
-use crate::device::{Blocks, DeviceMemory, Kernel};
+use crate::device::{Blocks, DeviceKernel, DeviceMemory};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::Storage;
@@ -15,7 +15,8 @@ impl Buffer {
         self.require_supported(dtype)?;
         self.require_contiguous_there("astype")?;
         checked_size(dtype, &self.shape)?;
-        let kernel = Kernel::cast(self.dtype, dtype, saturate).ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
+        let kernel =
+            DeviceKernel::cast(self.dtype, dtype, saturate).ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
         let made = memory.convert(&kernel, self.offset, self.elements(), None)?;
         Self::contiguous_at(Storage::on_device(made), 0, dtype, &self.shape)
     }
@@ -30,7 +31,7 @@ impl Buffer {
         shape: &[i64],
     ) -> Result<Self> {
         self.require_contiguous_there("dequantize")?;
-        let kernel = Kernel::dequantize(encoding, dtype).ok_or_else(|| self.no_kernel(encoding, dtype))?;
+        let kernel = DeviceKernel::dequantize(encoding, dtype).ok_or_else(|| self.no_kernel(encoding, dtype))?;
         let made = memory.convert(&kernel, self.offset, count, None)?;
         Self::contiguous_at(Storage::on_device(made), 0, dtype, shape)
     }
@@ -58,7 +59,7 @@ impl Buffer {
         scales.require_contiguous_there("scale_blocks")?;
         checked_size(dtype, &self.shape)?;
         let blocks = Blocks { scales_dtype: scales.dtype, rows, cols, block };
-        let kernel = Kernel::scale(self.dtype, dtype, &blocks, saturate);
+        let kernel = DeviceKernel::scale(self.dtype, dtype, &blocks, saturate);
         let kernel = kernel.ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
         let besides = (&**besides, scales.offset..scales.offset + scales.size());
         let made = memory.convert(&kernel, self.offset, self.elements(), Some(besides))?;

@@ -8,7 +8,7 @@ use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::load::{Placement, Scan, scan_threads};
+use crate::load::{Placement, TensorScan, scan_threads};
 use crate::memory::FileMappings;
 use crate::tensor::Element;
 use crate::workers::{Interrupt, in_order};
@@ -103,7 +103,7 @@ fn has_the_bytes(
     if !is_supported(from, to) || tensor.elements() as u64 != elements || !tensor.is_contiguous() {
         return Ok(false);
     }
-    let Some(scan) = Scan::of_weight(checkpoint, number)? else { return Ok(false) };
+    let Some(scan) = TensorScan::of_weight(checkpoint, number)? else { return Ok(false) };
     let group = elements_per_group(from).max(elements_per_group(to));
     let (of_group, of_group_there) = (bytes_of(from, group), bytes_of(to, group));
     if scan.bytes() != bytes_of(from, elements as usize) as u64

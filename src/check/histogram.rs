@@ -1,7 +1,7 @@
 //! The bins of a histogram: their edges, and the bin of a value.
 
 use super::elements::BLOCK;
-use super::summary::{Bin, Number};
+use super::summary::{Bin, ExactNumber};
 
 /// The most bins.
 pub const MAX_BINS: usize = 1 << 16;
@@ -15,7 +15,7 @@ pub(super) enum Bins {
     /// None.
     None,
     /// One for a constant.
-    One(Number),
+    One(ExactNumber),
     /// One for each integer from this one on.
     Integers(i128, usize),
     /// Of equal width.
@@ -49,14 +49,14 @@ const WIDE: f64 = 1.0 / (1u64 << 40) as f64;
 
 impl Bins {
     /// `bins` bins, or one for each integer of a narrow range.
-    pub(super) fn new(low: Number, high: Number, bins: usize) -> Self {
+    pub(super) fn new(low: ExactNumber, high: ExactNumber, bins: usize) -> Self {
         if bins == 0 {
             return Self::None;
         }
         if low == high {
             return Self::One(low);
         }
-        if let (Number::Integer(low), Number::Integer(high)) = (low, high)
+        if let (ExactNumber::Integer(low), ExactNumber::Integer(high)) = (low, high)
             && high - low < NARROW_INTEGERS
         {
             return Self::Integers(low, (high - low) as usize + 1);
@@ -95,11 +95,11 @@ impl Bins {
             Self::None => Vec::new(),
             Self::One(value) => counts.map(|(_, count)| Bin { low: *value, high: *value, count }).collect(),
             Self::Integers(low, _) => {
-                let bin = |(i, count)| (Number::Integer(low + i as i128), count);
+                let bin = |(i, count)| (ExactNumber::Integer(low + i as i128), count);
                 counts.map(bin).map(|(value, count)| Bin { low: value, high: value, count }).collect()
             }
             Self::Equal(Edges { all, .. }) => {
-                let edge = |i: usize| Number::Float(all[i]);
+                let edge = |i: usize| ExactNumber::Float(all[i]);
                 counts.map(|(i, count)| Bin { low: edge(i), high: edge(i + 1), count }).collect()
             }
         }

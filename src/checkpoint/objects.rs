@@ -1,7 +1,7 @@
 //! The contents of PyTorch files other than tensors: named values, and the calls and globals of their pickles.
 
 use super::{Catalog, FileFacts};
-use crate::format::pickle::{GlobalUse, Object, ObjectId, Pickled, source_of};
+use crate::format::pickle::{GlobalUse, ObjectId, PickleObject, Pickled, source_of};
 use crate::format::torch::Torch;
 use crate::names::join;
 use crate::text;
@@ -21,7 +21,7 @@ pub struct FileObject<'a> {
 
 impl<'a> FileObject<'a> {
     /// The value.
-    pub fn object(&self) -> &'a Object {
+    pub fn object(&self) -> &'a PickleObject {
         self.pickled.objects.get(self.id)
     }
 
@@ -38,8 +38,12 @@ impl<'a> FileObject<'a> {
     /// The class or function that would make it, and what is known about that; `None` for plain data.
     pub fn global(&self) -> Option<&'a GlobalUse> {
         match self.object() {
-            Object::Opaque(_) => self.pickled.objects.opaque(self.id).map(|opaque| self.pickled.global(opaque.global)),
-            Object::Global(global) | Object::Subclass { class: global, .. } => Some(self.pickled.global(*global)),
+            PickleObject::Opaque(_) => {
+                self.pickled.objects.opaque(self.id).map(|opaque| self.pickled.global(opaque.global))
+            }
+            PickleObject::Global(global) | PickleObject::Subclass { class: global, .. } => {
+                Some(self.pickled.global(*global))
+            }
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::budget;
 use crate::error::{Error, Result};
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::workers::Interrupt;
 
 /// The bytes read from a file at a time.
@@ -85,7 +85,7 @@ impl Unpacker {
                 let most = if is_served { READ_OF_SERVER } else { READ };
                 self.packed.resize(left.min(most as u64) as usize, 0);
                 self.used = 0;
-                let part = Part { offset: range.start + self.read, bytes: &mut self.packed };
+                let part = ReadRange { offset: range.start + self.read, bytes: &mut self.packed };
                 file.read(&mut [part], interrupt)?;
                 self.read += self.packed.len() as u64;
             }

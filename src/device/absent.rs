@@ -113,7 +113,7 @@ impl DeviceMemory {
     /// Runs a kernel into new memory; never called.
     pub(crate) fn convert(
         &self,
-        _kernel: &Kernel,
+        _kernel: &DeviceKernel,
         _start: usize,
         _count: usize,
         _besides: Option<(&Self, Range<usize>)>,
@@ -132,9 +132,9 @@ impl DeviceMemory {
 
 /// A kernel, which does not exist here.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernel(Infallible);
+pub(crate) struct DeviceKernel(Infallible);
 
-impl Kernel {
+impl DeviceKernel {
     /// Returns `None`.
     pub(crate) fn cast(_from: DType, _to: DType, _saturate: bool) -> Option<Self> {
         None
@@ -164,9 +164,9 @@ impl CuFile {
 
 /// An upload to device memory.
 #[derive(Debug)]
-pub(crate) struct Upload(Infallible);
+pub(crate) struct DeviceUpload(Infallible);
 
-impl Upload {
+impl DeviceUpload {
     /// Returns an error.
     pub(crate) fn new(_memories: Vec<Arc<DeviceMemory>>, _pinned: usize) -> Result<Self> {
         DeviceMemory::new(0, 0).map(|none| Self(none.0))
@@ -188,7 +188,7 @@ impl Upload {
     }
 
     /// Whether a kernel can run.
-    pub(crate) fn can_run(&self, _kernel: &Kernel) -> bool {
+    pub(crate) fn can_run(&self, _kernel: &DeviceKernel) -> bool {
         match self.0 {}
     }
 

@@ -40,7 +40,7 @@ pub struct Diagnostics {
     policy: Policy,
     limit: usize,
     list: Vec<Diagnostic>,
-    counts: BTreeMap<&'static str, Count>,
+    counts: BTreeMap<&'static str, RuleCount>,
     /// Hashes of the findings that were added.
     seen: HashSet<u64>,
     /// Whether an error was skipped.
@@ -49,7 +49,7 @@ pub struct Diagnostics {
 
 /// How often a rule was broken.
 #[derive(Debug)]
-struct Count {
+struct RuleCount {
     rule: &'static Rule,
     kept: usize,
     dropped: usize,
@@ -195,7 +195,7 @@ impl Diagnostics {
     /// All that are kept, and for each rule the number of further ones.
     pub fn close(&mut self) -> Vec<Diagnostic> {
         let mut list = std::mem::take(&mut self.list);
-        for Count { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
+        for RuleCount { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
             let more = || Diagnostic { more: dropped, ..Diagnostic::new(rule, format!("{dropped} more of this kind")) };
             list.extend((dropped > 0).then(more));
         }
@@ -210,8 +210,8 @@ impl Diagnostics {
         fault.more > 0
     }
 
-    fn of_rule(&mut self, rule: &'static Rule) -> &mut Count {
-        self.counts.entry(rule.code).or_insert_with(|| Count { rule, kept: 0, dropped: 0, files: HashMap::new() })
+    fn of_rule(&mut self, rule: &'static Rule) -> &mut RuleCount {
+        self.counts.entry(rule.code).or_insert_with(|| RuleCount { rule, kept: 0, dropped: 0, files: HashMap::new() })
     }
 
     /// Counts one; true if it must be kept.

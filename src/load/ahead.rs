@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::job::Extent;
+use super::job::JobExtent;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 
@@ -15,21 +15,21 @@ const AHEAD: u64 = 32 << 20;
 
 /// The extents of a load, and how far readahead has got.
 #[derive(Debug)]
-pub(super) struct Ahead<'a> {
+pub(super) struct Readahead<'a> {
     checkpoint: &'a Checkpoint,
-    extents: &'a [Extent],
+    extents: &'a [JobExtent],
     /// The number of extents already requested.
     asked: AtomicUsize,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> Readahead<'a> {
     /// Creates the readahead for jobs in file order.
-    pub(super) fn new(checkpoint: &'a Checkpoint, extents: &'a [Extent]) -> Self {
+    pub(super) fn new(checkpoint: &'a Checkpoint, extents: &'a [JobExtent]) -> Self {
         Self { checkpoint, extents, asked: AtomicUsize::new(0) }
     }
 
     /// Requests the bytes of a job that begins now, and of the jobs after it.
-    pub(super) fn before(&self, job: &Extent) -> Result<()> {
+    pub(super) fn before(&self, job: &JobExtent) -> Result<()> {
         loop {
             let next = self.asked.load(Ordering::Relaxed);
             let Some(extent) = self.extents.get(next).filter(|extent| extent.before < job.before + AHEAD) else {

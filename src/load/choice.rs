@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use super::direct::has_rings;
 use super::faster::{Question, remembered};
-use super::job::Sizes;
+use super::job::JobSizes;
 use super::placement::Placement;
-use super::wanted::Wanted;
+use super::wanted::TensorRequest;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ pub enum TensorMemory {
 /// The chosen strategy.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a step of the way that is taken or not")]
-pub struct Choice {
+pub struct ReadStrategy {
     /// `Map`, `Read` or `Direct`. `Auto` tries reads and direct reads first, and continues with the faster one.
     pub backend: Backend,
     /// Whether bytes come from a disk, rather than from the page cache.
@@ -85,7 +85,7 @@ pub struct Choice {
     pub reason: String,
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for ReadStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = match self.backend {
             Backend::Direct if self.cufile => "cufile",
@@ -101,11 +101,11 @@ impl fmt::Display for Choice {
     }
 }
 
-impl Choice {
+impl ReadStrategy {
     /// Chooses the strategy for these tensors.
     pub(super) fn new(
         checkpoint: &Checkpoint,
-        wanted: &[&Wanted],
+        wanted: &[&TensorRequest],
         memory: TensorMemory,
         options: &LoadOptions,
     ) -> Result<Self> {
@@ -219,14 +219,14 @@ impl Choice {
     }
 
     /// The sizes of jobs.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> JobSizes {
         if let Some(cost) = self.served {
-            let read = if self.changed { Sizes::SERVED.converted } else { Sizes::SERVED.read };
-            Sizes { read, gap: cost.max_gap(), ..Sizes::SERVED }
+            let read = if self.changed { JobSizes::SERVED.converted } else { JobSizes::SERVED.read };
+            JobSizes { read, gap: cost.max_gap(), ..JobSizes::SERVED }
         } else if self.cold || self.backend == Backend::Direct {
-            Sizes::COLD
+            JobSizes::COLD
         } else {
-            Sizes::WARM
+            JobSizes::WARM
         }
     }
 }
@@ -254,7 +254,7 @@ fn has_local_peers(variable: impl Fn(&str) -> Option<String>) -> bool {
         .any(|peers| peers > 1)
 }
 
-fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&Wanted]) -> Result<Vec<&'a dyn Source>> {
+fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&TensorRequest]) -> Result<Vec<&'a dyn Source>> {
     let mut numbers: Vec<u32> = wanted.iter().map(|one| one.placement.segment.file).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -262,7 +262,7 @@ fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&Wanted]) -> Result<Vec<&'a d
 }
 
 /// Whether some of the bytes are outside the page cache, judged by the first files.
-fn is_cold(checkpoint: &Checkpoint, wanted: &[&Wanted]) -> bool {
+fn is_cold(checkpoint: &Checkpoint, wanted: &[&TensorRequest]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
     for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
         let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };
@@ -281,7 +281,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::load::Layout;
+    use crate::load::LoadPlan;
 
     #[test]
     fn a_large_checkpoint_that_nobody_has_read_is_tried_in_both_ways_unless_a_way_is_asked_for() {
@@ -297,7 +297,7 @@ mod tests {
         let checkpoint = crate::open(&path).expect("opened");
         let choice = |memory, options: LoadOptions| {
             let wanted = vec![checkpoint.catalog().wanted(0, None).expect("a weight")];
-            Layout::new(&checkpoint, wanted, memory, &[], &options).expect("a layout").choice().clone()
+            LoadPlan::new(&checkpoint, wanted, memory, &[], &options).expect("a layout").choice().clone()
         };
         let plain = LoadOptions::default();
         let views = choice(TensorMemory::Views, plain);

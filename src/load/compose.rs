@@ -98,11 +98,11 @@ mod tests {
     use super::*;
     use crate::checkpoint::{Checkpoint, OpenOptions};
     use crate::dtype::DType;
-    use crate::load::{Layout, LoadOptions, TensorMemory};
+    use crate::load::{LoadOptions, LoadPlan, TensorMemory};
     use crate::memory::{Block, Exclusive, Storage};
     use crate::source::InMemory;
     use crate::workers::uninterrupted;
-    use crate::write::{Options, laid_out, write_to_memory};
+    use crate::write::{WriteOptions, laid_out, write_to_memory};
 
     #[test]
     fn memory_of_the_callers_is_filled_by_rows_and_by_pieces_and_what_is_not_asked_for_stays() {
@@ -110,7 +110,7 @@ mod tests {
         let storage = Storage::of_bytes(&bytes).expect("memory");
         let tensor = Buffer::contiguous_at(storage, 0, DType::UInt32, &[2, 16384]).expect("fits");
         let tensors = [("w".to_owned(), tensor.clone())];
-        let layout = laid_out(&tensors, None, &Options::default()).expect("a layout");
+        let layout = laid_out(&tensors, None, &WriteOptions::default()).expect("a layout");
         let mut file = vec![0; layout.file_bytes() as usize];
         write_to_memory(&layout, &tensors, &mut file, &uninterrupted).expect("written");
         let source = Arc::new(InMemory::new("w.safetensors", file));
@@ -129,7 +129,7 @@ mod tests {
             shapes.into_iter().zip(starts).map(part).collect()
         };
         let outs: Vec<_> = Exclusive::new(block).into_parts(tensors).expect("parts").map(Some).collect();
-        let layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
+        let layout = LoadPlan::new(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
         let loaded = layout.expect("a layout").run(&checkpoint, outs, &AtomicU64::new(0), &uninterrupted);
         let (loaded, _) = loaded.expect("loaded");
         assert!(loaded.iter().all(|buffer| Arc::ptr_eq(buffer.storage(), loaded[0].storage())), "the caller's memory");

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::source::{Part, ReadCost};
+use crate::source::{ReadCost, ReadRange};
 use crate::tensor::{Region, RegionBytes, axis_ranges};
 
 /// Rows closer than this are read together.
@@ -102,7 +102,7 @@ impl Cut {
     }
 
     /// The ranges of these rows, without gaps. `bytes` begins with the first range, at `offset` in a source.
-    pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<Part<'a>> {
+    pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<ReadRange<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
         let mut wanted: Vec<Range<usize>> = rows
             .flat_map(|row| {
@@ -111,7 +111,7 @@ impl Cut {
             })
             .collect();
         wanted.sort_unstable_by_key(|range| range.start);
-        let (mut parts, mut rest, mut at): (Vec<Part<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
+        let (mut parts, mut rest, mut at): (Vec<ReadRange<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
         for range in wanted {
             // Ranges may overlap.
             let start = range.start.max(at);
@@ -119,21 +119,21 @@ impl Cut {
                 continue;
             }
             let (own, after) = std::mem::take(&mut rest).split_at_mut(range.end - at);
-            parts.push(Part { offset: offset + start as u64, bytes: &mut own[start - at..] });
+            parts.push(ReadRange { offset: offset + start as u64, bytes: &mut own[start - at..] });
             (rest, at) = (after, range.end);
         }
         parts
     }
 
     /// The ranges of these rows, each with its place in `out`; the first range is at `offset` in a source.
-    pub(super) fn parts_in_place<'a>(&self, rows: Range<usize>, offset: u64, out: &'a mut [u8]) -> Vec<Part<'a>> {
+    pub(super) fn parts_in_place<'a>(&self, rows: Range<usize>, offset: u64, out: &'a mut [u8]) -> Vec<ReadRange<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
         let (mut parts, mut rest) = (Vec::with_capacity(rows.len() * self.ranges.len()), out);
         for row in rows {
             let start = self.row_start(row);
             for range in &self.ranges {
                 let (bytes, later) = std::mem::take(&mut rest).split_at_mut(range.len());
-                parts.push(Part { offset: offset + (start + range.start - first) as u64, bytes });
+                parts.push(ReadRange { offset: offset + (start + range.start - first) as u64, bytes });
                 rest = later;
             }
         }

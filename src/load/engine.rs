@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ahead::Ahead;
-use super::choice::{Choice, LoadOptions, PROBED, PROBES, TensorMemory};
+use super::ahead::Readahead;
+use super::choice::{LoadOptions, PROBED, PROBES, ReadStrategy, TensorMemory};
 use super::digest::{check_digests, digest, digests, is_read_in_order, read_with_digest};
-use super::direct::{Reader, TOGETHER};
+use super::direct::{DirectReader, TOGETHER};
 use super::faster::{Question, remember};
-use super::job::{Destination, Extent, Job, Room, Sizes};
-use super::layout::{Layout, Way};
-use super::placement::Segment;
-use super::wanted::Wanted;
+use super::job::{JobExtent, JobSizes, JobTarget, ReadJob, RunTarget};
+use super::layout::{LoadPlan, Route};
+use super::placement::FileSegment;
+use super::wanted::TensorRequest;
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
@@ -24,9 +24,9 @@ use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
 
 /// The unfilled rest of each destination, and its offset.
-pub(super) type Rooms<R> = BTreeMap<Destination, (usize, R)>;
+pub(super) type Rooms<R> = BTreeMap<RunTarget, (usize, R)>;
 
-impl Layout {
+impl LoadPlan {
     /// Loads everything into memory. The results are in request order; a tensor with memory of the caller's returns that memory. The choice tells how
     /// it was loaded.
     pub fn run(
@@ -35,7 +35,7 @@ impl Layout {
         mut outs: Vec<Option<Exclusive<Buffer>>>,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
-    ) -> Result<(Vec<Buffer>, Choice)> {
+    ) -> Result<(Vec<Buffer>, ReadStrategy)> {
         outs.resize_with(self.ways.len(), || None);
         let positions = std::mem::take(&mut self.positions);
         if !positions.is_empty() {
@@ -77,7 +77,7 @@ impl Layout {
             blocks.push(Block::any(arena.len)?);
         }
         let jobs = self.jobs(self.rooms(&mut blocks, outs)?);
-        let bring = |jobs, reader: &mut Reader, direct, interrupt: Interrupt<'_>| {
+        let bring = |jobs, reader: &mut DirectReader, direct, interrupt: Interrupt<'_>| {
             reader.bring(checkpoint, jobs, direct, interrupt)
         };
         self.run_jobs(checkpoint, jobs, bring, done, interrupt)?;
@@ -101,21 +101,21 @@ impl Layout {
         check_apart(outs)?;
         let mut rooms = Rooms::new();
         for (arena, block) in blocks.iter_mut().enumerate() {
-            rooms.insert(Destination::Arena(arena), (0, block.as_mut_slice()));
+            rooms.insert(RunTarget::Arena(arena), (0, block.as_mut_slice()));
         }
         for (i, out) in outs.iter_mut().enumerate() {
             let Some(out) = out else { continue };
             let (_, dtype, shape) = self.result(i);
             let room = check_out(out, dtype, shape, &[])?;
-            if matches!(self.ways[i], Way::Out) {
-                rooms.insert(Destination::Out(i), (0, room));
+            if matches!(self.ways[i], Route::Out) {
+                rooms.insert(RunTarget::Out(i), (0, room));
             }
         }
         Ok(rooms)
     }
 
     /// The jobs, in file order.
-    pub(super) fn jobs<R: Room>(&self, mut rooms: Rooms<R>) -> Vec<Job<'_, R>> {
+    pub(super) fn jobs<R: JobTarget>(&self, mut rooms: Rooms<R>) -> Vec<ReadJob<'_, R>> {
         let (sizes, mut jobs) = (self.sizes(), Vec::new());
         for run in &self.runs {
             let Some((position, rest)) = rooms.get_mut(&run.to) else { continue };
@@ -126,8 +126,8 @@ impl Layout {
         for (file, range) in &self.fetched {
             for offset in range.clone().step_by(sizes.fetched) {
                 let len = (range.end - offset).min(sizes.fetched as u64);
-                jobs.push(Job {
-                    extent: Extent { file: *file, offset, len, before: 0 },
+                jobs.push(ReadJob {
+                    extent: JobExtent { file: *file, offset, len, before: 0 },
                     pieces: Vec::new(),
                     staged: 0,
                 });
@@ -144,27 +144,27 @@ impl Layout {
     }
 
     /// Runs the jobs. If the faster read method of this disk is unknown, some jobs are run by each method first.
-    pub(super) fn run_jobs<'a, R: Room>(
+    pub(super) fn run_jobs<'a, R: JobTarget>(
         &self,
         checkpoint: &Checkpoint,
-        mut jobs: Vec<Job<'a, R>>,
-        bring: impl Fn(Vec<Job<'a, R>>, &mut Reader, bool, Interrupt<'_>) -> Result<()> + Sync,
+        mut jobs: Vec<ReadJob<'a, R>>,
+        bring: impl Fn(Vec<ReadJob<'a, R>>, &mut DirectReader, bool, Interrupt<'_>) -> Result<()> + Sync,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
-        let ahead = Ahead::new(checkpoint, &extents);
-        let finished = |Extent { file, offset, len, .. }: Extent| {
+        let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
+        let ahead = Readahead::new(checkpoint, &extents);
+        let finished = |JobExtent { file, offset, len, .. }: JobExtent| {
             done.fetch_add(len, Ordering::Relaxed);
             if self.options.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }
         };
-        let run = |jobs: Vec<Job<'a, R>>, direct: bool| -> Result<Duration> {
+        let run = |jobs: Vec<ReadJob<'a, R>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
             let (threads, most) =
                 if direct { (self.choice.direct_threads, TOGETHER) } else { (self.choice.threads, 1) };
             let groups = together(jobs, most, self.sizes().written);
-            in_order(threads, groups, interrupt, |jobs: Vec<Job<'a, R>>, reader: &mut Reader, interrupt| {
-                let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
+            in_order(threads, groups, interrupt, |jobs: Vec<ReadJob<'a, R>>, reader: &mut DirectReader, interrupt| {
+                let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
                 if self.choice.cold && !direct {
                     extents.iter().try_for_each(|extent| ahead.before(extent))?;
                 }
@@ -204,7 +204,7 @@ impl Layout {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let mut apart: Vec<usize> = (0..self.wanted.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
+        let mut apart: Vec<usize> = (0..self.wanted.len()).filter(|&i| matches!(self.ways[i], Route::Apart)).collect();
         apart.sort_by_key(|&i| self.wanted[i].placement.segment);
         if !self.expected.is_empty() {
             return self.load_verified(checkpoint, &apart, outs, done, interrupt);
@@ -217,7 +217,7 @@ impl Layout {
             }
         }
         for (i, buffer) in made {
-            self.ways[i] = Way::Made(buffer);
+            self.ways[i] = Route::Made(buffer);
         }
         Ok(())
     }
@@ -231,9 +231,9 @@ impl Layout {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let first = self.wanted.len();
-        for i in (first..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect::<Vec<_>>() {
+        for i in (first..self.ways.len()).filter(|&i| matches!(self.ways[i], Route::Apart)).collect::<Vec<_>>() {
             let recipe = &self.composed[i - first];
-            let wanted = recipe.wanted().map(|one| Wanted { device: Device::Cpu, ..one.clone() }).collect();
+            let wanted = recipe.wanted().map(|one| TensorRequest { device: Device::Cpu, ..one.clone() }).collect();
             let options = LoadOptions { per_tensor: true, ..self.read_options() };
             let pieces = Self::new(checkpoint, wanted, TensorMemory::Own, &[], &options)?;
             let (pieces, _) = pieces.run(checkpoint, Vec::new(), done, interrupt)?;
@@ -249,7 +249,7 @@ impl Layout {
                     to_device(Buffer::contiguous_at(block.freeze(), 0, dtype, shape)?, device, out, interrupt)?
                 }
             };
-            self.ways[i] = Way::Made(made);
+            self.ways[i] = Route::Made(made);
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Layout {
                 [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.wanted[*i].placement) => {
                     let read = read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?;
                     if this.options.drop_cache {
-                        let Segment { file, span, .. } = this.wanted[*i].placement.segment;
+                        let FileSegment { file, span, .. } = this.wanted[*i].placement.segment;
                         checkpoint.file(file)?.forget(span.start(), span.len());
                     }
                     vec![(*i, read)]
@@ -318,13 +318,13 @@ impl Layout {
         })?;
         if self.options.drop_cache {
             let extent = |&i: &usize| {
-                let Segment { file, span, .. } = segment(i);
-                Extent { file, offset: span.start(), len: span.len(), before: 0 }
+                let FileSegment { file, span, .. } = segment(i);
+                JobExtent { file, offset: span.start(), len: span.len(), before: 0 }
             };
             forget(checkpoint, &apart.iter().map(extent).collect::<Vec<_>>())?;
         }
         for (i, buffer) in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            self.ways[i] = Way::Made(buffer);
+            self.ways[i] = Route::Made(buffer);
         }
         Ok(())
     }
@@ -368,7 +368,7 @@ impl Layout {
         group: &[usize],
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<(usize, Buffer)>> {
-        let wanted = group.iter().map(|&i| Wanted::as_it_is(self.wanted[i].placement.clone())).collect();
+        let wanted = group.iter().map(|&i| TensorRequest::as_it_is(self.wanted[i].placement.clone())).collect();
         let options = LoadOptions { per_tensor: true, ..self.read_options() };
         let read = Self::new(checkpoint, wanted, TensorMemory::Own, &[], &options)?;
         let (read, _) = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
@@ -380,8 +380,8 @@ impl Layout {
         for (i, (way, out)) in self.ways.iter().zip(outs).enumerate() {
             let as_it_is = self.wanted.get(i).filter(|one| one.is_unchanged());
             made.push(match (way, out) {
-                (Way::Made(buffer), _) => buffer.clone(),
-                (Way::Arena(arena, at), _) => {
+                (Route::Made(buffer), _) => buffer.clone(),
+                (Route::Arena(arena, at), _) => {
                     if let Some(one) = as_it_is {
                         one.placement.buffer(&arenas[*arena], *at as u64)?
                     } else {
@@ -389,8 +389,8 @@ impl Layout {
                         Buffer::contiguous_at(arenas[*arena].clone(), *at, dtype, shape)?
                     }
                 }
-                (Way::Out, Some(out)) => out.get().clone(),
-                (Way::Out | Way::Apart, _) => continue,
+                (Route::Out, Some(out)) => out.get().clone(),
+                (Route::Out | Route::Apart, _) => continue,
             });
         }
         Ok(made)
@@ -414,8 +414,8 @@ fn to_device(
 }
 
 /// Coalesces jobs that read the same bytes because several ranks need parts of them.
-fn joined<R>(jobs: Vec<Job<'_, R>>, sizes: Sizes) -> Vec<Job<'_, R>> {
-    let mut joined: Vec<Job<'_, R>> = Vec::with_capacity(jobs.len());
+fn joined<R>(jobs: Vec<ReadJob<'_, R>>, sizes: JobSizes) -> Vec<ReadJob<'_, R>> {
+    let mut joined: Vec<ReadJob<'_, R>> = Vec::with_capacity(jobs.len());
     for job in jobs {
         match joined.last_mut() {
             Some(last) if last.reads_with(&job, sizes) => last.join(job),
@@ -441,8 +441,8 @@ pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
 }
 
 /// Batches of jobs of one file, each of at most `most` jobs that write at most `written` bytes.
-fn together<R>(jobs: Vec<Job<'_, R>>, most: usize, written: usize) -> Vec<Vec<Job<'_, R>>> {
-    let (mut groups, mut staged): (Vec<Vec<Job<'_, R>>>, usize) = (Vec::new(), 0);
+fn together<R>(jobs: Vec<ReadJob<'_, R>>, most: usize, written: usize) -> Vec<Vec<ReadJob<'_, R>>> {
+    let (mut groups, mut staged): (Vec<Vec<ReadJob<'_, R>>>, usize) = (Vec::new(), 0);
     for job in jobs {
         staged += job.staged;
         match groups.last_mut() {
@@ -459,7 +459,7 @@ fn together<R>(jobs: Vec<Job<'_, R>>, most: usize, written: usize) -> Vec<Vec<Jo
 }
 
 /// Drops everything from the first job in a file to the last from the page cache. Pages that straddle two jobs remained when each ended.
-fn forget(checkpoint: &Checkpoint, extents: &[Extent]) -> Result<()> {
+fn forget(checkpoint: &Checkpoint, extents: &[JobExtent]) -> Result<()> {
     for jobs in extents.chunk_by(|a, b| a.file == b.file) {
         if let [first, ..] = jobs {
             let end = jobs.iter().map(|job| job.offset + job.len).max().unwrap_or_default();

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::choice::{Choice, LoadOptions, TensorMemory};
+use super::choice::{LoadOptions, ReadStrategy, TensorMemory};
 use super::device_place::{DEVICE_ALIGN, pinned};
-use super::groups::Scratch;
-use super::job::{Destination, Run, Sizes};
-use super::recipe::{Fill, Recipe, Request};
+use super::groups::GroupScratch;
+use super::job::{JobSizes, RowRun, RunTarget};
+use super::recipe::{Fill, Recipe, RecipeRequest};
 use super::tensor;
-use super::wanted::{Conversion, Wanted};
+use super::wanted::{Conversion, TensorRequest};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
@@ -30,7 +30,7 @@ const STREAMED_OF_MANY: usize = 64 << 10;
 
 /// The route of one tensor into memory.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// It is ready: a view of the mapping, whose pages are loaded, or a materialized tensor.
     Made(Buffer),
     /// Part of an arena: its number, and the offset of the tensor.
@@ -43,7 +43,7 @@ pub(super) enum Way {
 
 /// Memory of one tensor, or shared by tensors of one dtype.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arena {
+pub(super) struct TensorArena {
     /// The device.
     pub(super) device: Device,
     /// The number of bytes.
@@ -52,23 +52,23 @@ pub(super) struct Arena {
 
 /// A load, planned before the first byte is read.
 #[derive(Debug)]
-pub struct Layout {
-    pub(super) wanted: Vec<Wanted>,
+pub struct LoadPlan {
+    pub(super) wanted: Vec<TensorRequest>,
     /// Tensors of several pieces; their numbers follow those of the others.
     pub(super) composed: Vec<Recipe>,
     /// The route of each tensor.
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<Route>,
     /// The position of each tensor in the request; empty if that is its number.
     pub(super) positions: Vec<usize>,
     /// In file order. Those of one destination fill it from its start on.
-    pub(super) runs: Vec<Run>,
-    pub(super) arenas: Vec<Arena>,
+    pub(super) runs: Vec<RowRun>,
+    pub(super) arenas: Vec<TensorArena>,
     /// The arena of each dtype on each device; `None` if every tensor has a separate arena.
     pub(super) shared: Option<BTreeMap<(Device, DType), usize>>,
     /// Parts of mappings whose pages are loaded.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
-    pub(super) choice: Choice,
+    pub(super) choice: ReadStrategy,
     /// The options of the caller.
     pub(super) options: LoadOptions,
     /// Whether all tensors go to host memory; otherwise none does.
@@ -81,10 +81,10 @@ pub struct Layout {
     pub(super) together: u64,
 }
 
-impl Layout {
+impl LoadPlan {
     /// Plans the route of each tensor; `outs` marks those with memory of the caller's, by position. A tensor of several pieces has its own memory.
     /// Its pieces are read to their places, or copied there after the read if only short rows are contiguous.
-    pub fn new<R: Into<Request>>(
+    pub fn new<R: Into<RecipeRequest>>(
         checkpoint: &Checkpoint,
         requests: Vec<R>,
         memory: TensorMemory,
@@ -97,7 +97,7 @@ impl Layout {
         if !to_host && devices().any(|device| device == Device::Cpu) {
             return Err(Error::Device("one load goes either to devices or to the CPU, not to both".to_owned()));
         }
-        let all: Vec<&Wanted> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
+        let all: Vec<&TensorRequest> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
         // Loads into given memory, with digests or with a memory limit are not probed.
         let may_try = composed.is_empty() && !options.whole && options.max_memory.is_none() && !outs.contains(&true);
         let memory = match memory {
@@ -105,12 +105,12 @@ impl Layout {
             TensorMemory::Fastest if !may_try => TensorMemory::Views,
             memory => memory,
         };
-        let choice = Choice::new(checkpoint, &all, memory, options)?;
+        let choice = ReadStrategy::new(checkpoint, &all, memory, options)?;
         let own = choice.backend != Backend::Map;
         let mut order = budget::collected(0..wanted.len())?;
         let shares = |i: usize| (wanted[i].placement.segment, wanted[i].device);
         order.sort_by_key(|&i| (shares(i), wanted[i].placement.start));
-        let mut ways: Vec<Option<Way>> = budget::list(wanted.len())?;
+        let mut ways: Vec<Option<Route>> = budget::list(wanted.len())?;
         ways.resize_with(wanted.len(), || None);
         let mut layout = Self {
             ways: Vec::new(),
@@ -140,18 +140,18 @@ impl Layout {
                 let changed = one.conversion != Conversion::Nothing || one.cut.is_some();
                 let way = if (inflated && !to_host) || options.whole || ((changed || out) && !placement.is_dense()) {
                     layout.bytes += placement.len;
-                    Way::Apart
+                    Route::Apart
                 } else if out {
-                    layout.push_dense(one, Destination::Out(i), 0)?;
-                    Way::Out
+                    layout.push_dense(one, RunTarget::Out(i), 0)?;
+                    Route::Out
                 } else if changed {
                     let (arena, at) = layout.room(one.device, one.dtype, one.size()?, None)?;
-                    layout.push_dense(one, Destination::Arena(arena), at)?;
-                    Way::Arena(arena, at)
+                    layout.push_dense(one, RunTarget::Arena(arena), at)?;
+                    Route::Arena(arena, at)
                 } else if let (false, Some(view)) = (own, tensor::view(checkpoint, placement)?) {
                     let start = placement.segment.span.start() + placement.start;
                     layout.fetch(placement.segment.file, start..start + placement.len);
-                    Way::Made(view)
+                    Route::Made(view)
                 } else {
                     plain.push(i);
                     continue;
@@ -161,13 +161,13 @@ impl Layout {
             for together in touching(&plain, &wanted) {
                 let first = &wanted[together.tensors[0]];
                 let room = (together.bytes.end - together.bytes.start) as usize;
-                let run = Run::new(&first.placement, Conversion::Nothing, together.bytes.start, room as u64);
+                let run = RowRun::new(&first.placement, Conversion::Nothing, together.bytes.start, room as u64);
                 let in_pages = run.is_plain().then_some(run.offset);
                 let (arena, at) = layout.room(first.device, first.dtype, room, in_pages)?;
-                layout.push(Run { room, to: Destination::Arena(arena), at, ..run });
+                layout.push(RowRun { room, to: RunTarget::Arena(arena), at, ..run });
                 for i in together.tensors {
                     let start = at + (wanted[i].placement.start - together.bytes.start) as usize;
-                    ways[i] = Some(Way::Arena(arena, start));
+                    ways[i] = Some(Route::Arena(arena, start));
                 }
             }
             // A compressed segment is inflated once, however many tensors it holds.
@@ -189,18 +189,18 @@ impl Layout {
     }
 
     /// Plans the pieces of a tensor.
-    fn composed(&mut self, recipe: &Recipe, i: usize, out: bool) -> Result<Way> {
+    fn composed(&mut self, recipe: &Recipe, i: usize, out: bool) -> Result<Route> {
         let is_inflated = recipe.wanted().any(|one| one.placement.segment.transform.inflate.is_some());
         let fills = if is_inflated && !self.to_host { None } else { recipe.fills()? };
         let Some(fills) = fills else {
             self.bytes += recipe.wanted().map(|one| one.placement.len).sum::<u64>();
-            return Ok(Way::Apart);
+            return Ok(Route::Apart);
         };
         let (to, first, way) = if out {
-            (Destination::Out(i), 0, Way::Out)
+            (RunTarget::Out(i), 0, Route::Out)
         } else {
             let (arena, at) = self.room(recipe.device(), recipe.dtype(), recipe.size()?, None)?;
-            (Destination::Arena(arena), at, Way::Arena(arena, at))
+            (RunTarget::Arena(arena), at, Route::Arena(arena, at))
         };
         for (at, fill) in fills {
             match fill {
@@ -209,8 +209,8 @@ impl Layout {
                     let len = bytes.end - bytes.start;
                     let (unit_in, unit_out) = wanted.conversion.unit();
                     let room = len as usize / unit_in * unit_out;
-                    let run = Run::new(&wanted.placement, wanted.conversion, bytes.start, len);
-                    self.push(Run { room, to, at: first + at, ..run });
+                    let run = RowRun::new(&wanted.placement, wanted.conversion, bytes.start, len);
+                    self.push(RowRun { room, to, at: first + at, ..run });
                 }
             }
         }
@@ -234,7 +234,7 @@ impl Layout {
     }
 
     /// All requests, including those of pieces.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Wanted> + Clone {
+    pub(super) fn all(&self) -> impl Iterator<Item = &TensorRequest> + Clone {
         self.wanted.iter().chain(self.composed.iter().flat_map(Recipe::wanted))
     }
 
@@ -252,7 +252,7 @@ impl Layout {
 
     /// The first tensor that is not a view of its file, by position, and the reason.
     pub fn first_copied(&self) -> Option<(usize, String)> {
-        let number = self.ways.iter().position(|way| !matches!(way, Way::Made(_)))?;
+        let number = self.ways.iter().position(|way| !matches!(way, Route::Made(_)))?;
         let position = self.positions.get(number).copied().unwrap_or(number);
         let Some(one) = self.wanted.get(number) else {
             return Some((position, "it is composed of several pieces".to_owned()));
@@ -274,7 +274,7 @@ impl Layout {
     }
 
     /// The read strategy and its reason.
-    pub fn choice(&self) -> &Choice {
+    pub fn choice(&self) -> &ReadStrategy {
         &self.choice
     }
 
@@ -317,14 +317,14 @@ impl Layout {
     }
 
     /// How much is one job.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> JobSizes {
         let sizes = self.choice.sizes();
         if !self.to_host {
-            return Sizes { written: PIECE, ..sizes };
+            return JobSizes { written: PIECE, ..sizes };
         }
         // The caches cannot hold all results, however small each is.
         let many = self.runs.iter().map(|run| run.room).sum::<usize>() >= MANY;
-        Sizes { streamed: if many { STREAMED_OF_MANY } else { sizes.streamed }, ..sizes }
+        JobSizes { streamed: if many { STREAMED_OF_MANY } else { sizes.streamed }, ..sizes }
     }
 
     /// Host memory of the load: arenas, materialized tensors, and read buffers, without staging buffers.
@@ -332,20 +332,20 @@ impl Layout {
         let mut bytes = if self.to_host { self.arena_bytes() as u64 } else { 0 };
         let mut largest = 0;
         for (one, way) in self.wanted.iter().zip(&self.ways) {
-            if matches!(way, Way::Apart) {
+            if matches!(way, Route::Apart) {
                 bytes += one.size()? as u64;
                 largest = largest.max(one.placement.len);
             }
         }
         for (recipe, way) in self.composed.iter().zip(&self.ways[self.wanted.len()..]) {
-            if matches!(way, Way::Apart) {
+            if matches!(way, Route::Apart) {
                 bytes += recipe.size()? as u64;
                 let pieces = recipe.wanted().map(|one| one.placement.len + one.size().unwrap_or_default() as u64);
                 largest = largest.max(pieces.sum());
             }
         }
         let read = self.runs.iter().map(|run| run.len).sum::<u64>() as usize;
-        Ok(bytes + largest + Scratch::new(&self.choice, self.all()).bytes(read) as u64)
+        Ok(bytes + largest + GroupScratch::new(&self.choice, self.all()).bytes(read) as u64)
     }
 
     /// The bytes of the files that are read, or whose pages are loaded.
@@ -366,7 +366,7 @@ impl Layout {
         let next = self.arenas.len();
         let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry((device, dtype)).or_insert(next));
         if arena == next {
-            self.arenas.push(Arena { device, len: 0 });
+            self.arenas.push(TensorArena { device, len: 0 });
         }
         let size = &mut self.arenas[arena].len;
         let direct = matches!(self.choice.backend, Backend::Direct | Backend::Auto) && self.to_host;
@@ -386,16 +386,16 @@ impl Layout {
     }
 
     /// Plans a tensor in C order, written from `at` on.
-    fn push_dense(&mut self, one: &Wanted, to: Destination, at: usize) -> Result<()> {
+    fn push_dense(&mut self, one: &TensorRequest, to: RunTarget, at: usize) -> Result<()> {
         let placement = &one.placement;
-        let run = |start: u64, len: u64| Run::new(placement, one.conversion, placement.start + start, len);
+        let run = |start: u64, len: u64| RowRun::new(placement, one.conversion, placement.start + start, len);
         let Some(cut) = &one.cut else {
-            self.push(Run { room: one.size()?, to, at, ..run(0, placement.len) });
+            self.push(RowRun { room: one.size()?, to, at, ..run(0, placement.len) });
             return Ok(());
         };
         if !cut.skips() {
             let (room, len) = (one.size()?, (cut.rows * cut.payload()) as u64);
-            self.push(Run { cut: Some(Arc::new(cut.clone())), room, to, at, ..run(0, len) });
+            self.push(RowRun { cut: Some(Arc::new(cut.clone())), room, to, at, ..run(0, len) });
             return Ok(());
         }
         let (unit_in, unit_out) = one.conversion.unit();
@@ -404,7 +404,7 @@ impl Layout {
             let start = cut.row_start(row);
             for range in cut.ranges.iter().filter(|range| !range.is_empty()) {
                 let room = range.len() / unit_in * unit_out;
-                self.push(Run { room, to, at, ..run((start + range.start) as u64, range.len() as u64) });
+                self.push(RowRun { room, to, at, ..run((start + range.start) as u64, range.len() as u64) });
                 at += room;
             }
         }
@@ -412,7 +412,7 @@ impl Layout {
     }
 
     /// Adds a run, or extends the last one if it is contiguous in the file and in memory.
-    fn push(&mut self, run: Run) {
+    fn push(&mut self, run: RowRun) {
         if run.deflated.is_none() {
             self.bytes += run.cut.as_ref().map_or(run.len, |cut| cut.bytes_read());
         }
@@ -444,19 +444,19 @@ impl Layout {
 }
 
 /// Tensors of one piece, followed by those of several.
-type ByPieces = (Vec<Wanted>, Vec<Recipe>, Vec<usize>, Vec<bool>);
+type ByPieces = (Vec<TensorRequest>, Vec<Recipe>, Vec<usize>, Vec<bool>);
 
 /// Sorts requests by the number of pieces. Returns positions, if they differ from the numbers, and which tensors have memory of the caller's.
-fn by_pieces<R: Into<Request>>(requests: Vec<R>, outs: &[bool]) -> Result<ByPieces> {
+fn by_pieces<R: Into<RecipeRequest>>(requests: Vec<R>, outs: &[bool]) -> Result<ByPieces> {
     let (mut wanted, mut composed) = (budget::list(requests.len())?, Vec::new());
     let (mut positions, mut behind) = (budget::list(requests.len())?, Vec::new());
     for (position, request) in requests.into_iter().enumerate() {
         match request.into() {
-            Request::One(one) => {
+            RecipeRequest::One(one) => {
                 wanted.push(one);
                 positions.push(position);
             }
-            Request::Composed(recipe) => {
+            RecipeRequest::Composed(recipe) => {
                 composed.push(recipe);
                 behind.push(position);
             }
@@ -472,14 +472,14 @@ fn by_pieces<R: Into<Request>>(requests: Vec<R>, outs: &[bool]) -> Result<ByPiec
 }
 
 /// Tensors of one segment that share bytes in the file, and so in memory.
-struct Together {
+struct SharedTensors {
     bytes: Range<u64>,
     tensors: Vec<usize>,
 }
 
 /// Groups tensors of one segment, sorted by their start, that share bytes.
-fn touching(tensors: &[usize], wanted: &[Wanted]) -> Vec<Together> {
-    let mut groups: Vec<Together> = Vec::new();
+fn touching(tensors: &[usize], wanted: &[TensorRequest]) -> Vec<SharedTensors> {
+    let mut groups: Vec<SharedTensors> = Vec::new();
     for &i in tensors {
         let needed = tensor::needed(&wanted[i].placement);
         match groups.last_mut() {
@@ -487,7 +487,7 @@ fn touching(tensors: &[usize], wanted: &[Wanted]) -> Vec<Together> {
                 last.bytes = last.bytes.start.min(needed.start)..last.bytes.end.max(needed.end);
                 last.tensors.push(i);
             }
-            _ => groups.push(Together { bytes: needed, tensors: vec![i] }),
+            _ => groups.push(SharedTensors { bytes: needed, tensors: vec![i] }),
         }
     }
     groups

@@ -39,20 +39,20 @@ mod upload;
 mod wanted;
 mod window;
 
-pub use choice::{Choice, LoadOptions, TensorMemory};
+pub use choice::{LoadOptions, ReadStrategy, TensorMemory};
 pub use cut::Cut;
 pub use delta::{AppliedDeltas, OtherNames, apply_deltas};
-pub use description::{Action, Elements, Planned, Target};
+pub use description::{ByteAction, ElementSelection, MemoryTarget, Planned};
 pub use digest::{check_digests, digests};
-pub use layout::Layout;
-pub use pieces::Pieces;
-pub use placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
+pub use layout::LoadPlan;
+pub use pieces::PieceReader;
+pub use placement::{Codec, FileSegment, Inflate, Placement, Swap, Transform};
 pub use prefetch::Prefetch;
-pub use recipe::{Recipe, Request};
-pub(crate) use scan::{Scan, scan_threads};
-pub use stream::{Stream, StreamOptions};
+pub use recipe::{Recipe, RecipeRequest};
+pub(crate) use scan::{TensorScan, scan_threads};
+pub use stream::{LoadStream, StreamOptions};
 pub use undo::UndoLog;
-pub use wanted::{Conversion, Wanted};
+pub use wanted::{Conversion, TensorRequest};
 
 pub use crate::memory::default_budget;
 pub use crate::tensor::{Region, region_shape};
@@ -60,7 +60,7 @@ pub use crate::tensor::{Region, region_shape};
 use std::sync::atomic::AtomicU64;
 
 use crate::budget;
-use crate::buffer::{Buffer, Index};
+use crate::buffer::{Buffer, IndexPart};
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::{Error, Result};
 
@@ -90,7 +90,7 @@ impl Checkpoint {
 
     /// The part of weight number `number` that `expression` selects: a view of the mapping, or a copy. The copy reads only the part and short gaps in
     /// it.
-    pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
+    pub fn part(&self, number: usize, expression: &[IndexPart]) -> Result<Buffer> {
         let recipe = self.catalog().recipe(number, None)?;
         if recipe.one().is_some_and(|one| !one.placement.has_parts()) {
             return self.composed(recipe, tensor::read)?.index(expression);
@@ -109,7 +109,7 @@ impl Checkpoint {
     }
 
     /// A tensor of one piece as a view of the mapping, if possible.
-    fn mapped(&self, one: &Wanted) -> Result<Option<Buffer>> {
+    fn mapped(&self, one: &TensorRequest) -> Result<Option<Buffer>> {
         if one.is_unchanged() { tensor::mapped(self, &one.placement) } else { Ok(None) }
     }
 
@@ -121,7 +121,7 @@ impl Checkpoint {
         read: impl FnOnce(&Self, &Placement) -> Result<Buffer>,
     ) -> Result<Buffer> {
         match recipe.into() {
-            Request::One(one) if one.is_unchanged() => match self.mapped(&one)? {
+            RecipeRequest::One(one) if one.is_unchanged() => match self.mapped(&one)? {
                 Some(view) => Ok(view),
                 None => read(self, &one.placement),
             },
@@ -130,14 +130,17 @@ impl Checkpoint {
     }
 
     /// Loads tensors in order: views where the file is mapped; the others are read together.
-    pub fn take<R: Into<Request>>(&self, requests: impl ExactSizeIterator<Item = Result<R>>) -> Result<Vec<Buffer>> {
+    pub fn take<R: Into<RecipeRequest>>(
+        &self,
+        requests: impl ExactSizeIterator<Item = Result<R>>,
+    ) -> Result<Vec<Buffer>> {
         let (mut taken, mut others) = (budget::list(requests.len())?, Vec::new());
         for (i, request) in requests.enumerate() {
             if i.is_multiple_of(ASKED_EVERY) {
                 self.interrupt()()?;
             }
             let request = request?.into();
-            let view = if let Request::One(one) = &request { self.mapped(one)? } else { None };
+            let view = if let RecipeRequest::One(one) = &request { self.mapped(one)? } else { None };
             if view.is_none() {
                 budget::reserve(&mut others, 1)?;
                 others.push(request);
@@ -148,7 +151,7 @@ impl Checkpoint {
             return Ok(taken.into_iter().flatten().collect());
         }
         let options = LoadOptions { backend: Backend::Read, per_tensor: true, ..LoadOptions::default() };
-        let read = Layout::new(self, others, TensorMemory::Own, &[], &options)?;
+        let read = LoadPlan::new(self, others, TensorMemory::Own, &[], &options)?;
         let mut read = read.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.0.into_iter();
         Ok(taken.into_iter().filter_map(|view| view.or_else(|| read.next())).collect())
     }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use super::choice::{FROM_DISK, FROM_NETWORK};
-use super::job::Sizes;
+use super::job::JobSizes;
 use super::placement::Transform;
-use super::wanted::{Conversion, Wanted};
+use super::wanted::{Conversion, TensorRequest};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{ForkMutex, Storage, available_memory};
@@ -26,15 +26,15 @@ static HELD: AtomicU64 = AtomicU64::new(0);
 /// Fetches ahead of the caller's tensors. It owns no memory for the bytes, and a forked child fetches nothing.
 #[derive(Debug)]
 pub struct Prefetch {
-    shared: Arc<Shared>,
+    shared: Arc<PrefetchState>,
     process: u32,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PrefetchState {
     /// Dropped when the checkpoint is closed.
     checkpoint: Weak<Checkpoint>,
-    jobs: Vec<Fetch>,
+    jobs: Vec<PrefetchRange>,
     /// The number of threads that fetch.
     threads: usize,
     /// The jobs that a caller does when it takes a tensor, by position. A tensor that shares a job has an empty range, which starts at that job.
@@ -52,7 +52,7 @@ struct Shared {
 
 /// Bytes of a file that are fetched together.
 #[derive(Debug)]
-struct Fetch {
+struct PrefetchRange {
     file: u32,
     bytes: Range<u64>,
     /// Bytes of all jobs before it.
@@ -69,9 +69,9 @@ struct Fetch {
 
 impl Prefetch {
     /// Creates the readahead for these requests; `own`: each tensor gets its own memory.
-    pub fn new(checkpoint: &Arc<Checkpoint>, wanted: &[Wanted], own: bool) -> Self {
-        let span = |one: &Wanted| {
-            let Wanted { placement, .. } = one;
+    pub fn new(checkpoint: &Arc<Checkpoint>, wanted: &[TensorRequest], own: bool) -> Self {
+        let span = |one: &TensorRequest| {
+            let TensorRequest { placement, .. } = one;
             let (span, start) = (placement.segment.span, placement.segment.span.start() + placement.start);
             if placement.segment.transform == Transform::default() {
                 start..start + placement.len
@@ -82,7 +82,7 @@ impl Prefetch {
         let mut order: Vec<(u32, Range<u64>, usize)> =
             wanted.iter().enumerate().map(|(i, one)| (one.placement.segment.file, span(one), i)).collect();
         order.sort_unstable_by_key(|(file, bytes, _)| (*file, bytes.start));
-        let (mut jobs, mut of_tensor): (Vec<Fetch>, Vec<_>) = (Vec::new(), vec![0..0; wanted.len()]);
+        let (mut jobs, mut of_tensor): (Vec<PrefetchRange>, Vec<_>) = (Vec::new(), vec![0..0; wanted.len()]);
         let mut before = 0;
         for (file, bytes, position) in order {
             let one = &wanted[position];
@@ -90,7 +90,7 @@ impl Prefetch {
             let is_viewed = plain && !own && checkpoint.backend().maps();
             let mapping = || checkpoint.file(file).ok().and_then(|file| file.mapping().ok().map(Arc::downgrade));
             let view = if is_viewed { mapping() } else { None };
-            let most = Sizes::COLD.fetched as u64;
+            let most = JobSizes::COLD.fetched as u64;
             let small = bytes.end - bytes.start < most;
             let end_of_last = jobs.last().filter(|job| job.file == file).map(|job| job.bytes.end);
             if small
@@ -110,7 +110,7 @@ impl Prefetch {
             while at < bytes.end {
                 let end = bytes.end.min(at + most);
                 let (view, taken, wanted) = (view.clone(), AtomicBool::new(false), AtomicBool::new(false));
-                jobs.push(Fetch { file, bytes: at..end, before, view, shared: small, taken, wanted });
+                jobs.push(PrefetchRange { file, bytes: at..end, before, view, shared: small, taken, wanted });
                 (before, at) = (before + end - at, end);
             }
             of_tensor[position] = first..if small { first } else { jobs.len() };
@@ -121,7 +121,7 @@ impl Prefetch {
                 .is_ok_and(|file| matches!(file.filesystem(), Some(Filesystem::Network(_) | Filesystem::Server(_))))
         };
         let over_network = wanted.first().is_some_and(|one| is_network(&one.placement.segment.file));
-        let shared = Shared {
+        let shared = PrefetchState {
             checkpoint: Arc::downgrade(checkpoint),
             jobs,
             of_tensor,
@@ -189,15 +189,15 @@ impl Drop for Prefetch {
     }
 }
 
-impl Drop for Shared {
+impl Drop for PrefetchState {
     fn drop(&mut self) {
         HELD.fetch_sub(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-impl Shared {
+impl PrefetchState {
     /// The jobs not yet taken, up to `most` bytes ahead; none once the tensors are dropped.
-    fn waiting(&self, most: u64) -> impl Iterator<Item = &Fetch> {
+    fn waiting(&self, most: u64) -> impl Iterator<Item = &PrefetchRange> {
         let most = if self.stop.load(Ordering::Relaxed) { 0 } else { most };
         let from = self.from.load(Ordering::Relaxed);
         let end = self.jobs.get(from).map_or(0, |job| job.before + most);
@@ -206,9 +206,9 @@ impl Shared {
     }
 
     /// The first job to do, if it is near, not cached, and there is memory for it. Cached jobs are marked as taken.
-    fn needs_more(&self) -> Option<&Fetch> {
+    fn needs_more(&self) -> Option<&PrefetchRange> {
         let checkpoint = self.checkpoint.upgrade()?;
-        let is_cold = |job: &&Fetch| {
+        let is_cold = |job: &&PrefetchRange| {
             let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
             let cold = checkpoint.file(job.file).is_ok_and(|file| file.is_cached(offset, len) == Some(false));
             job.taken.fetch_or(!cold, Ordering::Relaxed);
@@ -245,14 +245,14 @@ impl Shared {
         let most = available_memory().map_or(u64::MAX, |available| available / 2);
         let wanted = wanted.into_iter().map(|job| &self.jobs[job]).filter(|job| self.hold(job, most));
         let all = wanted.chain(self.waiting(AHEAD));
-        let jobs: Vec<&Fetch> = all.filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
+        let jobs: Vec<&PrefetchRange> = all.filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
         let any = !jobs.is_empty();
         // The caller sees the error when it uses the tensor.
         in_order(self.threads, jobs, &|| Ok(()), |job, (): &mut (), _| self.fetch(job)).map(|()| any)
     }
 
     /// Reserves the bytes of a job, if the total then is at most `most`.
-    fn hold(&self, job: &Fetch, most: u64) -> bool {
+    fn hold(&self, job: &PrefetchRange, most: u64) -> bool {
         let len = job.bytes.end - job.bytes.start;
         let fits = HELD.fetch_add(len, Ordering::Relaxed) + len <= most;
         if fits {
@@ -264,7 +264,7 @@ impl Shared {
     }
 
     /// Announced jobs are fetched while there are views of the file, even if it is closed; readahead stops then.
-    fn fetch(&self, job: &Fetch) -> Result<()> {
+    fn fetch(&self, job: &PrefetchRange) -> Result<()> {
         let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
         if self.stop.load(Ordering::Relaxed) && !job.wanted.load(Ordering::Relaxed) {
             return Ok(());

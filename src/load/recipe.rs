@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::placement::Placement;
-use super::wanted::{Conversion, Wanted};
-use crate::buffer::{Axis, Index, axes, checked_size, row_major};
+use super::wanted::{Conversion, TensorRequest};
+use crate::buffer::{IndexAxis, IndexPart, axes, checked_size, row_major};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -28,50 +28,50 @@ pub struct Recipe {
     pub(super) device: Device,
     /// Whether the result is in C order, even if its only piece is stored in another order.
     pub(super) in_order: bool,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<RecipePiece>,
 }
 
 /// A box of a tensor, and its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct RecipePiece {
     /// The start of the box on each axis of the grid.
     pub(super) start: Vec<i64>,
     /// The contents, with the shape of the box.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: TensorRequest,
 }
 
 /// The source of contiguous bytes of a composed tensor.
 #[derive(Debug)]
 pub(super) enum Fill<'a> {
     /// A whole piece.
-    Whole(&'a Wanted),
+    Whole(&'a TensorRequest),
     /// The bytes of its segment in this range.
-    Row(&'a Wanted, Range<u64>),
+    Row(&'a TensorRequest, Range<u64>),
 }
 
-impl From<Wanted> for Recipe {
-    fn from(wanted: Wanted) -> Self {
+impl From<TensorRequest> for Recipe {
+    fn from(wanted: TensorRequest) -> Self {
         let (dtype, shape, device) = (wanted.dtype, wanted.shape.clone(), wanted.device);
-        Self { pieces: vec![Piece { start: vec![0; shape.len()], wanted }], ..Self::empty(dtype, device, shape) }
+        Self { pieces: vec![RecipePiece { start: vec![0; shape.len()], wanted }], ..Self::empty(dtype, device, shape) }
     }
 }
 
 /// A tensor to be read, of one piece or of several.
 #[derive(Debug)]
-pub enum Request {
+pub enum RecipeRequest {
     /// A piece, which is the whole tensor.
-    One(Wanted),
+    One(TensorRequest),
     /// Several pieces, or one that is reordered.
     Composed(Recipe),
 }
 
-impl From<Wanted> for Request {
-    fn from(wanted: Wanted) -> Self {
+impl From<TensorRequest> for RecipeRequest {
+    fn from(wanted: TensorRequest) -> Self {
         Self::One(wanted)
     }
 }
 
-impl From<Recipe> for Request {
+impl From<Recipe> for RecipeRequest {
     fn from(recipe: Recipe) -> Self {
         recipe.into_one().map_or_else(Self::Composed, Self::One)
     }
@@ -86,7 +86,7 @@ impl Recipe {
     ///
     /// # Errors
     /// A piece of another dtype or device, or outside the tensor; pieces that overlap; elements without a piece.
-    pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, Wanted)>) -> Result<Self> {
+    pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, TensorRequest)>) -> Result<Self> {
         checked_size(dtype, shape)?;
         let device = pieces.first().map_or(Device::Cpu, |(_, wanted)| wanted.device);
         for (number, (start, wanted)) in pieces.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Recipe {
                 ));
             }
         }
-        let pieces = pieces.into_iter().map(|(start, wanted)| Piece { start, wanted });
+        let pieces = pieces.into_iter().map(|(start, wanted)| RecipePiece { start, wanted });
         let whole = Self { pieces: pieces.collect(), ..Self::empty(dtype, device, shape.to_vec()) };
         whole.check_filled()?;
         Ok(whole)
@@ -209,7 +209,7 @@ impl Recipe {
                 return refused(format!("a tensor of {:?} cannot get a new axis {axis}", recipe.shape));
             }
             let mut expression = vec![WHOLE; recipe.shape.len()];
-            expression.insert(axis, Index::NewAxis);
+            expression.insert(axis, IndexPart::NewAxis);
             recipe.index(&expression)
         };
         Self::join(axis, recipes.iter().map(with_axis).collect::<Result<_>>()?)
@@ -219,14 +219,14 @@ impl Recipe {
     ///
     /// # Errors
     /// The errors of NumPy; also an index that would split elements which are stored together, such as those of a block.
-    pub fn index(&self, expression: &[Index]) -> Result<Self> {
+    pub fn index(&self, expression: &[IndexPart]) -> Result<Self> {
         let wanted = axes(&self.shape, expression)?;
-        let shape = wanted.iter().filter_map(Axis::len).collect();
+        let shape = wanted.iter().filter_map(IndexAxis::len).collect();
         let (wanted, axes) = match self.in_grid(&wanted) {
             Ok(in_grid) => in_grid,
             Err(axis) => return self.without_grid(axis)?.index(expression),
         };
-        let grid = wanted.iter().filter_map(Axis::len).collect();
+        let grid = wanted.iter().filter_map(IndexAxis::len).collect();
         let mut pieces = Vec::new();
         for piece in &self.pieces {
             if let Some(piece) = piece.index(&wanted)? {
@@ -249,7 +249,7 @@ impl Recipe {
             let start = end;
             end += size;
             let mut expression = vec![WHOLE; self.shape.len()];
-            expression[axis] = Index::Slice { start: Some(start), stop: Some(end), step: 1 };
+            expression[axis] = IndexPart::Slice { start: Some(start), stop: Some(end), step: 1 };
             self.index(&expression)
         };
         sizes.iter().map(part).collect()
@@ -266,9 +266,9 @@ impl Recipe {
             return refused(format!("{order:?} is not a permutation of the axes of {:?}", self.shape));
         }
         let in_grid: Vec<usize> = order.iter().flat_map(|&axis| self.grid_axes(axis)).collect();
-        let pieces = self.pieces.iter().map(|Piece { start, wanted }| {
+        let pieces = self.pieces.iter().map(|RecipePiece { start, wanted }| {
             let start = in_grid.iter().map(|&axis| start[axis]).collect();
-            Ok(Piece { start, wanted: wanted.transpose(&in_grid)? })
+            Ok(RecipePiece { start, wanted: wanted.transpose(&in_grid)? })
         });
         let (dtype, device, pieces) = (self.dtype, self.device, pieces.collect::<Result<_>>()?);
         let shape = order.iter().map(|&axis| self.shape[axis]).collect();
@@ -282,7 +282,7 @@ impl Recipe {
     /// # Errors
     /// Packed blocks; pieces that already have a sum.
     pub fn with_sum(mut self, amount: i32) -> Result<Self> {
-        for Piece { wanted, .. } in &mut self.pieces {
+        for RecipePiece { wanted, .. } in &mut self.pieces {
             wanted.conversion = wanted.conversion.with_sum(wanted.dtype, amount)?;
         }
         Ok(self)
@@ -325,12 +325,12 @@ impl Recipe {
     }
 
     /// The requests of its pieces.
-    pub fn into_wanted(self) -> impl Iterator<Item = Wanted> {
+    pub fn into_wanted(self) -> impl Iterator<Item = TensorRequest> {
         self.pieces.into_iter().map(|piece| piece.wanted)
     }
 
     /// The requests of its pieces, by reference.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = &Wanted> + Clone {
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &TensorRequest> + Clone {
         self.pieces.iter().map(|piece| &piece.wanted)
     }
 
@@ -353,7 +353,7 @@ impl Recipe {
         stored.collect()
     }
 
-    pub(super) fn pieces(&self) -> &[Piece] {
+    pub(super) fn pieces(&self) -> &[RecipePiece] {
         &self.pieces
     }
 
@@ -363,14 +363,14 @@ impl Recipe {
     }
 
     /// The only piece, if it is the whole tensor unchanged.
-    pub(super) fn one(&self) -> Option<&Wanted> {
+    pub(super) fn one(&self) -> Option<&TensorRequest> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Some(&piece.wanted),
             _ => None,
         }
     }
 
-    fn is_one(&self, wanted: &Wanted) -> bool {
+    fn is_one(&self, wanted: &TensorRequest) -> bool {
         // A part with elements of less than a byte has their bytes as a separate axis.
         let has_shape = wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.grid;
         let has_order = !self.in_order || wanted.placement.is_dense();
@@ -378,7 +378,7 @@ impl Recipe {
     }
 
     /// The recipe as a request of one piece, or the recipe itself if that is not possible.
-    pub(crate) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
+    pub(crate) fn into_one(mut self) -> std::result::Result<TensorRequest, Self> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
             [piece]
@@ -388,7 +388,7 @@ impl Recipe {
                 if one.conversion == Conversion::Nothing {
                     (one.placement.shape, one.placement.strides) = (self.shape.clone(), None);
                 }
-                Ok(Wanted { shape: self.shape, ..one })
+                Ok(TensorRequest { shape: self.shape, ..one })
             }
             _ => Err(self),
         }
@@ -401,7 +401,7 @@ impl Recipe {
     pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
         let (strides, bits) = (row_major(&self.grid), self.dtype.bits());
         let (mut fills, mut by_rows) = (Vec::new(), true);
-        for Piece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
+        for RecipePiece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
             let size = &wanted.shape;
             // From this axis on, contiguous elements of the piece are contiguous in the tensor.
             let together = (0..size.len()).rfind(|&axis| size[axis] != self.grid[axis]).unwrap_or_default();
@@ -445,29 +445,29 @@ fn bytes_of(elements: i64, bits: usize) -> Result<usize> {
     }
 }
 
-pub(super) const WHOLE: Index = Index::Slice { start: None, stop: None, step: 1 };
+pub(super) const WHOLE: IndexPart = IndexPart::Slice { start: None, stop: None, step: 1 };
 
-impl Piece {
+impl RecipePiece {
     /// The box: a range of each axis.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<i64>> {
         self.start.iter().zip(&self.wanted.shape).map(|(start, size)| *start..start + size)
     }
 
     /// The selected part of the box; `None` if it is empty.
-    fn index(&self, wanted: &[Axis]) -> Result<Option<Self>> {
+    fn index(&self, wanted: &[IndexAxis]) -> Result<Option<Self>> {
         let (mut start, mut expression) = (Vec::new(), Vec::new());
         let mut own = self.ranges();
         for axis in wanted {
             match *axis {
-                Axis::New => {
+                IndexAxis::New => {
                     start.push(0);
-                    expression.push(Index::NewAxis);
+                    expression.push(IndexPart::NewAxis);
                 }
-                Axis::At(element) => {
+                IndexAxis::At(element) => {
                     let Some(own) = own.next().filter(|own| own.contains(&element)) else { return Ok(None) };
-                    expression.push(Index::At(element - own.start));
+                    expression.push(IndexPart::At(element - own.start));
                 }
-                Axis::Range { begin, len, step } => {
+                IndexAxis::Range { begin, len, step } => {
                     let Some(own) = own.next() else { return Ok(None) };
                     let size = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
                     // The distance of the first and last selected elements from the start, in the direction of the step.
@@ -483,7 +483,7 @@ impl Piece {
                     let first = begin + from * step - own.start;
                     let last = first + (to - from - 1) * step;
                     let stop = if step > 0 { Some(last + 1) } else { (last > 0).then(|| last - 1) };
-                    expression.push(Index::Slice { start: Some(first), stop, step });
+                    expression.push(IndexPart::Slice { start: Some(first), stop, step });
                     start.push(from);
                 }
             }

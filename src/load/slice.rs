@@ -4,7 +4,7 @@ use crate::buffer::{Buffer, Runs, checked_size, gather_all};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{self, Block};
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::{Span, extent};
 use crate::workers::{Interrupt, WORKERS};
 
@@ -82,7 +82,7 @@ impl Runs for FileRuns<'_> {
         let rooms = memory::parts(out, runs.iter().map(|(_, len)| *len));
         let parts = runs.iter().zip(rooms).map(|(&(start, len), bytes)| {
             let offset = self.span.part(start as u64, len as u64)?.start();
-            Ok(Part { offset, bytes })
+            Ok(ReadRange { offset, bytes })
         });
         self.source.read(&mut parts.collect::<Result<Vec<_>>>()?, self.interrupt)
     }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::choice::{Choice, LoadOptions, TensorMemory};
-use super::groups::{Group, Piece, Scratch, align, groups, least, pieces};
-use super::layout::Layout;
+use super::choice::{LoadOptions, ReadStrategy, TensorMemory};
+use super::groups::{GroupScratch, MemoryUnit, ReadGroup, align, groups, least, pieces};
+use super::layout::LoadPlan;
 use super::recipe::Recipe;
-use super::wanted::Wanted;
+use super::wanted::TensorRequest;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Catalog, Checkpoint};
 use crate::device::{Device, DeviceMemory, PIECE};
@@ -42,13 +42,13 @@ pub struct StreamOptions {
 }
 
 /// The work of the thread that reads.
-struct Reading {
+struct StreamReading {
     checkpoint: Arc<Checkpoint>,
     catalog: Arc<Catalog>,
     /// The numbers of the weights, and their recipes.
     numbers: Vec<usize>,
     wanted: Vec<Recipe>,
-    groups: Vec<Group>,
+    groups: Vec<ReadGroup>,
     options: LoadOptions,
     digests: Option<Vec<String>>,
     /// The maximum of host memory for transfers to a device.
@@ -56,22 +56,22 @@ struct Reading {
 }
 
 /// The tensors of a group, and the memory of each piece that is to be recycled.
-type Read = (Vec<Buffer>, Vec<Option<Arc<Storage>>>);
+type ReadTensors = (Vec<Buffer>, Vec<Option<Arc<Storage>>>);
 
 /// A stream of tensors. Its thread belongs to the process that made it, and a forked child gets an error.
 #[derive(Debug)]
-pub struct Stream {
-    shared: Arc<Shared>,
+pub struct LoadStream {
+    shared: Arc<StreamShared>,
     reader: Mutex<Option<JoinHandle<()>>>,
     process: u32,
-    choice: Choice,
+    choice: ReadStrategy,
     /// The budget of the caller.
     budget: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct StreamShared {
+    state: Mutex<StreamState>,
     /// Notifies about changes of the state.
     changed: Condvar,
     stop: AtomicBool,
@@ -83,12 +83,12 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StreamState {
     /// Tensors that are read and not yet taken; the last one of a piece carries the memory.
-    ready: VecDeque<(Buffer, Option<Held>)>,
+    ready: VecDeque<(Buffer, Option<HeldMemory>)>,
     /// The number of tensors taken, and the memory that may still be in use with the number of its last tensor.
     taken: usize,
-    in_use: VecDeque<(usize, Held)>,
+    in_use: VecDeque<(usize, HeldMemory)>,
     /// Bytes of tensors that are read, queued, or may still be in use.
     used: usize,
     failed: Option<Error>,
@@ -98,13 +98,13 @@ struct State {
 
 /// Memory that counts until the consumer releases its tensors.
 #[derive(Debug)]
-struct Held {
+struct HeldMemory {
     bytes: usize,
     /// The memory, if it is recycled.
     storage: Option<Arc<Storage>>,
 }
 
-impl Stream {
+impl LoadStream {
     /// Starts to read these weights of a catalog by their recipes, in this order. File order is the fastest.
     ///
     /// # Errors
@@ -119,14 +119,15 @@ impl Stream {
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // One choice for all groups, as for a load. A group is too small to probe both read methods.
-        let mut choice = Choice::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
+        let mut choice =
+            ReadStrategy::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
         }
         let pieces = pieces(&wanted, options.load.whole)?;
-        let of_threads = |choice: &Choice| {
-            let scratch = Scratch::new(choice, all(&wanted));
+        let of_threads = |choice: &ReadStrategy| {
+            let scratch = GroupScratch::new(choice, all(&wanted));
             (scratch, least(&pieces, scratch, reuse))
         };
         let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
@@ -148,7 +149,7 @@ impl Stream {
             }
         }
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
-        let name = |piece: &Piece| text::shown(catalog.table().name(numbers[piece.tensors.start]));
+        let name = |piece: &MemoryUnit| text::shown(catalog.table().name(numbers[piece.tensors.start]));
         if let (Some(there), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.on_the_way(scratch))) {
             let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
             if budget < needed {
@@ -168,7 +169,7 @@ impl Stream {
             )));
         }
         let groups = groups(pieces, scratch, budget, reuse, options.load.whole);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StreamShared {
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -179,7 +180,8 @@ impl Stream {
         let fewer = NonZero::new(choice.threads).filter(|threads| threads.get() < all_threads);
         let load = LoadOptions { backend: choice.backend, threads: fewer.or(options.load.threads), ..options.load };
         let (digests, on_the_way) = (options.digests, budget);
-        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load, digests, on_the_way };
+        let reading =
+            StreamReading { checkpoint, catalog, numbers, wanted, groups, options: load, digests, on_the_way };
         let thread = thread::Builder::new().name("max_weights-stream".into());
         let reader = thread.spawn({
             let shared = shared.clone();
@@ -190,7 +192,7 @@ impl Stream {
     }
 
     /// The read strategy and its reason.
-    pub fn choice(&self) -> &Choice {
+    pub fn choice(&self) -> &ReadStrategy {
         &self.choice
     }
 
@@ -259,7 +261,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for LoadStream {
     fn drop(&mut self) {
         if self.is_here() {
             drop(self.shared.stop());
@@ -269,12 +271,12 @@ impl Drop for Stream {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl StreamShared {
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop(&self) -> MutexGuard<'_, State> {
+    fn stop(&self) -> MutexGuard<'_, StreamState> {
         self.stop.store(true, Ordering::Relaxed);
         let state = self.lock();
         self.changed.notify_all();
@@ -287,7 +289,7 @@ impl Shared {
 
     /// Releases the tensors that the consumer no longer uses. A loop still holds the last tensor while it takes the next one; with recycled memory,
     /// no tensor stays in use.
-    fn let_go(&self, state: &mut State) {
+    fn let_go(&self, state: &mut StreamState) {
         let kept = usize::from(self.recycled.is_none());
         while state.in_use.front().is_some_and(|(last, _)| last + kept < state.taken)
             && let Some((_, gone)) = state.in_use.pop_front()
@@ -301,7 +303,7 @@ impl Shared {
     }
 
     /// The thread that reads.
-    fn read_all(&self, reading: Reading) {
+    fn read_all(&self, reading: StreamReading) {
         let read = catch_unwind(AssertUnwindSafe(|| self.read_groups(reading)));
         let read = read.unwrap_or_else(|_| Err(Error::Argument("the thread of the stream panicked".into())));
         let mut state = self.lock();
@@ -315,7 +317,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn read_groups(&self, mut reading: Reading) -> Result<()> {
+    fn read_groups(&self, mut reading: StreamReading) -> Result<()> {
         let mut wanted = std::mem::take(&mut reading.wanted).into_iter();
         for group in std::mem::take(&mut reading.groups) {
             self.wait_for_room(group.bytes + group.beside)?;
@@ -328,7 +330,7 @@ impl Shared {
             for (piece, storage) in group.pieces.iter().zip(storages) {
                 state.ready.extend(read.by_ref().take(piece.tensors.len()).map(|tensor| (tensor, None)));
                 if let Some((_, held)) = state.ready.back_mut() {
-                    *held = Some(Held { bytes: piece.bytes(), storage });
+                    *held = Some(HeldMemory { bytes: piece.bytes(), storage });
                 }
             }
             self.changed.notify_all();
@@ -338,7 +340,7 @@ impl Shared {
 
     /// Waits until the budget has room for `bytes` more, and reserves them.
     fn wait_for_room(&self, bytes: usize) -> Result<()> {
-        let full = |state: &mut State| self.go_on().is_ok() && state.used + bytes > self.budget;
+        let full = |state: &mut StreamState| self.go_on().is_ok() && state.used + bytes > self.budget;
         let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
         state.used += bytes;
         drop(state);
@@ -346,8 +348,8 @@ impl Shared {
     }
 
     /// Reads a group.
-    fn read(&self, reading: &Reading, group: &Group, wanted: Vec<Recipe>) -> Result<Read> {
-        let Reading { checkpoint, options, .. } = reading;
+    fn read(&self, reading: &StreamReading, group: &ReadGroup, wanted: Vec<Recipe>) -> Result<ReadTensors> {
+        let StreamReading { checkpoint, options, .. } = reading;
         let end = |one: &Recipe| one.wanted().map(|one| one.placement.segment.span.end()).max().unwrap_or_default();
         let ends: Vec<u64> = wanted.iter().map(end).collect();
         let named = |error, tensors: Range<usize>| about(error, &reading.catalog, &reading.numbers[tensors], &ends);
@@ -372,7 +374,7 @@ impl Shared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left.saturating_sub(waits));
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = Layout::new(checkpoint, wanted, TensorMemory::Own, &given, options);
+        let layout = LoadPlan::new(checkpoint, wanted, TensorMemory::Own, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
         layout.keep_pinned_to(reading.on_the_way)?;
         if let Some(digests) = &reading.digests {
@@ -384,7 +386,7 @@ impl Shared {
     }
 }
 
-impl Piece {
+impl MemoryUnit {
     /// Allocates memory for the piece.
     fn memory(&self) -> Result<Exclusive<Arc<Storage>>> {
         match self.device {
@@ -395,7 +397,7 @@ impl Piece {
 }
 
 /// The requests of these recipes.
-fn all(recipes: &[Recipe]) -> impl Iterator<Item = &Wanted> {
+fn all(recipes: &[Recipe]) -> impl Iterator<Item = &TensorRequest> {
     recipes.iter().flat_map(Recipe::wanted)
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::buffer::Buffer;
-use crate::checkpoint::{Delta, Dialect, Unpacker, overlay, patches};
+use crate::checkpoint::{DeltaDialect, OpenedDelta, Unpacker, overlay, patches};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::Exclusive;
@@ -24,7 +24,7 @@ type Reach<'a> = (Range<usize>, usize, &'a str);
 /// # Errors
 /// Deltas that change the two differently, or that change one of two overlapping tensors.
 pub(super) fn tied(
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     tensors: &[(String, Exclusive<Buffer>)],
     may_be_tied: bool,
     interrupt: Interrupt<'_>,
@@ -59,7 +59,7 @@ pub(super) fn tied(
 
 /// Finds overlapping tensors whose changes another tensor includes.
 fn of_group(
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     tensors: &[(String, Exclusive<Buffer>)],
     group: &[Reach<'_>],
     may_be_tied: bool,
@@ -81,10 +81,10 @@ fn of_group(
             return Err(Error::Argument(format!("'{one}' and '{two}' overlap in memory: pass only one of them")));
         }
         if !changes(other) {
-            let leaves = |delta: &Delta| delta.leaves(other, interrupt);
+            let leaves = |delta: &OpenedDelta| delta.leaves(other, interrupt);
             let mut is_there = false;
             for delta in deltas {
-                is_there |= delta.dialect() != Dialect::MaxWeights || leaves(delta)?;
+                is_there |= delta.dialect() != DeltaDialect::MaxWeights || leaves(delta)?;
             }
             if is_there {
                 let cause = format!("'{two}' has the same memory, but the deltas leave it unchanged");
@@ -107,13 +107,19 @@ fn of_group(
     Ok(())
 }
 
-fn refused(deltas: &[Delta], name: &str, cause: String) -> Error {
+fn refused(deltas: &[OpenedDelta], name: &str, cause: String) -> Error {
     let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(APART);
     deltas.first().map_or_else(|| fault.clone().format(), |delta| fault.clone().path(delta.path()).format())
 }
 
 /// Whether deltas change a tensor in the same way under both names.
-fn makes_same(deltas: &[Delta], tensor: &Buffer, one: &str, other: &str, interrupt: Interrupt<'_>) -> Result<bool> {
+fn makes_same(
+    deltas: &[OpenedDelta],
+    tensor: &Buffer,
+    one: &str,
+    other: &str,
+    interrupt: Interrupt<'_>,
+) -> Result<bool> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let of: (DType, &[u64]) = (tensor.dtype(), &shape);
     let (own, others) = (patches(deltas, one, of)?, patches(deltas, other, of)?);

@@ -5,10 +5,10 @@ use std::mem;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use super::choice::{Choice, LoadOptions, PROBES, TensorMemory};
+use super::choice::{LoadOptions, PROBES, ReadStrategy, TensorMemory};
 use super::faster::{Question, remember};
-use super::layout::Layout;
-use super::wanted::Wanted;
+use super::layout::LoadPlan;
+use super::wanted::TensorRequest;
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
@@ -29,7 +29,7 @@ impl Rate {
     }
 }
 
-impl Layout {
+impl LoadPlan {
     /// [`Layout::run`] for tensors that may be views or copies, none in memory of the caller's. Each probe loads `probed` bytes by each method.
     pub(super) fn run_trial(
         mut self,
@@ -37,7 +37,7 @@ impl Layout {
         probed: u64,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
-    ) -> Result<(Vec<Buffer>, Choice)> {
+    ) -> Result<(Vec<Buffer>, ReadStrategy)> {
         let wanted = mem::take(&mut self.wanted);
         let mut order = budget::collected(0..wanted.len())?;
         order.sort_by_key(|&i| (wanted[i].placement.segment.file, reach(&wanted[i]).0));
@@ -85,7 +85,7 @@ impl Layout {
 }
 
 /// The bytes of the file that a tensor needs.
-fn reach(wanted: &Wanted) -> (u64, u64) {
+fn reach(wanted: &TensorRequest) -> (u64, u64) {
     let (segment, placement) = (&wanted.placement.segment, &wanted.placement);
     let start = segment.span.start();
     match segment.transform.inflate {
@@ -95,7 +95,7 @@ fn reach(wanted: &Wanted) -> (u64, u64) {
 }
 
 /// The number of these tensors, which are in file order, to load as a probe. Tensors that share bytes stay together.
-fn part(wanted: &[Wanted], order: &[usize], probed: u64) -> usize {
+fn part(wanted: &[TensorRequest], order: &[usize], probed: u64) -> usize {
     let (mut bytes, mut last) = (0, None);
     for (count, &i) in order.iter().enumerate() {
         let (file, (start, end)) = (wanted[i].placement.segment.file, reach(&wanted[i]));
@@ -145,7 +145,7 @@ mod tests {
         let run = |interrupt: Interrupt<'_>, done: &AtomicU64| {
             let wanted = (0..20).rev().map(|number| checkpoint.catalog().wanted(number, None));
             let wanted = wanted.collect::<Result<_>>().expect("weights");
-            let mut layout = Layout::new(&checkpoint, wanted, TensorMemory::Views, &[], &LoadOptions::default())?;
+            let mut layout = LoadPlan::new(&checkpoint, wanted, TensorMemory::Views, &[], &LoadOptions::default())?;
             layout.choice.on_trial = true;
             layout.run_trial(&checkpoint, 10_000, done, interrupt)
         };
@@ -171,7 +171,7 @@ mod tests {
     fn those_that_share_bytes_stay_together() {
         let folder = tempfile::tempdir().expect("a folder");
         let checkpoint = crate::open(written(folder.path(), 1, 100)).expect("opened");
-        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut wanted: Vec<TensorRequest> = Vec::new();
         for (start, len) in [(0, 50), (20, 30), (49, 10), (59, 10)] {
             let mut one = checkpoint.catalog().wanted(0, None).expect("a weight");
             (one.placement.start, one.placement.len) = (start, len);

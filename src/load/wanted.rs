@@ -110,7 +110,7 @@ pub(super) fn is_decoded_to(dtype: DType) -> bool {
 
 /// A tensor to be loaded into memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TensorRequest {
     /// The place of its bytes.
     pub placement: Placement,
     /// The conversion of its elements.
@@ -125,7 +125,7 @@ pub struct Wanted {
     pub device: Device,
 }
 
-impl Wanted {
+impl TensorRequest {
     /// The tensor at a placement, unchanged.
     pub fn as_it_is(placement: Placement) -> Self {
         let (dtype, shape) = (placement.dtype, placement.shape.clone());
@@ -218,12 +218,12 @@ impl Wanted {
 impl Catalog {
     /// The request for weight number `number`, its elements as `dtype` or unchanged. A dtype decodes packed blocks; elements of an unknown type
     /// cannot be converted.
-    pub fn wanted(&self, number: usize, dtype: Option<DType>) -> Result<Wanted> {
+    pub fn wanted(&self, number: usize, dtype: Option<DType>) -> Result<TensorRequest> {
         self.wanted_at(number, self.placement(number)?, dtype)
     }
 
     /// As [`Self::wanted`], for elements of the weight at a placement.
-    pub(super) fn wanted_at(&self, number: usize, placement: Placement, dtype: Option<DType>) -> Result<Wanted> {
+    pub(super) fn wanted_at(&self, number: usize, placement: Placement, dtype: Option<DType>) -> Result<TensorRequest> {
         let info = self.table().get(number);
         let refused = |cause: String| {
             let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
@@ -253,12 +253,12 @@ impl Catalog {
             Conversion::Nothing => placement.dtype,
             Conversion::Cast { to, .. } | Conversion::Add { to, .. } | Conversion::Decode { to, .. } => to,
         };
-        Ok(Wanted { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
+        Ok(TensorRequest { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
     }
 
     /// Selects a region of weight number `number`, which is requested whole so far. The region counts elements, also of packed weights, and must not
     /// split a block.
-    pub fn cut(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
+    pub fn cut(&self, wanted: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
         let mut wanted = self.cut_of_whole(wanted, number, region)?;
         let shape: Vec<i64> = wanted.placement.shape.clone();
         let placement = &mut wanted.placement;
@@ -292,7 +292,7 @@ impl Catalog {
     }
 
     /// As [`Self::cut`], for a weight that is read whole.
-    pub fn cut_of_whole(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
+    pub fn cut_of_whole(&self, wanted: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
         let info = self.table().get(number);
         let unit = match info.element {
             Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
@@ -311,6 +311,6 @@ impl Catalog {
         let cut = Cut::new(info.shape, unit, region).map_err(named)?;
         let stored = wanted.conversion == Conversion::Nothing;
         let shape = self.shape_of(number, wanted.shape.clone(), region, stored);
-        Ok(Wanted { cut: Some(cut), shape, ..wanted })
+        Ok(TensorRequest { cut: Some(cut), shape, ..wanted })
     }
 }

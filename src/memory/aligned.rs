@@ -8,13 +8,13 @@ pub const DIRECT_ALIGN: usize = 4096;
 
 /// Bytes aligned to [`DIRECT_ALIGN`], which grow on demand.
 #[derive(Debug, Default)]
-pub struct Aligned {
+pub struct AlignedBytes {
     block: Option<Block>,
     first: usize,
     len: usize,
 }
 
-impl Aligned {
+impl AlignedBytes {
     /// At least `len` bytes of unspecified content.
     pub fn room(&mut self, len: usize) -> Result<&mut [u8]> {
         if self.len < len || self.block.is_none() {
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn room_begins_at_a_page_and_grows_as_it_is_needed() {
-        let mut aligned = Aligned::default();
+        let mut aligned = AlignedBytes::default();
         for len in [1, 5000, 100, 3 << 20] {
             let room = aligned.room(len).expect("memory");
             assert_eq!((room.len(), room.as_ptr().addr() % DIRECT_ALIGN), (len, 0));

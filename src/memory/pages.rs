@@ -18,12 +18,12 @@ const KEPT_MOST: usize = 4 << 30;
 const KEPT_SHARE: usize = 8;
 
 /// The released blocks.
-static KEPT: Pool<Pages> = Pool::new();
+static KEPT: Pool<BlockPages> = Pool::new();
 
 /// Pages of a block.
-pub(super) struct Pages(HugePages);
+pub(super) struct BlockPages(HugePages);
 
-impl Pages {
+impl BlockPages {
     /// Fresh pages, which are zeros.
     pub(super) fn fresh(len: usize) -> Option<Self> {
         HugePages::fresh(len).map(Self)
@@ -44,7 +44,7 @@ impl Pages {
     }
 }
 
-impl HasSize for Pages {
+impl HasSize for BlockPages {
     fn size(&self) -> usize {
         self.0.len()
     }

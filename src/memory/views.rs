@@ -76,7 +76,7 @@ impl Mapping {
 /// The device and the inode of a file, as in the list of mappings.
 #[cfg(target_os = "linux")]
 fn place(origin: &Origin) -> Option<((u32, u32), u64)> {
-    let super::Identity::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };
+    let super::IdentityKind::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };
     Some(((rustix::fs::major(device), rustix::fs::minor(device)), inode))
 }
 

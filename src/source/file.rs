@@ -10,9 +10,9 @@ use once_cell::race::OnceBox;
 
 #[cfg(target_os = "linux")]
 use super::{Filesystem, direct, page_cache};
-use super::{Part, Source, no_memory};
+use super::{ReadRange, Source, no_memory};
 use crate::error::{Diagnostic, Error, Result};
-use crate::memory::{Fingerprint, Origin, Storage, replaced};
+use crate::memory::{FileIdentity, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
@@ -59,7 +59,7 @@ impl LocalFile {
         let metadata = file.metadata().map_err(failed)?;
         check_kind(path, &metadata)?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        let origin = Origin { path: name.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
+        let origin = Origin { path: name.to_path_buf(), absolute, fingerprint: FileIdentity::of(&metadata) };
         Ok(Self { origin: Arc::new(origin), file: Some(file), mapping: OnceBox::new() })
     }
 
@@ -81,7 +81,7 @@ impl LocalFile {
 
     /// Fails if the path led to another file when it was opened.
     fn check_replaced(&self, now: &Metadata) -> Result<()> {
-        if Fingerprint::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
+        if FileIdentity::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
     }
 
     /// Fills `bytes` from `offset` on, with as many calls of `read` as necessary: each may be short. A file that ends before that was truncated
@@ -102,7 +102,7 @@ impl LocalFile {
         Ok(())
     }
 
-    fn read_from(&self, file: &File, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_from(&self, file: &File, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let interrupt = now_and_then(interrupt);
         let read = |offset, bytes: &mut [u8]| pread(file, offset, bytes);
         let mut joined = Vec::new();
@@ -133,7 +133,7 @@ impl LocalFile {
     }
 
     /// Fills a part from the mapping.
-    fn copy_written(&self, part: &mut Part<'_>, interrupt: Interrupt<'_>) -> Result<()> {
+    fn copy_written(&self, part: &mut ReadRange<'_>, interrupt: Interrupt<'_>) -> Result<()> {
         let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
         let (mut start, rest) = (part.offset as usize, mapping.len() as u64 - part.offset.min(mapping.len() as u64));
         if (part.bytes.len() as u64) > rest {
@@ -186,14 +186,14 @@ impl Source for LocalFile {
     }
 
     /// What was written to the mapping is read there, so that all readers of the file in this process see the same content.
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let end = |part: &ReadRange<'_>| part.offset.saturating_add(part.bytes.len() as u64);
         let reach = parts.iter().map(|part| part.offset).min().unwrap_or_default()
             ..parts.iter().map(end).max().unwrap_or_default();
         let len = reach.end.saturating_sub(reach.start);
         // One check for neighbours, which may be thousands.
         let near = len <= NEAR;
-        let is_written = |part: &Part<'_>| self.is_written(part.offset, part.bytes.len() as u64);
+        let is_written = |part: &ReadRange<'_>| self.is_written(part.offset, part.bytes.len() as u64);
         let any = if near { self.is_written(reach.start, len) } else { parts.iter().any(is_written) };
         if !any {
             return self.with_file(|file| self.read_from(file, parts, interrupt));
@@ -214,7 +214,7 @@ impl Source for LocalFile {
             return self.check_replaced(&metadata.map_err(|source| Error::io(self.path(), "open again", source))?);
         };
         let metadata = file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
-        self.origin.check(Fingerprint::of(&metadata))
+        self.origin.check(FileIdentity::of(&metadata))
     }
 
     fn read_ahead(&self, offset: u64, len: u64) {
@@ -325,7 +325,7 @@ fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
 }
 
 /// How many of the parts are coalesced, the first and its small neighbours, and their bytes.
-fn neighbours(parts: &[Part<'_>]) -> (usize, usize) {
+fn neighbours(parts: &[ReadRange<'_>]) -> (usize, usize) {
     let Some((first, rest)) = parts.split_first() else { return (0, 0) };
     let (mut count, mut len) = (1, first.bytes.len());
     if len <= SMALL {
@@ -397,7 +397,7 @@ mod tests {
         let go_on = || Ok(());
         let read = |offset: u64, len: usize| {
             let (mut first, mut second) = (vec![0; len], vec![0; 10]);
-            let mut parts = [Part { offset, bytes: &mut first }, Part { offset: 0, bytes: &mut second }];
+            let mut parts = [ReadRange { offset, bytes: &mut first }, ReadRange { offset: 0, bytes: &mut second }];
             file.read(&mut parts, &go_on).expect("read");
             assert_eq!(second, [1; 10]);
             first
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(read(199_999, 3), [1, 7, 1]);
         assert_eq!(read(0, 300_000).iter().map(|&byte| u64::from(byte)).sum::<u64>(), 300_006);
         assert_eq!(std::fs::read(&path).expect("read"), vec![1; 300_000]);
-        let beyond = &mut [Part { offset: 299_999, bytes: &mut [0; 2] }];
+        let beyond = &mut [ReadRange { offset: 299_999, bytes: &mut [0; 2] }];
         assert!(matches!(file.read(beyond, &go_on), Err(Error::FileChanged(_))));
     }
 }

@@ -137,7 +137,7 @@ pub struct RegionBytes {
     /// The offset of the first position of every axis. Axes with one position in the region appear only here.
     start: u64,
     /// The other axes from the outermost on, with neighbours merged if possible.
-    outer: Vec<Axis>,
+    outer: Vec<RegionAxis>,
     rows: u64,
     /// The bytes of a row that are in the region, relative to the start of the row, in the region's order.
     ranges: Vec<Range<u64>>,
@@ -146,7 +146,7 @@ pub struct RegionBytes {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Axis {
+struct RegionAxis {
     /// The distance of positions in the tensor, in bytes.
     stride: u64,
     /// The distance of positions in the region, in bytes.
@@ -198,7 +198,7 @@ impl RegionBytes {
                 }
                 _ => {
                     innermost = size;
-                    region.outer.push(Axis { stride, packed, ranges: ranges.clone() });
+                    region.outer.push(RegionAxis { stride, packed, ranges: ranges.clone() });
                 }
             }
             packed = packed.saturating_mul(total(&ranges));
@@ -323,7 +323,7 @@ impl RegionBytes {
     }
 
     /// Like [`Self::within`], for these axes and the ranges of a row at one place.
-    fn walk(&self, axes: &[Axis], (from, to): (u64, u64), clip: &Range<u64>, moves: &mut Vec<Move>) {
+    fn walk(&self, axes: &[RegionAxis], (from, to): (u64, u64), clip: &Range<u64>, moves: &mut Vec<Move>) {
         let Some((axis, inner)) = axes.split_first() else {
             for (range, at) in self.packed() {
                 clipped((from + range.start, to + at), length(range), clip, moves);

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::{ASKED_EVERY, Helping, Interrupt, LIMIT, WORKERS, Workers, lane, limit_threads, now_and_then, threads};
 use crate::error::{Error, Result};
-use crate::sync::{ForkOnce, Lane};
+use crate::sync::{ForkOnce, ThreadLane};
 
 impl Workers {
     /// Calls `work` once for each part, on several threads, and waits for all of them; returns the first error.
@@ -47,7 +47,7 @@ pub fn in_order<T: Send, S: Default>(
 
 /// Does jobs on up to `helpers` threads of a lane with at most `most` threads. This thread joins if `takes_part`, or if there are no helpers.
 fn divide<T: Send, S: Default>(
-    (threads, helpers, most): (&ForkOnce<Lane>, usize, usize),
+    (threads, helpers, most): (&ForkOnce<ThreadLane>, usize, usize),
     takes_part: bool,
     jobs: Vec<T>,
     interrupt: Interrupt<'_>,

@@ -17,7 +17,7 @@ use once_cell::race::OnceBox;
 pub use self::divide::in_order;
 
 use crate::error::{Error, Result};
-use crate::sync::{ForkOnce, Lane};
+use crate::sync::{ForkOnce, ThreadLane};
 
 /// A check for cancellation, called now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
@@ -110,9 +110,9 @@ pub fn threads() -> usize {
 /// The threads of a process; a forked child makes new ones.
 pub struct Workers {
     /// For work on large arrays: as many as are configured, for all callers together.
-    busy: ForkOnce<Lane>,
+    busy: ForkOnce<ThreadLane>,
     /// For work that mostly waits for I/O: as many as each call wants.
-    waiting: ForkOnce<Lane>,
+    waiting: ForkOnce<ThreadLane>,
 }
 
 /// The threads of this process.
@@ -126,8 +126,8 @@ impl Workers {
     }
 }
 
-fn lane(lane: &ForkOnce<Lane>) -> Lane {
-    let Ok(lane) = lane.get(|_| true, || Ok::<_, Infallible>(Lane::new()));
+fn lane(lane: &ForkOnce<ThreadLane>) -> ThreadLane {
+    let Ok(lane) = lane.get(|_| true, || Ok::<_, Infallible>(ThreadLane::new()));
     lane
 }
 

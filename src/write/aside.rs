@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use super::writer::Writer;
+use super::writer::TensorFileWriter;
 use crate::error::Result;
 use crate::source::Spooled;
 use crate::workers::Interrupt;
@@ -16,7 +16,7 @@ pub(super) struct Aside(Mutex<Spooled>);
 
 /// The spilled chunks of a tensor, in order, and the bytes after them that are not spilled yet.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct SpilledPieces {
     places: Vec<(u64, usize)>,
     pub(super) bytes: Vec<u8>,
 }
@@ -27,14 +27,14 @@ impl Aside {
     }
 
     /// Spills the next bytes of a tensor.
-    pub(super) fn push(&self, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
+    pub(super) fn push(&self, bytes: &[u8], pieces: &mut SpilledPieces) -> Result<()> {
         let mut spooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pieces.places.push((spooled.len(), bytes.len()));
         spooled.push(bytes)
     }
 
     /// Spills the pending bytes of a tensor, if there are at least `least`.
-    pub(super) fn settle(&self, pieces: &mut Pieces, least: usize) -> Result<()> {
+    pub(super) fn settle(&self, pieces: &mut SpilledPieces, least: usize) -> Result<()> {
         if pieces.bytes.len() < least {
             return Ok(());
         }
@@ -51,8 +51,8 @@ impl Aside {
     /// Writes the spilled bytes of a tensor as `name` in the file; `change` converts each chunk.
     pub(super) fn write(
         &self,
-        pieces: &Pieces,
-        writer: &Writer,
+        pieces: &SpilledPieces,
+        writer: &TensorFileWriter,
         name: &str,
         change: impl Fn(Vec<u8>) -> Vec<u8>,
         interrupt: Interrupt<'_>,
@@ -70,7 +70,7 @@ impl Aside {
     }
 }
 
-impl Pieces {
+impl SpilledPieces {
     /// Appends the chunks of the following bytes.
     pub(super) fn append(&mut self, others: &mut Self) {
         self.places.append(&mut others.places);
@@ -82,7 +82,7 @@ impl Pieces {
     }
 }
 
-impl io::Write for Pieces {
+impl io::Write for SpilledPieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.write(bytes)
     }

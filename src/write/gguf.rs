@@ -1,9 +1,9 @@
 //! The layout of a GGUF file (version 3, little-endian): metadata of every type, and the tensors.
 
-use super::layout::{Declared, Layout, Stored};
+use super::layout::{DeclaredTensor, FileLayout, StoredElements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::format::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAX_DIMENSIONS, Value, ValueType};
+use crate::format::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GgufValue, MAX_DIMENSIONS, ValueType};
 use crate::text;
 
 const MAGIC: &[u8] = b"GGUF";
@@ -32,23 +32,23 @@ pub enum MetadataValue {
     Array(ValueType, Vec<MetadataValue>),
 }
 
-impl From<Value<'_>> for MetadataValue {
-    fn from(value: Value<'_>) -> Self {
+impl From<GgufValue<'_>> for MetadataValue {
+    fn from(value: GgufValue<'_>) -> Self {
         match value {
-            Value::U8(value) => Self::U8(value),
-            Value::I8(value) => Self::I8(value),
-            Value::U16(value) => Self::U16(value),
-            Value::I16(value) => Self::I16(value),
-            Value::U32(value) => Self::U32(value),
-            Value::I32(value) => Self::I32(value),
-            Value::U64(value) => Self::U64(value),
-            Value::I64(value) => Self::I64(value),
-            Value::F32(value) => Self::F32(value),
-            Value::F64(value) => Self::F64(value),
-            Value::Bool(value) => Self::Bool(value),
-            Value::String(value) => Self::String(value.into()),
-            Value::Bytes(value) => Self::String(value.into()),
-            Value::Array(array) => Self::Array(array.element(), array.iter().map(Self::from).collect()),
+            GgufValue::U8(value) => Self::U8(value),
+            GgufValue::I8(value) => Self::I8(value),
+            GgufValue::U16(value) => Self::U16(value),
+            GgufValue::I16(value) => Self::I16(value),
+            GgufValue::U32(value) => Self::U32(value),
+            GgufValue::I32(value) => Self::I32(value),
+            GgufValue::U64(value) => Self::U64(value),
+            GgufValue::I64(value) => Self::I64(value),
+            GgufValue::F32(value) => Self::F32(value),
+            GgufValue::F64(value) => Self::F64(value),
+            GgufValue::Bool(value) => Self::Bool(value),
+            GgufValue::String(value) => Self::String(value.into()),
+            GgufValue::Bytes(value) => Self::String(value.into()),
+            GgufValue::Array(array) => Self::Array(array.element(), array.iter().map(Self::from).collect()),
         }
     }
 }
@@ -126,13 +126,13 @@ impl MetadataValue {
     }
 }
 
-impl Layout {
+impl FileLayout {
     /// Lays out tensors in the given order, each at a multiple of the alignment: `general.alignment` in the metadata, or 32.
     ///
     /// # Errors
     /// A duplicate key, an array of mixed types, an alignment that is not a multiple of 8. A dtype that GGUF lacks, more than four dimensions, a name
     /// of 64 bytes or more, or two tensors of one name.
-    pub fn gguf(tensors: Vec<Declared>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
+    pub fn gguf(tensors: Vec<DeclaredTensor>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
         let mut keys = std::collections::HashSet::new();
         let mut alignment = DEFAULT_ALIGNMENT;
         let mut start = Vec::new();
@@ -175,8 +175,8 @@ fn aligned_to(value: &MetadataValue) -> Result<u64> {
 }
 
 /// Appends the header record of a tensor.
-fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
-    let Declared { name, stored, shape } = tensor;
+fn record(tensor: &DeclaredTensor, offset: u64, out: &mut Vec<u8>) -> Result<()> {
+    let DeclaredTensor { name, stored, shape } = tensor;
     let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::shown(name))));
     if name.len() >= NAME_ROOM {
         return refused(format!(
@@ -192,8 +192,8 @@ fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
         return refused(format!("it has {} dimensions, but ggml supports {MAX_DIMENSIONS}; reshape it", shape.len()));
     }
     let id = match stored {
-        Stored::Packed(encoding) => encoding.ggml(),
-        Stored::Plain(dtype) => match type_id(*dtype) {
+        StoredElements::Packed(encoding) => encoding.ggml(),
+        StoredElements::Plain(dtype) => match type_id(*dtype) {
             Some(id) => id,
             None => {
                 return refused(format!(

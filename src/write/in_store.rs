@@ -4,18 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::sink::{Destination, Sink, and};
-use super::{Layout, Shards};
+use super::sink::{SaveDestination, Sink, and};
+use super::{FileLayout, Shards};
 use crate::error::{Error, Result};
-use crate::source::store::{IfExists, Store, is_url, join, not_written};
+use crate::source::store::{IfExists, ObjectStore, is_url, join, not_written};
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
 /// The target of files, and how existing ones are treated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InStore<'a> {
-    pub(super) store: &'a Arc<dyn Store>,
-    pub(super) to: &'a Destination,
+    pub(super) store: &'a Arc<dyn ObjectStore>,
+    pub(super) to: &'a SaveDestination,
     /// The source files of the tensors.
     pub(super) opened: &'a [PathBuf],
 }
@@ -28,9 +28,9 @@ impl InStore<'_> {
         shards: &Shards,
         folder: &Path,
         stem: &str,
-        layouts: Vec<Layout>,
+        layouts: Vec<FileLayout>,
         interrupt: Interrupt<'_>,
-        write: impl Fn(Sink, Layout, &[usize]) -> Result<Sink>,
+        write: impl Fn(Sink, FileLayout, &[usize]) -> Result<Sink>,
     ) -> Result<Vec<PathBuf>> {
         let there = self.there(shards, folder, stem, interrupt)?;
         let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
@@ -177,7 +177,7 @@ impl InStore<'_> {
 ///
 /// # Errors
 /// See [`Replacement::of_bytes`](super::Replacement::of_bytes); the server refuses; another file exists and must stay.
-pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<()> {
+pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &SaveDestination, interrupt: Interrupt<'_>) -> Result<()> {
     let mut file = to.of_bytes(path, bytes, sync, interrupt)?;
     file.flush(interrupt)?;
     file.commit(interrupt)

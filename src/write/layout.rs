@@ -15,14 +15,14 @@ pub(super) const MOST_BYTES: u64 = 1 << 62;
 
 /// The stored type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stored {
+pub enum StoredElements {
     /// Plain elements.
     Plain(DType),
     /// Blocks of a packed type; the shape counts elements.
     Packed(Encoding),
 }
 
-impl Stored {
+impl StoredElements {
     /// The stored type of a checkpoint's tensor; `None` if no other format supports it.
     pub fn of(element: Element<'_>) -> Option<Self> {
         match element {
@@ -50,7 +50,7 @@ impl Stored {
     }
 }
 
-impl fmt::Display for Stored {
+impl fmt::Display for StoredElements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(dtype) => f.pad(dtype.name()),
@@ -61,16 +61,16 @@ impl fmt::Display for Stored {
 
 /// A tensor to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredTensor {
     /// Its name.
     pub name: String,
     /// Its stored type.
-    pub stored: Stored,
+    pub stored: StoredElements,
     /// Its shape, slowest dimension first.
     pub shape: Vec<u64>,
 }
 
-impl Declared {
+impl DeclaredTensor {
     /// Its bytes.
     ///
     /// # Errors
@@ -88,27 +88,27 @@ impl Declared {
 
 /// A tensor, and the place of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TensorPlacement {
     /// The tensor.
-    pub tensor: Declared,
+    pub tensor: DeclaredTensor,
     /// Its byte range in the file.
     pub bytes: Range<u64>,
 }
 
 /// The layout of a file.
 #[derive(Debug, Clone)]
-pub struct Layout {
+pub struct FileLayout {
     /// The bytes before the data.
     start: Vec<u8>,
     /// In file order.
-    places: Vec<Place>,
+    places: Vec<TensorPlacement>,
     len: u64,
     by_name: HashMap<String, usize>,
 }
 
-impl Layout {
+impl FileLayout {
     /// Places tensors sequentially behind `start`; each starts at a multiple of `alignment`, and so does the end.
-    pub(super) fn behind(start: Vec<u8>, tensors: Vec<Declared>, alignment: u64) -> Result<Self> {
+    pub(super) fn behind(start: Vec<u8>, tensors: Vec<DeclaredTensor>, alignment: u64) -> Result<Self> {
         let (mut at, mut places) = (start.len() as u64, Vec::with_capacity(tensors.len()));
         let mut by_name = HashMap::with_capacity(tensors.len());
         for tensor in tensors {
@@ -122,7 +122,7 @@ impl Layout {
                 let name = text::shown(&tensor.name);
                 Error::Argument(format!("the tensors up to '{name}' have more than 2^62 bytes"))
             })?;
-            places.push(Place { tensor, bytes: at..end });
+            places.push(TensorPlacement { tensor, bytes: at..end });
             at = end.next_multiple_of(alignment);
         }
         Ok(Self { start, places, len: at, by_name })
@@ -134,7 +134,7 @@ impl Layout {
     }
 
     /// The tensors, in the order of the file.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[TensorPlacement] {
         &self.places
     }
 

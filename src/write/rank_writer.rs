@@ -5,11 +5,11 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::exchange::Pieces;
+use super::exchange::AllToAll;
 use super::sink::{Sink, check_object, part_of};
-use super::together::Together;
-use super::verify::Sums;
-use super::{Stored, Writer};
+use super::together::ShardedSave;
+use super::verify::PartChecksums;
+use super::{StoredElements, TensorFileWriter};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::load::ranks::Move;
@@ -21,7 +21,7 @@ use crate::workers::Interrupt;
 /// The maximum size of a job, so that a call writes about the requested number of bytes.
 const JOB: u64 = 64 << 20;
 
-impl Together {
+impl ShardedSave {
     /// Creates the unfinished files with their headers, or starts uploads.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ pub struct Begun {
 
 /// Some of the bytes that a rank writes.
 #[derive(Debug, Clone, Copy)]
-struct Job {
+struct RankWriteJob {
     file: usize,
     tensor: usize,
     part: usize,
@@ -105,18 +105,18 @@ struct Job {
 pub struct RankWriter {
     rank: u32,
     /// By file; `None` if this rank writes nothing to it.
-    writers: Vec<Option<Writer>>,
+    writers: Vec<Option<TensorFileWriter>>,
     /// The files that the writers return at the end: the number of each, and the file with its checksums.
     flushed: Vec<(usize, Sink)>,
-    sums: Vec<(usize, Sums)>,
+    sums: Vec<(usize, PartChecksums)>,
     /// The parts of tensors that this rank has.
     parts: Vec<Buffer>,
     /// The bytes that it writes directly.
-    jobs: Vec<Job>,
+    jobs: Vec<RankWriteJob>,
     next: usize,
     bytes: u64,
     /// The stripes that are exchanged first.
-    pieces: Pieces,
+    pieces: AllToAll,
 }
 
 impl RankWriter {
@@ -126,7 +126,7 @@ impl RankWriter {
     /// # Errors
     /// A file that this rank cannot see; a part that does not match the mesh.
     pub fn open(
-        together: &Together,
+        together: &ShardedSave,
         rank: u32,
         (unfinished, begun): (&[PathBuf], Option<&mut Begun>),
         parts: Vec<Buffer>,
@@ -140,7 +140,7 @@ impl RankWriter {
         let (is_sent, sync) = (is_url(&together.folder.path), together.folder.options.sync);
         let part_of = |shared: &PathBuf| is_sent.then(|| part_of(&shared.to_string_lossy())).transpose();
         let sizes = unfinished.iter().map(part_of).collect::<Result<Vec<_>>>()?;
-        let pieces = Pieces::new(together, &sizes)?;
+        let pieces = AllToAll::new(together, &sizes)?;
         let (jobs, owned) = jobs(together, rank, &parts, &pieces)?;
         let bytes = jobs.iter().map(|job| job.rows.bytes()).sum::<u64>() + pieces.bytes(rank);
         let mut lent = begun.map_or_else(Vec::new, |begun| std::mem::take(&mut begun.sinks)).into_iter();
@@ -151,7 +151,7 @@ impl RankWriter {
                 Some(sink) => Some(sink),
                 None => together.folder.to.join(&target, shared, (layout.file_bytes(), sync))?,
             };
-            let writer = sink.map(|sink| Writer::of_rank(sink, layout.clone(), owned)).transpose()?;
+            let writer = sink.map(|sink| TensorFileWriter::of_rank(sink, layout.clone(), owned)).transpose()?;
             writers.push(writer.map(|writer| if verify { writer.verified() } else { writer }));
         }
         interrupt()?;
@@ -159,7 +159,7 @@ impl RankWriter {
         Ok(Self { rank, writers, flushed, sums, parts, jobs, next: 0, bytes, pieces })
     }
 
-    fn writer(&self, together: &Together, file: usize) -> Result<&Writer> {
+    fn writer(&self, together: &ShardedSave, file: usize) -> Result<&TensorFileWriter> {
         self.writers.get(file).and_then(Option::as_ref).ok_or_else(|| {
             let path = text::path(&together.target(file));
             Error::Argument(format!("{path}: this rank has no part in it, or has written all of it"))
@@ -177,7 +177,7 @@ impl RankWriter {
     /// Parts that cannot be read.
     pub fn message(
         &self,
-        together: &Together,
+        together: &ShardedSave,
         round: usize,
         interrupt: Interrupt<'_>,
     ) -> Result<(Block, Vec<u64>, Vec<u64>)> {
@@ -191,7 +191,7 @@ impl RankWriter {
     ///
     /// # Errors
     /// A system or server error.
-    pub fn take(&self, together: &Together, round: usize, arrived: &[u8], interrupt: Interrupt<'_>) -> Result<u64> {
+    pub fn take(&self, together: &ShardedSave, round: usize, arrived: &[u8], interrupt: Interrupt<'_>) -> Result<u64> {
         let mut done = 0;
         for (piece, mut block) in
             self.pieces.assembled(together, (round, self.rank), &self.parts, arrived, interrupt)?
@@ -226,7 +226,7 @@ impl RankWriter {
     ///
     /// # Errors
     /// A system error.
-    pub fn write(&mut self, together: &Together, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
+    pub fn write(&mut self, together: &ShardedSave, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
         let (mut done, mut scratch) = (0, Vec::new());
         while let Some(job) = self.jobs.get(self.next).copied().filter(|_| done < most) {
             let writer = self.writer(together, job.file)?;
@@ -258,7 +258,7 @@ impl RankWriter {
     ///
     /// # Errors
     /// The bytes differ from those written.
-    pub fn verify(&mut self, together: &Together, is_placed: bool, interrupt: Interrupt<'_>) -> Result<()> {
+    pub fn verify(&mut self, together: &ShardedSave, is_placed: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let store = together.folder.to.store(&together.folder.path)?;
         if store.is_some() != is_placed {
             return Ok(());
@@ -279,7 +279,12 @@ impl RankWriter {
 type OwnedRanges = Vec<Vec<Vec<Range<u64>>>>;
 
 /// The jobs of a rank for its own parts, and all bytes that it owns by file and tensor, including received ones.
-fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Result<(Vec<Job>, OwnedRanges)> {
+fn jobs(
+    together: &ShardedSave,
+    rank: u32,
+    parts: &[Buffer],
+    pieces: &AllToAll,
+) -> Result<(Vec<RankWriteJob>, OwnedRanges)> {
     let own = together.written(rank)?;
     if parts.len() != own.len() {
         return Err(Error::Argument("the number of parts differs from the plan".to_owned()));
@@ -289,7 +294,7 @@ fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Re
         together.layouts.iter().map(|layout| vec![Vec::new(); layout.places().len()]).collect();
     for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
         let tensor = &together.tensors()[number];
-        if part.size() as u64 != own.bytes || Stored::Plain(part.dtype()) != tensor.stored {
+        if part.size() as u64 != own.bytes || StoredElements::Plain(part.dtype()) != tensor.stored {
             let (name, has) = (text::shown(&tensor.name), part.size());
             return Err(Error::Argument(format!(
                 "tensor '{name}': this rank has {has} bytes of {}, but by the placements it should be {} of {}",
@@ -307,7 +312,7 @@ fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Re
         for rows in own.moves {
             let starts = (0..rows.rows).map(|row| rows.from + row * rows.from_stride);
             ranges.extend(starts.map(|start| start..start + rows.len));
-            cut(rows, |rows| jobs.push(Job { file, tensor: number, part: at, rows }));
+            cut(rows, |rows| jobs.push(RankWriteJob { file, tensor: number, part: at, rows }));
         }
     }
     for (number, range) in pieces.owned(together, rank) {
@@ -344,31 +349,32 @@ mod tests {
 
     use super::*;
     use crate::dtype::DType;
-    use crate::load::ranks::{Mesh, Split};
+    use crate::load::ranks::{Mesh, MeshSplit};
     use crate::memory::Storage;
     use crate::workers::uninterrupted;
-    use crate::write::{Declared, Destination, Folder, Options, Parts};
+    use crate::write::{DeclaredTensor, RankParts, SaveDestination, ShardedFolder, WriteOptions};
 
     const WORLD: u32 = 3;
     /// The second one has many short rows, which are exchanged, if its columns are sharded.
     const SHAPES: [&[u64]; 4] = [&[7, 5], &[200, 30], &[11], &[]];
 
-    fn together(folder: &Path, parts: Parts) -> Result<Together> {
-        let declare = |(number, shape): (usize, &&[u64])| Declared {
+    fn together(folder: &Path, parts: RankParts) -> Result<ShardedSave> {
+        let declare = |(number, shape): (usize, &&[u64])| DeclaredTensor {
             name: format!("t{number}"),
-            stored: Stored::Plain(DType::Float32),
+            stored: StoredElements::Plain(DType::Float32),
             shape: shape.to_vec(),
         };
         let tensors = SHAPES.iter().enumerate().map(declare).collect();
-        let options = Options { sync: false, ..Options::default() };
-        let (stem, to) = ("model".to_owned(), Destination::default());
-        let folder = Folder { path: folder.into(), stem, most: 20_000, options, to };
-        Together::new(folder, tensors, &BTreeMap::new(), (parts, WORLD))
+        let options = WriteOptions { sync: false, ..WriteOptions::default() };
+        let (stem, to) = ("model".to_owned(), SaveDestination::default());
+        let folder = ShardedFolder { path: folder.into(), stem, most: 20_000, options, to };
+        ShardedSave::new(folder, tensors, &BTreeMap::new(), (parts, WORLD))
     }
 
-    fn placed() -> Parts {
-        let mesh = |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![Split::Shard { axis }]).expect("a mesh");
-        Parts::Placed(vec![Some(0), Some(1), None, None], vec![mesh(0), mesh(1)])
+    fn placed() -> RankParts {
+        let mesh =
+            |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![MeshSplit::Shard { axis }]).expect("a mesh");
+        RankParts::Placed(vec![Some(0), Some(1), None, None], vec![mesh(0), mesh(1)])
     }
 
     fn boxes() -> Vec<Vec<(usize, Vec<Range<u64>>)>> {
@@ -385,8 +391,8 @@ mod tests {
     }
 
     /// The part of each tensor that a rank writes, before the exchange.
-    fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
-        let part = |(number, own): (usize, crate::load::ranks::Written)| {
+    fn parts(together: &ShardedSave, rank: u32) -> Vec<Buffer> {
+        let part = |(number, own): (usize, crate::load::ranks::RankShare)| {
             let mut bytes = vec![0; own.bytes as usize];
             for rows in own.moves {
                 for (row, at) in (0..rows.rows).flat_map(|row| (0..rows.len).map(move |at| (row, at))) {
@@ -400,7 +406,7 @@ mod tests {
         together.written(rank).expect("written").into_iter().map(part).collect()
     }
 
-    fn open(together: &Together, begun: &mut Begun) -> Vec<RankWriter> {
+    fn open(together: &ShardedSave, begun: &mut Begun) -> Vec<RankWriter> {
         let names = begun.names.clone();
         let open = |rank| {
             let begun = (rank == 0).then_some(&mut *begun);
@@ -410,7 +416,7 @@ mod tests {
     }
 
     /// Exchanges all stripes, and then writes the rest.
-    fn write_all(together: &Together, writers: &mut [RankWriter]) {
+    fn write_all(together: &ShardedSave, writers: &mut [RankWriter]) {
         for round in 0..writers[0].rounds() {
             let messages: Vec<_> =
                 writers.iter().map(|writer| writer.message(together, round, &uninterrupted).expect("made")).collect();
@@ -436,7 +442,7 @@ mod tests {
 
     #[test]
     fn ranks_write_the_bytes_of_the_files_and_find_what_was_changed_behind_their_backs() {
-        for parts in [placed(), Parts::Boxes(boxes())] {
+        for parts in [placed(), RankParts::Boxes(boxes())] {
             let folder = tempfile::tempdir().expect("a folder");
             let together = together(folder.path(), parts).expect("files");
             for spoiled in [true, false] {
@@ -503,7 +509,7 @@ mod tests {
     fn boxes_that_overlap_or_leave_something_out_are_refused_before_anything_is_begun() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model");
-        let refused = |boxes| said(together(&path, Parts::Boxes(boxes)).expect("files").begin(&uninterrupted));
+        let refused = |boxes| said(together(&path, RankParts::Boxes(boxes)).expect("files").begin(&uninterrupted));
         let mut overlapping = boxes();
         overlapping[2][0].1 = vec![2..6, 2..4]; // as many elements as before
         let error = refused(overlapping);

@@ -25,7 +25,7 @@ pub(super) const COPIED_AT_A_TIME: u64 = 4 << 20;
 /// that folder removes the file.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // options and progress
-pub struct Replacement {
+pub struct PendingFile {
     /// The path as passed, for messages.
     pub(super) target: PathBuf,
     /// The absolute path: the process may change its working folder before the end.
@@ -47,7 +47,7 @@ pub struct Replacement {
     process: Option<u32>,
 }
 
-impl Replacement {
+impl PendingFile {
     /// Creates a file of `len` bytes. The target may exist: a regular file, or a link, which is replaced itself.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl Replacement {
     }
 }
 
-impl Drop for Replacement {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.placed && self.process == Some(process::id()) {
             // A file that cannot be removed now has no lock, and the next replacement in this folder removes it.
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_forked_child_does_not_remove_what_its_parent_writes() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut file = Replacement::create(&folder.path().join("a"), 1, true).expect("begun");
+        let mut file = PendingFile::create(&folder.path().join("a"), 1, true).expect("begun");
         file.process = file.process.map(|process| process + 1);
         let unfinished = file.unfinished().to_path_buf();
         drop(file);

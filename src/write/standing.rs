@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::replacement::Replacement;
+use super::replacement::PendingFile;
 use crate::error::{Error, Result};
 use crate::source::store::IfExists;
 use crate::workers::Interrupt;
@@ -31,7 +31,7 @@ fn of_other_length(target: &Path, there: u64, len: u64) -> Error {
     IfExists::Same.refused(target, &format!("which has {there} bytes, not {len}"))
 }
 
-impl Replacement {
+impl PendingFile {
     /// Sets what happens to an existing file when this one is complete.
     #[must_use]
     pub fn if_exists(mut self, if_exists: IfExists) -> Self {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// Task I of N: `3/16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Task {
+pub struct TaskNumber {
     /// From 1 on.
     number: usize,
     of: usize,
@@ -16,7 +16,7 @@ pub struct Task {
 /// The maximum number of tasks.
 const MOST: usize = 1_000_000;
 
-impl Task {
+impl TaskNumber {
     /// Its number, from 1 on.
     pub fn number(self) -> usize {
         self.number
@@ -44,7 +44,7 @@ impl Task {
     }
 }
 
-impl FromStr for Task {
+impl FromStr for TaskNumber {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -59,7 +59,7 @@ impl FromStr for Task {
     }
 }
 
-impl fmt::Display for Task {
+impl fmt::Display for TaskNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.number, self.of)
     }
@@ -76,8 +76,8 @@ mod tests {
             let mut times = vec![0; sizes.len()];
             let mut most = 0;
             for number in 1..=of {
-                let own = Task { number, of }.own(&sizes);
-                assert_eq!(own, Task { number, of }.own(&sizes));
+                let own = TaskNumber { number, of }.own(&sizes);
+                assert_eq!(own, TaskNumber { number, of }.own(&sizes));
                 own.iter().zip(&mut times).for_each(|(own, times)| *times += i32::from(*own));
                 most = most.max(own.iter().zip(&sizes).filter(|(own, _)| **own).map(|(_, size)| size).sum::<u64>());
             }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_is_no_task_is_refused_with_a_sentence() {
-        let said = |text: &str| text.parse::<Task>().map(|task| task.to_string());
+        let said = |text: &str| text.parse::<TaskNumber>().map(|task| task.to_string());
         assert_eq!(said("3/16"), Ok("3/16".to_owned()));
         for (text, why) in
             [("0/4", "from 1"), ("5/4", "no task 5"), ("3", "I/N"), ("a/b", "I/N"), ("1/9999999", "most")]

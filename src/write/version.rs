@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::inputs::Inputs;
+use super::inputs::WriteInputs;
 use crate::buffer::Buffer;
-use crate::checkpoint::{Checkpoint, Delta, Dialect, Identity, OpenOptions, hash_of_block};
+use crate::checkpoint::{Checkpoint, CheckpointIdentity, DeltaDialect, OpenOptions, OpenedDelta, hash_of_block};
 use crate::delta::BLOCK;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{self, MAX_SAMPLES, Sample, TensorsDigest};
-use crate::load::Pieces;
+use crate::load::PieceReader;
 use crate::memory::FileMappings;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, checked_bytes};
@@ -21,11 +21,11 @@ use crate::workers::{Interrupt, in_order, threads};
 
 /// The tensors of a version, by name.
 #[derive(Debug, Default)]
-pub struct Version<'a> {
+pub struct VersionTensors<'a> {
     pub(super) tensors: BTreeMap<String, VersionTensor<'a>>,
     /// The input paths, which must not be overwritten.
     pub(super) opened: &'a [PathBuf],
-    inputs: Inputs,
+    inputs: WriteInputs,
     /// Whether its checkpoint has deltas.
     has_deltas: bool,
 }
@@ -35,24 +35,24 @@ pub struct Version<'a> {
 pub(super) struct VersionTensor<'a> {
     pub(super) dtype: DType,
     pub(super) shape: Vec<u64>,
-    pub(super) elements: Elements<'a>,
+    pub(super) elements: ElementSource<'a>,
 }
 
 /// The source of a tensor's elements, in C order.
 #[derive(Debug)]
-pub(super) enum Elements<'a> {
-    File(Pieces<'a>),
+pub(super) enum ElementSource<'a> {
+    File(PieceReader<'a>),
     Memory(Buffer),
 }
 
-impl<'a> Version<'a> {
+impl<'a> VersionTensors<'a> {
     /// All tensors of a checkpoint.
     ///
     /// # Errors
     /// Tensors whose elements are not plain, such as packed blocks.
     pub fn of_checkpoint(checkpoint: &'a Checkpoint) -> Result<Self> {
         let of_number = |(number, info): (usize, TensorInfo<'_>)| {
-            let elements = Elements::File(Pieces::new(checkpoint, number)?);
+            let elements = ElementSource::File(PieceReader::new(checkpoint, number)?);
             let dtype = plain(info.element).map_err(|fault| {
                 fault.tensor(info.name).path(&checkpoint.catalog().files()[info.file as usize].path).unsupported()
             })?;
@@ -60,7 +60,7 @@ impl<'a> Version<'a> {
         };
         let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
         let (inputs, has_deltas) =
-            (Inputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
+            (WriteInputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
         Ok(Self { tensors, opened: checkpoint.opened(), inputs, has_deltas })
     }
 
@@ -73,7 +73,7 @@ impl<'a> Version<'a> {
         for (name, buffer) in buffers {
             plain(Element::Plain(buffer.dtype())).map_err(|fault| fault.tensor(&name).unsupported())?;
             let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
-            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) };
+            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: ElementSource::Memory(buffer) };
             if version.tensors.contains_key(&name) {
                 return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&name))));
             }
@@ -90,8 +90,8 @@ impl<'a> Version<'a> {
     pub fn check_target(&self, target: &Path) -> Result<()> {
         let mappings = FileMappings::now();
         let mapped = self.tensors.values().filter_map(|tensor| match &tensor.elements {
-            Elements::Memory(buffer) => mappings.file_of(buffer.storage()),
-            Elements::File(_) => None,
+            ElementSource::Memory(buffer) => mappings.file_of(buffer.storage()),
+            ElementSource::File(_) => None,
         });
         self.inputs.clone().and_mapped(mapped).check(target)
     }
@@ -131,7 +131,7 @@ impl<'a> Version<'a> {
 
     /// Its identity, computed from the block hashes of all tensors.
     pub(super) fn identity_of_hashes(&self, hashes: &BTreeMap<String, Vec<u64>>) -> Result<String> {
-        let mut identity = Identity::default();
+        let mut identity = CheckpointIdentity::default();
         for (name, tensor) in &self.tensors {
             let Some(hashes) = hashes.get(name) else {
                 return Err(Error::Argument(format!("the hashes of tensor '{}' are not known", text::shown(name))));
@@ -156,7 +156,7 @@ impl<'a> Version<'a> {
         mut known: impl FnMut(&str) -> Option<Vec<u64>>,
         interrupt: Interrupt<'_>,
     ) -> Result<(String, Vec<Sample>)> {
-        let (mut identity, mut samples) = (Identity::default(), Vec::new());
+        let (mut identity, mut samples) = (CheckpointIdentity::default(), Vec::new());
         let changed: HashSet<(String, u64)> = self.changed_before(interrupt)?.into_iter().collect();
         let blocks =
             |(name, tensor): (&String, &VersionTensor<'_>)| Ok(tensor.bytes(name)?.div_ceil(tensor.block_bytes()));
@@ -183,8 +183,9 @@ impl<'a> Version<'a> {
         if !self.has_deltas {
             return Ok(Vec::new());
         }
-        let deltas = Delta::behind_base(self.opened, &OpenOptions::default())?;
-        let last = deltas.iter().rev().find(|delta| delta.dialect() == Dialect::MaxWeights && delta.changes_anything());
+        let deltas = OpenedDelta::behind_base(self.opened, &OpenOptions::default())?;
+        let last =
+            deltas.iter().rev().find(|delta| delta.dialect() == DeltaDialect::MaxWeights && delta.changes_anything());
         let mut some = last.map_or_else(|| Ok(Vec::new()), |delta| delta.some_changed(MAX_SAMPLES / 2, interrupt))?;
         some.truncate(MAX_SAMPLES / 2);
         Ok(some)
@@ -228,7 +229,7 @@ impl VersionTensor<'_> {
     }
 }
 
-impl Elements<'_> {
+impl ElementSource<'_> {
     /// Fills `out` from offset `start` on.
     pub(super) fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Result;
-use max_weights::load::{Layout, LoadOptions, StreamOptions, TensorMemory};
+use max_weights::load::{LoadOptions, LoadPlan, StreamOptions, TensorMemory};
 use max_weights::memory::{Origin, Storage};
-use max_weights::source::{Filesystem, LocalFile, Part, Source};
+use max_weights::source::{Filesystem, LocalFile, ReadRange, Source};
 use max_weights::uninterrupted;
 use max_weights::workers::Interrupt;
 
@@ -80,7 +80,7 @@ impl Source for Recorder {
         self.file.origin()
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.wait(parts.iter().map(|part| (part.offset, part.bytes.len() as u64)).collect());
         self.file.read(parts, interrupt)
     }
@@ -145,7 +145,7 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
         let catalog = checkpoint.catalog();
         let wanted = (0..catalog.table().len()).map(|number| catalog.wanted(number, None).unwrap()).collect();
         let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
-        Layout::new(&checkpoint, wanted, memory, &[], options).unwrap()
+        LoadPlan::new(&checkpoint, wanted, memory, &[], options).unwrap()
     };
     let chosen = layout(&options(None));
     let threads = if backend == Backend::Direct { chosen.choice().direct_threads } else { chosen.choice().threads };
@@ -351,7 +351,7 @@ fn a_stream_reads_each_byte_once_in_the_order_of_the_file() {
     source.forget_requests();
     let load = LoadOptions { threads: std::num::NonZero::new(1), ..LoadOptions::default() };
     let options = StreamOptions { budget: Some(128 << 20), load, ..StreamOptions::default() };
-    let stream = max_weights::load::Stream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap();
+    let stream = max_weights::load::LoadStream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap();
     while stream.next(&uninterrupted).unwrap().is_some() {}
     let mut end = None;
     for (offset, len) in extents(&source.requests.lock().unwrap()) {

@@ -8,7 +8,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, TensorMemory};
+use max_weights::load::{LoadOptions, LoadPlan, TensorMemory};
 use max_weights::workers::uninterrupted;
 
 use crate::source_support::Trial;
@@ -90,7 +90,7 @@ fn a_plan_ends_when_it_is_interrupted() {
 fn load_all(checkpoint: &Checkpoint, dtype: Option<DType>, done: &AtomicU64) -> Result<Vec<Buffer>> {
     let wanted = (0..checkpoint.catalog().table().len()).map(|number| checkpoint.catalog().wanted(number, dtype));
     let layout =
-        Layout::new(checkpoint, wanted.collect::<Result<_>>()?, TensorMemory::Own, &[], &LoadOptions::default())?;
+        LoadPlan::new(checkpoint, wanted.collect::<Result<_>>()?, TensorMemory::Own, &[], &LoadOptions::default())?;
     layout.run(checkpoint, Vec::new(), done, &uninterrupted).map(|(loaded, _)| loaded)
 }
 
@@ -146,7 +146,7 @@ fn a_load_that_is_interrupted_ends() {
     let source = Trial::of("model.safetensors", &std::fs::read(file(&folder)).unwrap());
     let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
     let wanted = vec![checkpoint.catalog().wanted(0, None).unwrap()];
-    let layout = Layout::new(&checkpoint, wanted, TensorMemory::Own, &[], &LoadOptions::default()).unwrap();
+    let layout = LoadPlan::new(&checkpoint, wanted, TensorMemory::Own, &[], &LoadOptions::default()).unwrap();
     let failed = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &|| Err(Error::Interrupted));
     assert!(matches!(failed, Err(Error::Interrupted)));
 }

@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::source::{Filesystem, Part, Source, Spooled, store};
+use max_weights::source::{Filesystem, ReadRange, Source, Spooled, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
@@ -20,7 +20,7 @@ const MOST_FETCHED: u64 = 16 << 20;
 pub(crate) type ReadAt<'a> = Box<dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a>;
 
 /// Bytes of a known number that can be read from any offset. Nothing is mapped: a file that shrinks is an error and not a signal.
-pub trait Bytes {
+pub trait RandomRead {
     /// How many there are.
     fn len(&self) -> u64;
 
@@ -138,7 +138,7 @@ impl<'a> OpenFile<'a> {
             let size = if last == at { (2 * size).min(MOST_FETCHED) } else { LEAST_FETCHED };
             let size = size.max(end - at).min(self.len() - at);
             let mut piece = vec![0; usize::try_from(size).map_err(|_| ended())?];
-            self.source.read(&mut [Part { offset: at, bytes: &mut piece }], self.interrupt)?;
+            self.source.read(&mut [ReadRange { offset: at, bytes: &mut piece }], self.interrupt)?;
             fetched.last = (at + size, size);
             fetched.keep(at, piece);
         }
@@ -146,7 +146,7 @@ impl<'a> OpenFile<'a> {
     }
 }
 
-impl Bytes for OpenFile<'_> {
+impl RandomRead for OpenFile<'_> {
     fn len(&self) -> u64 {
         self.source.len()
     }
@@ -154,13 +154,13 @@ impl Bytes for OpenFile<'_> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         match &self.fetched {
             Some(fetched) if (into.len() as u64) < MOST_FETCHED => self.read_fetched(fetched, offset, into),
-            _ => self.source.read(&mut [Part { offset, bytes: into }], self.interrupt),
+            _ => self.source.read(&mut [ReadRange { offset, bytes: into }], self.interrupt),
         }
     }
 
     fn on_threads(&self) -> ReadAt<'_> {
         let source = &self.source;
-        Box::new(move |offset, bytes, go_on| source.read(&mut [Part { offset, bytes }], go_on))
+        Box::new(move |offset, bytes, go_on| source.read(&mut [ReadRange { offset, bytes }], go_on))
     }
 
     fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
@@ -178,8 +178,8 @@ impl Bytes for OpenFile<'_> {
                 buffers.push((*offset, vec![0; usize::try_from(len).map_err(|_| ended())?]));
             }
         }
-        let mut asked: Vec<Part<'_>> =
-            buffers.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
+        let mut asked: Vec<ReadRange<'_>> =
+            buffers.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset, bytes }).collect();
         self.source.read_apart(&mut asked, self.interrupt)?;
         for (offset, piece) in buffers {
             fetched.borrow_mut().keep(offset, piece);
@@ -188,7 +188,7 @@ impl Bytes for OpenFile<'_> {
     }
 }
 
-impl Bytes for [u8] {
+impl RandomRead for [u8] {
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
     }
@@ -204,7 +204,7 @@ impl Bytes for [u8] {
     }
 }
 
-impl Bytes for Vec<u8> {
+impl RandomRead for Vec<u8> {
     fn len(&self) -> u64 {
         Self::len(self) as u64
     }
@@ -234,21 +234,21 @@ pub(crate) fn read_file(path: &Path, most: u64, interrupt: Interrupt<'_>) -> io:
 
 /// A part of other bytes, such as a member of an archive that is stored uncompressed.
 #[derive(Clone, Copy)]
-pub struct Slice<'a> {
-    bytes: &'a dyn Bytes,
+pub struct ByteSlice<'a> {
+    bytes: &'a dyn RandomRead,
     start: u64,
     len: u64,
 }
 
-impl<'a> Slice<'a> {
+impl<'a> ByteSlice<'a> {
     /// At most `len` bytes from `start` on; fewer at the end.
-    pub fn new(bytes: &'a dyn Bytes, start: u64, len: u64) -> Self {
+    pub fn new(bytes: &'a dyn RandomRead, start: u64, len: u64) -> Self {
         let start = start.min(bytes.len());
         Self { bytes, start, len: len.min(bytes.len() - start) }
     }
 }
 
-impl Bytes for Slice<'_> {
+impl RandomRead for ByteSlice<'_> {
     fn len(&self) -> u64 {
         self.len
     }
@@ -279,7 +279,7 @@ impl Bytes for Slice<'_> {
     }
 }
 
-impl Bytes for Spooled {
+impl RandomRead for Spooled {
     fn len(&self) -> u64 {
         Spooled::len(self)
     }
@@ -303,7 +303,7 @@ mod tests {
 
     use std::sync::Mutex;
 
-    use max_weights::memory::{Fingerprint, Identity, Origin};
+    use max_weights::memory::{FileIdentity, IdentityKind, Origin};
     use max_weights::uninterrupted;
 
     use super::*;
@@ -319,7 +319,7 @@ mod tests {
     impl Served {
         fn new(len: u64) -> Arc<Self> {
             let path = Path::new("s3://bucket/x").to_path_buf();
-            let fingerprint = Fingerprint { len, identity: Identity::Object([0; 32]) };
+            let fingerprint = FileIdentity { len, identity: IdentityKind::Object([0; 32]) };
             let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
             let bytes = (0..len).map(|place| (place % 251) as u8).collect();
             Arc::new(Self { origin, bytes, asked: Mutex::default() })
@@ -335,7 +335,7 @@ mod tests {
             &self.origin
         }
 
-        fn read(&self, parts: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+        fn read(&self, parts: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
             let asked = parts.iter().map(|part| (part.offset, part.bytes.len())).collect();
             self.asked.lock().expect("no panic").push(asked);
             parts.iter_mut().try_for_each(|part| self.bytes.read_at(part.offset, part.bytes))

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use max_weights::Result;
 use sha2::{Digest as _, Sha256};
 
-use crate::bytes::Bytes;
+use crate::bytes::RandomRead;
 
 /// Bytes of the digest.
-pub(crate) type Code = [u8; 32];
+pub(crate) type DigestBytes = [u8; 32];
 
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: u64 = 256 << 10;
@@ -22,7 +22,7 @@ const ALWAYS: u64 = 64 << 20;
 /// The digests of one file and of the members in it, each made once.
 #[derive(Default)]
 pub(crate) struct CodeDigests {
-    known: HashMap<(Option<String>, u64), Code>,
+    known: HashMap<(Option<String>, u64), DigestBytes>,
     hashed: u64,
 }
 
@@ -31,10 +31,10 @@ impl CodeDigests {
     pub(crate) fn of(
         &mut self,
         member: Option<&str>,
-        bytes: &dyn Bytes,
+        bytes: &dyn RandomRead,
         whole: u64,
         go_on: &dyn Fn() -> Result<()>,
-    ) -> Code {
+    ) -> DigestBytes {
         let key = (member.map(str::to_owned), bytes.len());
         if let Some(known) = self.known.get(&key) {
             return *known;
@@ -49,7 +49,7 @@ impl CodeDigests {
 }
 
 /// The digest of all bytes, which are counted in `done`.
-pub(crate) fn digest(bytes: &dyn Bytes, done: &AtomicU64, go_on: &dyn Fn() -> Result<()>) -> Result<Code> {
+pub(crate) fn digest(bytes: &dyn RandomRead, done: &AtomicU64, go_on: &dyn Fn() -> Result<()>) -> Result<DigestBytes> {
     let (mut hash, mut part, mut at) = (Sha256::new(), Vec::new(), 0);
     while at < bytes.len() {
         go_on()?;
@@ -63,7 +63,7 @@ pub(crate) fn digest(bytes: &dyn Bytes, done: &AtomicU64, go_on: &dyn Fn() -> Re
 }
 
 /// One that no bytes have.
-pub(crate) fn unlike_any() -> Code {
+pub(crate) fn unlike_any() -> DigestBytes {
     let mut code = [0; 32];
     for part in code.chunks_mut(8) {
         let number = RandomState::new().build_hasher().finish().to_le_bytes();

@@ -105,11 +105,11 @@ impl Kind {
         }
         if let Ok(kind) = format::sniff(first, len) {
             return match kind {
-                format::Kind::Safetensors => Self::Safetensors,
-                format::Kind::Gguf => Self::Gguf,
-                format::Kind::TorchZip => Self::Zip,
-                format::Kind::TorchLegacy => Self::TorchLegacy,
-                format::Kind::TorchDistributed => Self::Pickle,
+                format::FormatKind::Safetensors => Self::Safetensors,
+                format::FormatKind::Gguf => Self::Gguf,
+                format::FormatKind::TorchZip => Self::Zip,
+                format::FormatKind::TorchLegacy => Self::TorchLegacy,
+                format::FormatKind::TorchDistributed => Self::Pickle,
                 _ => Self::Tar,
             };
         }

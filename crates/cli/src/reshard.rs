@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::host::{Host, instead};
 use crate::inputs::{dtype, memory};
 
@@ -54,7 +54,7 @@ pub(crate) struct Reshard {
     pub(crate) json: bool,
 }
 
-pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, CommandFailure> {
     let mut command = host.module("max_weights._resharding")?;
     command.arg(format!("--tp={}", options.tp));
     for (option, given) in [("select", &options.select), ("rename", &options.rename)] {

@@ -13,15 +13,15 @@ use pyo3::exceptions::{PyBufferError, PyImportError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::error::{Outcome, to_python};
+use crate::error::{BindingResult, to_python};
 use crate::own::require_file;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// Dimensions that an exporter may have (`PyBUF_MAX_NDIM`).
 const MAX_RANK: usize = 64;
 
 /// The tensor over the memory of an object, whose items are interpreted as `dtype` (of the same size).
-pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> Outcome<Tensor> {
+pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> BindingResult<Tensor> {
     let view = PyUntypedBuffer::get(object)?;
     if view.suboffsets().is_some() {
         return Err(PyBufferError::new_err("memory that is reached through pointers has no strides").into());
@@ -58,7 +58,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> Outcome<Tensor>
 ///
 /// # Safety
 /// The view is null, or the caller's to fill.
-pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+pub(crate) unsafe fn export(slf: Bound<'_, PyTensor>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
     let Some(mut view) = NonNull::new(view) else {
         return Err(PyBufferError::new_err("the view is null"));
     };

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::array_names::{OF_ARRAYS, OF_WEIGHTS};
-use crate::error::{Outcome, no_attribute};
+use crate::error::{BindingResult, no_attribute};
 use crate::node::WeightsNode;
 
 /// Attributes that mappings or modules have, and their equivalents for weights: suggesting names of weights would not help.
@@ -109,7 +109,7 @@ impl WeightsNode {
     }
 
     /// Refuses a name that cannot be a child by attribute: Python's own names, and usual attributes of arrays or mappings.
-    pub(crate) fn require_possible(&self, key: &str) -> Outcome<()> {
+    pub(crate) fn require_possible(&self, key: &str) -> BindingResult<()> {
         if key.starts_with('_') && !self.has_child(key) {
             let key = text::shown(key);
             return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight with that name")).into());

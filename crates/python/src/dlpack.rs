@@ -21,9 +21,9 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt, to_python};
+use crate::error::{BindingResult, interrupt, to_python};
 use crate::package;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -86,7 +86,7 @@ struct ManagedVersioned {
 
 /// Which struct a capsule holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum CapsuleVersion {
     Legacy,
     Versioned,
 }
@@ -101,7 +101,11 @@ struct Export<H> {
 }
 
 /// A capsule for `tensor`, which keeps its storage alive.
-pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) -> PyResult<Bound<'py, PyCapsule>> {
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    version: CapsuleVersion,
+) -> PyResult<Bound<'py, PyCapsule>> {
     export_flagged(py, tensor, version, false)
 }
 
@@ -109,12 +113,12 @@ pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) ->
 pub(crate) fn export_flagged<'py>(
     py: Python<'py>,
     tensor: &Tensor,
-    version: Version,
+    version: CapsuleVersion,
     copied: bool,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let (shape, strides, lanes) = layout(tensor)?;
     let writable = tensor.storage().is_writable();
-    if version == Version::Legacy && !writable {
+    if version == CapsuleVersion::Legacy && !writable {
         return Err(PyBufferError::new_err(
             "this memory is read-only, which an unversioned DLPack capsule cannot say; ask for max_version=(1, 0) or copy() first",
         ));
@@ -133,7 +137,7 @@ pub(crate) fn export_flagged<'py>(
     };
     let storage = tensor.storage().clone();
     match version {
-        Version::Legacy => {
+        CapsuleVersion::Legacy => {
             let head = ManagedLegacy {
                 tensor: head,
                 manager_ctx: std::ptr::null_mut(),
@@ -147,7 +151,7 @@ pub(crate) fn export_flagged<'py>(
                 PyCapsule::new_with_pointer_and_destructor(py, NonNull::from(block).cast(), LEGACY, Some(drop_legacy))
             }
         }
-        Version::Versioned => {
+        CapsuleVersion::Versioned => {
             let flags = if writable { 0 } else { FLAG_READ_ONLY } | if copied { FLAG_IS_COPIED } else { 0 };
             let head = ManagedVersioned {
                 version: [MAJOR, MINOR],
@@ -188,13 +192,17 @@ pub(crate) fn answer<'py>(
     max_version: Option<(u32, u32)>,
     wanted: Option<(i32, i32)>,
     copy: Option<bool>,
-) -> Outcome<Bound<'py, PyCapsule>> {
+) -> BindingResult<Bound<'py, PyCapsule>> {
     let here = device_of(tensor);
     let wanted = wanted.unwrap_or(here);
     if wanted.0 == CPU && stream.is_some() {
         return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
     }
-    let version = if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
+    let version = if max_version.is_some_and(|(major, _)| major >= 1) {
+        CapsuleVersion::Versioned
+    } else {
+        CapsuleVersion::Legacy
+    };
     match (here, wanted) {
         (here, wanted) if here != wanted && wanted != (CPU, 0) => {
             let place = if here.0 == CPU { "the CPU".to_owned() } else { tensor.device().to_string() };
@@ -221,7 +229,7 @@ pub(crate) fn answer<'py>(
 
 /// Makes the consumer's stream wait for the bytes. None is the default stream, 1 and 2 the legacy and the per-thread one, as in the driver, and -1
 /// requests no synchronization.
-fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
+fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> BindingResult<()> {
     const LEGACY_DEFAULT: i64 = 1;
     let stream = stream.map(PyAnyMethods::extract::<i64>).transpose()?.unwrap_or(LEGACY_DEFAULT);
     let Some(memory) = tensor.storage().device_memory() else { return Ok(()) };
@@ -388,7 +396,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             )));
         }
         take_name(capsule, USED_VERSIONED)?;
-        let owner = Imported(managed);
+        let owner = ImportedTensor(managed);
         // SAFETY: the struct stays until `owner` calls its deleter.
         let (flags, tensor) = unsafe { ((*managed.as_ptr()).flags, &(*managed.as_ptr()).tensor) };
         if flags & FLAG_SUBBYTE_TYPE_PADDED != 0 {
@@ -412,7 +420,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     let writable = access != Access::Read || writable_unsaid(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
-    let owner = Imported(managed);
+    let owner = ImportedTensor(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
     unsafe { borrowed(&(*managed.as_ptr()).tensor, place, writable, owner) }
 }
@@ -421,11 +429,11 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
 pub(crate) fn writable<'py>(
     out: &Bound<'py, PyAny>,
     access: Access,
-) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
+) -> BindingResult<(Bound<'py, PyTensor>, Exclusive<Tensor>)> {
     let py = out.py();
-    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
+    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<PyTensor>() {
         Ok(own) => own,
-        Err(other) => Bound::new(py, Buffer::new(import(&other.into_inner(), access)?))?,
+        Err(other) => Bound::new(py, PyTensor::new(import(&other.into_inner(), access)?))?,
     };
     // SAFETY: the caller passes `out=` to be written to, and does not use it meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
@@ -462,7 +470,7 @@ fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()
 }
 
 /// A managed tensor that we took from its capsule; dropping it calls its deleter.
-struct Imported<M: Managed>(NonNull<M>);
+struct ImportedTensor<M: Managed>(NonNull<M>);
 
 trait Managed {
     /// # Safety
@@ -492,7 +500,7 @@ impl Managed for ManagedVersioned {
     }
 }
 
-impl<M: Managed> Drop for Imported<M> {
+impl<M: Managed> Drop for ImportedTensor<M> {
     fn drop(&mut self) {
         // The deleters of Python libraries release Python objects, so they need an interpreter. One that is ending frees the objects itself.
         Python::try_attach(|_| {
@@ -503,9 +511,9 @@ impl<M: Managed> Drop for Imported<M> {
 }
 
 // SAFETY: DLPack allows any thread to call the deleter, and the pointer has no other use.
-unsafe impl<M: Managed> Send for Imported<M> {}
+unsafe impl<M: Managed> Send for ImportedTensor<M> {}
 // SAFETY: a shared reference gives no access to the pointer's referent: only `drop` uses it.
-unsafe impl<M: Managed> Sync for Imported<M> {}
+unsafe impl<M: Managed> Sync for ImportedTensor<M> {}
 
 /// # Safety
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
@@ -513,7 +521,7 @@ unsafe fn borrowed<M: Managed + 'static>(
     tensor: &DlTensor,
     asked: Device,
     writable: bool,
-    owner: Imported<M>,
+    owner: ImportedTensor<M>,
 ) -> PyResult<Tensor> {
     // The result of `__dlpack_device__` may be wrong.
     let found = (tensor.device.device_type, tensor.device.device_id);

@@ -45,7 +45,7 @@ fn panicked<'py>(class: &Bound<'py, PyAny>, said: Option<Bound<'py, PyAny>>) -> 
 /// Panics like a defect, without the GIL and on threads of the pool, for tests.
 #[pyfunction]
 #[expect(clippy::panic, reason = "that is what it is for")]
-fn _panic(py: Python<'_>, message: String) -> Outcome<()> {
+fn _panic(py: Python<'_>, message: String) -> BindingResult<()> {
     let panic = |number: usize, _: Interrupt<'_>| if number > 0 { panic!("{message}") } else { Ok(()) };
     Ok(detached(py, || WORKERS.each(vec![0, 1, 2, 3], &uninterrupted, panic))?)
 }
@@ -57,30 +57,30 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// An error of a function of the binding: one of the core, or of Python.
-pub(crate) enum Failure {
+pub(crate) enum BindingFailure {
     Core(Error),
     Python(PyErr),
 }
 
-pub(crate) type Outcome<T> = Result<T, Failure>;
+pub(crate) type BindingResult<T> = Result<T, BindingFailure>;
 
-impl From<Error> for Failure {
+impl From<Error> for BindingFailure {
     fn from(error: Error) -> Self {
         Self::Core(error)
     }
 }
 
-impl From<PyErr> for Failure {
+impl From<PyErr> for BindingFailure {
     fn from(error: PyErr) -> Self {
         Self::Python(error)
     }
 }
 
-impl From<Failure> for PyErr {
-    fn from(failure: Failure) -> Self {
+impl From<BindingFailure> for PyErr {
+    fn from(failure: BindingFailure) -> Self {
         match failure {
-            Failure::Core(error) => to_python(error),
-            Failure::Python(error) => error,
+            BindingFailure::Core(error) => to_python(error),
+            BindingFailure::Python(error) => error,
         }
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
 }
 
 /// The failure for an invalid option, of the class that Python raises for those.
-pub(crate) fn of_option(error: Error) -> Failure {
+pub(crate) fn of_option(error: Error) -> BindingFailure {
     match error {
         Error::Argument(_) => classes::ArgumentError::new_err(error.to_string()).into(),
         other => other.into(),

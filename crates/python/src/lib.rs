@@ -69,8 +69,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     remote::install();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
-    module.add_class::<tensor::Buffer>()?;
-    module.add_class::<check::Report>()?;
+    module.add_class::<tensor::PyTensor>()?;
+    module.add_class::<check::PyReport>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;
     module.add_class::<formats::SafetensorWeights>()?;

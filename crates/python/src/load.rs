@@ -8,7 +8,7 @@ use max_weights::checkpoint::{Catalog, Checkpoint};
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Recipe, Region, TensorMemory, check_digests, digests};
+use max_weights::load::{LoadOptions, LoadPlan, Recipe, Region, TensorMemory, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
 use max_weights::workers::{self, Interrupt, now_and_then};
@@ -17,28 +17,28 @@ use pyo3::prelude::*;
 use crate::convert::dtype_from_python;
 use crate::dlpack::{Access, writable};
 use crate::ending::{detached, reattached};
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::node::WeightsNode;
 use crate::place::device_from_python;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
-type Tensor = max_weights::buffer::Buffer;
+type LoadedTensor = max_weights::buffer::Buffer;
 
 /// The axes that are cut, and the requested (start, stop) ranges of each.
 pub(crate) type PythonCut = Vec<(usize, Vec<(u64, u64)>)>;
 
 /// Devices, and how many consecutive weights go to each.
-pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
+pub(crate) type DeviceCounts<'py> = Vec<(Bound<'py, PyAny>, usize)>;
 
 /// Requested weights, with one entry per weight in each field.
-pub(crate) struct Asked {
+pub(crate) struct LoadArguments {
     pub(crate) numbers: Vec<usize>,
     pub(crate) dtypes: Vec<Option<DType>>,
     pub(crate) regions: Vec<Option<Region>>,
     devices: Vec<Device>,
 }
 
-impl Asked {
+impl LoadArguments {
     /// The plan of the load, for a checkpoint whose catalog has these numbers.
     pub(crate) fn layout(
         &self,
@@ -46,8 +46,8 @@ impl Asked {
         memory: TensorMemory,
         outs: &[bool],
         options: &LoadOptions,
-    ) -> Result<Layout, Error> {
-        Layout::new(checkpoint, self.recipes(checkpoint, checkpoint.catalog(), options.whole)?, memory, outs, options)
+    ) -> Result<LoadPlan, Error> {
+        LoadPlan::new(checkpoint, self.recipes(checkpoint, checkpoint.catalog(), options.whole)?, memory, outs, options)
     }
 
     /// The requests in the core's form, from a catalog of the checkpoint.
@@ -75,8 +75,8 @@ impl WeightsNode {
         names: &[String],
         dtypes: &[Option<Bound<'_, PyAny>>],
         cuts: Option<Vec<Option<PythonCut>>>,
-        places: Option<Places<'_>>,
-    ) -> Outcome<Asked> {
+        places: Option<DeviceCounts<'_>>,
+    ) -> BindingResult<LoadArguments> {
         let numbers = names.iter().map(|name| self.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
         let mut cuts = cuts.unwrap_or_default().into_iter();
         let mut region = |_: &usize| {
@@ -92,7 +92,7 @@ impl WeightsNode {
             devices.resize(numbers.len().min(devices.len().saturating_add(count)), device_from_python(&device)?);
         }
         devices.resize(numbers.len(), Device::Cpu);
-        Ok(Asked { numbers, dtypes, regions, devices })
+        Ok(LoadArguments { numbers, dtypes, regions, devices })
     }
 }
 
@@ -130,17 +130,17 @@ pub(crate) fn load_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_memory: Option<u64>,
-    places: Option<Places<'_>>,
+    places: Option<DeviceCounts<'_>>,
     verify: Option<Vec<String>>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<(Vec<Buffer>, String)> {
+) -> BindingResult<(Vec<PyTensor>, String)> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
     let whole = verify.is_some();
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;
-    let mut room: Vec<Option<Exclusive<Tensor>>> = names.iter().map(|_| None).collect();
+    let mut room: Vec<Option<Exclusive<LoadedTensor>>> = names.iter().map(|_| None).collect();
     for (position, out) in outs {
         if let Some(room) = room.get_mut(position) {
             *room = Some(writable(&out, Access::Load)?.1);
@@ -173,7 +173,7 @@ pub(crate) fn load_tensors(
     let mut made = Vec::with_capacity(loaded.len());
     for (number, tensor) in asked.numbers.into_iter().zip(loaded) {
         node.note_refused_mapping(py, &checkpoint, number, &tensor)?;
-        made.push(Buffer::new(tensor));
+        made.push(PyTensor::new(tensor));
     }
     Ok((made, choice))
 }
@@ -188,7 +188,7 @@ pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
 }
 
 /// Fails if views were requested, and a tensor of these names cannot be one.
-pub(crate) fn require_views(layout: &Layout, own: Option<bool>, names: &[String]) -> Result<(), Error> {
+pub(crate) fn require_views(layout: &LoadPlan, own: Option<bool>, names: &[String]) -> Result<(), Error> {
     let copied = if own == Some(false) { layout.first_copied() } else { None };
     copied.map_or(Ok(()), |(position, reason)| {
         let name = text::shown(&names[position]);
@@ -206,7 +206,7 @@ pub(crate) fn digests_of(
     names: Vec<String>,
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Vec<String>> {
+) -> BindingResult<Vec<String>> {
     over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
         digests(checkpoint, numbers, threads.map(NonZero::get), done, go_on)
     })
@@ -219,7 +219,7 @@ pub(crate) fn over_weights<T: Send>(
     names: &[String],
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&Checkpoint, &[usize], &AtomicU64, Interrupt<'_>) -> Result<T, Error> + Send,
-) -> Outcome<T> {
+) -> BindingResult<T> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;

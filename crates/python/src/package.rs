@@ -5,13 +5,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 /// A class or function of the package.
-pub(crate) struct Imported {
+pub(crate) struct PackageName {
     module: &'static str,
     name: &'static str,
     object: PyOnceLock<Py<PyAny>>,
 }
 
-impl Imported {
+impl PackageName {
     const fn of(module: &'static str, name: &'static str) -> Self {
         Self { module, name, object: PyOnceLock::new() }
     }

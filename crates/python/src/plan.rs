@@ -8,8 +8,8 @@ use max_weights::load::{LoadOptions, Planned};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
-use crate::error::Outcome;
-use crate::load::{Places, PythonCut, memory_of, require_views};
+use crate::error::BindingResult;
+use crate::load::{DeviceCounts, PythonCut, memory_of, require_views};
 use crate::node::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, operation, destination, byte there).
@@ -55,9 +55,9 @@ pub(crate) fn plan_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_memory: Option<u64>,
-    places: Option<Places<'_>>,
+    places: Option<DeviceCounts<'_>>,
     whole: bool,
-) -> Outcome<Description> {
+) -> BindingResult<Description> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());

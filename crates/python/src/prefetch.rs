@@ -7,7 +7,7 @@ use max_weights::load::Prefetch;
 use pyo3::prelude::*;
 
 use crate::ending::detached;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::node::WeightsNode;
 
 /// Fetches the pages that follow the weight that is taken, in file order, if they come from a disk. Its threads end when idle, or when it is
@@ -33,7 +33,7 @@ impl Ahead {
         names: Vec<String>,
         dtypes: Vec<Option<Bound<'_, PyAny>>>,
         own: bool,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
         let asked = node.asked(&names, &dtypes, None, None)?;

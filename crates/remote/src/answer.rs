@@ -7,10 +7,10 @@ use futures_util::stream::BoxStream;
 use http::{HeaderMap, StatusCode, header};
 use max_weights::text;
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// The bytes that arrive, and the identity of the object.
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     /// The range of the bytes: the requested one, cut at the end of the object.
     pub(crate) range: Range<u64>,
     /// The length of the object.
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) tag: Option<String>,
     /// The requested URL, without its query, before redirects.
     pub(crate) address: String,
-    pub(crate) body: BoxStream<'static, Result<Bytes, Failure>>,
+    pub(crate) body: BoxStream<'static, Result<Bytes, RequestFailure>>,
 }
 
 /// The head of an answer.
@@ -40,11 +40,13 @@ impl Head {
         headers: &HeaderMap,
         range: &Range<u64>,
         tag: Option<&str>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RequestFailure> {
         let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(encoding) = text(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             let encoding = text::shown(encoding);
-            return Err(Failure::wrong(format!("the server sends it compressed ({encoding}), which has no ranges")));
+            return Err(RequestFailure::wrong(format!(
+                "the server sends it compressed ({encoding}), which has no ranges"
+            )));
         }
         let found = tag_of(headers);
         if let Some(expected) = tag
@@ -55,7 +57,7 @@ impl Head {
                 "the object changed since it was opened: its tag was {}, and is {found}",
                 text::shown(expected)
             );
-            return Err(Failure::changed(cause));
+            return Err(RequestFailure::changed(cause));
         }
         let len = text(header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
         let (range, total) = match (text(header::CONTENT_RANGE), status) {
@@ -63,17 +65,19 @@ impl Head {
                 let Some((answered, total)) = content_range(content) else {
                     let cause =
                         format!("the answer has the Content-Range '{}', which is invalid", text::shown(content));
-                    return Err(Failure::wrong(cause));
+                    return Err(RequestFailure::wrong(cause));
                 };
                 let expected = range.start..range.end.min(total);
                 if answered != expected {
                     let cause = format!("requested bytes {}, got {}", shown(&expected), shown(&answered));
-                    return Err(Failure::wrong(cause));
+                    return Err(RequestFailure::wrong(cause));
                 }
                 (answered, total)
             }
             (None, StatusCode::PARTIAL_CONTENT) => {
-                return Err(Failure::wrong("the answer does not say which bytes it has: it has no Content-Range"));
+                return Err(RequestFailure::wrong(
+                    "the answer does not say which bytes it has: it has no Content-Range",
+                ));
             }
             // The whole of a file that is not longer than the request.
             (None, _) if range.start == 0 && len.is_some_and(|len| len <= range.end) => {
@@ -83,12 +87,12 @@ impl Head {
             _ => {
                 let cause =
                     "the server sends the whole file when it is asked for a part of it: download it, and give the path";
-                return Err(Failure::wrong(cause));
+                return Err(RequestFailure::wrong(cause));
             }
         };
         if len.is_some_and(|len| len != range.end - range.start) {
             let cause = format!("the answer has {} bytes, not those of {}", len.unwrap_or_default(), shown(&range));
-            return Err(Failure::again(cause));
+            return Err(RequestFailure::again(cause));
         }
         Ok(Self { range, total, tag: found })
     }

@@ -21,12 +21,12 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, RetryConfig};
 
-use crate::answer::{Answer, Head};
+use crate::answer::{Head, ResponseBody};
 use crate::client::clients;
 use crate::credentials::{self, Client};
-use crate::failure::{Class, Failure, code, of_error, of_store};
-use crate::options::{Credentials, Options};
-use crate::url::{Kind, is_loopback, without_query};
+use crate::failure::{FailureClass, RequestFailure, code, of_error, of_store};
+use crate::options::{Credentials, RemoteOptions};
+use crate::url::{StoreKind, is_loopback, without_query};
 
 /// How long credentials from a function are used.
 const RENEWED: Duration = Duration::from_secs(300);
@@ -45,9 +45,9 @@ const MOST_ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    kind: Kind,
+    kind: StoreKind,
     name: String,
-    options: Options,
+    options: RemoteOptions,
     store: ForkOnce<Connected>,
 }
 
@@ -66,15 +66,15 @@ struct Connected {
 }
 
 impl Bucket {
-    pub(crate) fn new(kind: Kind, name: String, options: Options) -> Self {
+    pub(crate) fn new(kind: StoreKind, name: String, options: RemoteOptions) -> Self {
         Self { kind, name, options, store: ForkOnce::new() }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    pub(crate) fn store(&self) -> Result<Arc<dyn Client>, Failure> {
+    pub(crate) fn store(&self) -> Result<Arc<dyn Client>, RequestFailure> {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         let is_fresh = |one: &Connected| !(renews && one.at.elapsed() > RENEWED);
         let connect = || self.connect().map(|store| Connected { at: Instant::now(), store });
@@ -90,7 +90,7 @@ impl Bucket {
         renews
     }
 
-    fn connect(&self) -> Result<Arc<dyn Client>, Failure> {
+    fn connect(&self) -> Result<Arc<dyn Client>, RequestFailure> {
         // Retries happen in this crate: they resume at the byte that was reached, and wait as long as the server requests.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
@@ -98,14 +98,21 @@ impl Bucket {
     }
 
     /// Requests bytes of an object.
-    pub(crate) async fn get(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    pub(crate) async fn get(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        tag: Option<&str>,
+    ) -> Result<ResponseBody, RequestFailure> {
         match self.get_once(key, range.clone(), tag).await {
-            Err(failure) if failure.class == Class::Denied && self.renew() => self.get_once(key, range, tag).await,
+            Err(failure) if failure.class == FailureClass::Denied && self.renew() => {
+                self.get_once(key, range, tag).await
+            }
             answer => answer,
         }
     }
 
-    async fn get_once(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    async fn get_once(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<ResponseBody, RequestFailure> {
         let key = key_of(key)?;
         let (etag, version) = tag.map_or((None, None), etag_and_version);
         let options = GetOptions {
@@ -126,16 +133,16 @@ impl Bucket {
             let found = found.as_deref().map_or("none".to_owned(), shown);
             let cause =
                 format!("the object changed since it was opened: its tag was {}, and is {found}", shown(expected));
-            return Err(Failure::changed(cause));
+            return Err(RequestFailure::changed(cause));
         }
         let answered = result.range.clone();
         let GetResultPayload::Stream(stream) = result.payload;
         let body = stream.map_err(of_store).boxed();
-        Ok(Answer { range: answered, total, tag: found, address, body })
+        Ok(ResponseBody { range: answered, total, tag: found, address, body })
     }
 
     /// The names of the files directly below a prefix, or, with `below`, the paths of all; none if there is nothing.
-    pub(crate) async fn list(&self, prefix: &str, below: bool) -> Result<Vec<String>, Failure> {
+    pub(crate) async fn list(&self, prefix: &str, below: bool) -> Result<Vec<String>, RequestFailure> {
         let prefix = prefix.trim_matches('/');
         let key = if prefix.is_empty() { None } else { Some(key_of(prefix)?) };
         let front = key.as_ref().map(|key| format!("{key}/"));
@@ -154,7 +161,7 @@ impl Bucket {
             }
             if names.len() > MOST_NAMES {
                 let cause = format!("it has more than {MOST_NAMES} files: this is not a checkpoint folder");
-                return Err(Failure::wrong(cause));
+                return Err(RequestFailure::wrong(cause));
             }
             let Some(next) = page.page_token else { return Ok(names) };
             // A token may be as long as a page, so only its hash is kept.
@@ -162,11 +169,13 @@ impl Bucket {
             next.hash(&mut hash);
             if !tokens.insert(hash.finish()) {
                 let cause = "the server gave the same continuation token twice, so that its list has no end";
-                return Err(Failure::wrong(cause));
+                return Err(RequestFailure::wrong(cause));
             }
             page_token = Some(next);
         }
-        Err(Failure::wrong(format!("its list has more than {MOST_PAGES} pages: this is not a checkpoint folder")))
+        Err(RequestFailure::wrong(format!(
+            "its list has more than {MOST_PAGES} pages: this is not a checkpoint folder"
+        )))
     }
 }
 
@@ -180,8 +189,8 @@ fn etag_and_version(tag: &str) -> (Option<String>, Option<String>) {
 }
 
 /// A key as it was written; the store encodes it.
-pub(crate) fn key_of(key: &str) -> Result<Key, Failure> {
-    Key::parse(key).map_err(|_| Failure::wrong("a key has no empty parts, and none that are '.' or '..'"))
+pub(crate) fn key_of(key: &str) -> Result<Key, RequestFailure> {
+    Key::parse(key).map_err(|_| RequestFailure::wrong("a key has no empty parts, and none that are '.' or '..'"))
 }
 
 pub(crate) fn tag_of(meta: &object_store::ObjectMeta) -> Option<String> {
@@ -208,31 +217,33 @@ impl HttpConnector for Connector {
         if patience(options) == patience(&ClientOptions::new()) {
             return Ok(HttpClient::new(service));
         }
-        Ok(HttpClient::new(Machine(service)))
+        Ok(HttpClient::new(MetadataServer(service)))
     }
 }
 
 /// Requests the identity of the machine, at an address that only cloud vendors answer.
 #[derive(Debug)]
-struct Machine(Service);
+struct MetadataServer(Service);
 
 #[async_trait]
-impl HttpService for Machine {
+impl HttpService for MetadataServer {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (class, cause) = match tokio::time::timeout(MACHINE, self.0.call(request)).await {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) => match of_error(&error) {
-                Some(Failure { class: Class::Again { wait, slower }, cause }) => (Class::Again { wait, slower }, cause),
-                Some(failure) => (Class::Denied, failure.cause),
-                None => (Class::Unreachable, "it does not answer".to_owned()),
+                Some(RequestFailure { class: FailureClass::Again { wait, slower }, cause }) => {
+                    (FailureClass::Again { wait, slower }, cause)
+                }
+                Some(failure) => (FailureClass::Denied, failure.cause),
+                None => (FailureClass::Unreachable, "it does not answer".to_owned()),
             },
-            Err(_) => (Class::Unreachable, "it does not answer".to_owned()),
+            Err(_) => (FailureClass::Unreachable, "it does not answer".to_owned()),
         };
         let cause = format!(
             "no credentials: credentials=, the environment and a profile have none, nor has the machine ({cause}); \
              credentials=\"anonymous\" reads public files"
         );
-        Err(HttpError::new(HttpErrorKind::Unknown, Failure::new(class, cause)))
+        Err(HttpError::new(HttpErrorKind::Unknown, RequestFailure::new(class, cause)))
     }
 }
 
@@ -257,7 +268,7 @@ impl HttpService for Service {
         let address = request.uri().to_string();
         let is_safe = |url: url::Url| url.scheme() == "https" || is_loopback(&url);
         if self.is_encrypted && !url::Url::parse(&address).is_ok_and(is_safe) {
-            let failure = Failure::wrong("the server that gives credentials is not encrypted: use https://");
+            let failure = RequestFailure::wrong("the server that gives credentials is not encrypted: use https://");
             return Err(HttpError::new(HttpErrorKind::Unknown, failure));
         }
         let _ = ADDRESS.try_with(|known| known.set(without_query(&address).to_owned()));
@@ -269,9 +280,9 @@ impl HttpService for Service {
             let said = String::from_utf8_lossy(&text);
             let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let failure = if kind.is_some_and(|kind| kind.starts_with("multipart/")) {
-                Failure::of_several(&parts.headers, &said)
+                RequestFailure::of_several(&parts.headers, &said)
             } else {
-                code(&said).map(|_| Failure::of_answer(parts.status, &parts.headers, &said))
+                code(&said).map(|_| RequestFailure::of_answer(parts.status, &parts.headers, &said))
             };
             if let Some(failure) = failure {
                 return Err(HttpError::new(HttpErrorKind::Unknown, failure));
@@ -303,7 +314,7 @@ impl HttpService for Service {
                     return Err(error);
                 }
                 if text.len() > MOST_PAGE {
-                    let failure = Failure::wrong(format!("the server's answer has more than {MOST_PAGE} bytes"));
+                    let failure = RequestFailure::wrong(format!("the server's answer has more than {MOST_PAGE} bytes"));
                     return Err(HttpError::new(HttpErrorKind::Unknown, failure));
                 }
                 return Ok(HttpResponse::from_parts(parts, text.into()));
@@ -312,7 +323,7 @@ impl HttpService for Service {
         let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await.0).into_owned();
         let failure = match failure {
             Some(failure) if code(&text).is_none() => failure,
-            _ => Failure::of_answer(parts.status, &parts.headers, &text),
+            _ => RequestFailure::of_answer(parts.status, &parts.headers, &text),
         };
         Err(HttpError::new(HttpErrorKind::Unknown, failure))
     }

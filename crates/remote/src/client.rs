@@ -11,7 +11,7 @@ use max_weights::{Error, Result, text};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, redirect};
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::url::{Refused, is_inner, is_link_local};
 
 /// How long a connection may take.
@@ -65,7 +65,7 @@ fn client(refused: Option<RefusedAddresses>) -> Result<Client> {
     }
     builder
         .build()
-        .map_err(|error| Error::Argument(format!("no HTTPS connections can be made: {}", Failure::from(error))))
+        .map_err(|error| Error::Argument(format!("no HTTPS connections can be made: {}", RequestFailure::from(error))))
 }
 
 /// The certificates of all files that the environment names, except the one that the system's verifier reads anyway.

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, StatusCode};
-use max_weights::memory::{Fingerprint, Identity, Origin};
-use max_weights::source::{Filesystem, Part, ReadCost, Source, store};
+use max_weights::memory::{FileIdentity, IdentityKind, Origin};
+use max_weights::source::{Filesystem, ReadCost, ReadRange, Source, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use sha2::{Digest, Sha256};
 
-use crate::answer::{Answer, shown};
+use crate::answer::{ResponseBody, shown};
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure, caught, code};
+use crate::failure::{FailureClass, RequestFailure, caught, code};
 use crate::gate::Gate;
-use crate::options::Options;
+use crate::options::RemoteOptions;
 use crate::ranges::{Lengths, Request, requests};
 use crate::runtime::wait;
 use crate::web::WebFile;
@@ -40,13 +40,13 @@ const LONGEST: f64 = 10.0;
 
 /// Where a file is.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum FileLocation {
     Web(WebFile),
     Object(Arc<Bucket>, String),
 }
 
-impl Place {
-    async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+impl FileLocation {
+    async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<ResponseBody, RequestFailure> {
         match self {
             Self::Web(file) => file.get(range, tag).await,
             Self::Object(bucket, key) => bucket.get(key, range, tag).await,
@@ -58,7 +58,7 @@ impl Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Asking {
     pub(crate) gate: Arc<Gate>,
-    pub(crate) options: Arc<Options>,
+    pub(crate) options: Arc<RemoteOptions>,
 }
 
 /// A remote file, as of its opening.
@@ -66,7 +66,7 @@ pub(crate) struct RemoteFile {
     url: PathBuf,
     /// The requested URL.
     address: String,
-    place: Place,
+    place: FileLocation,
     asking: Asking,
     origin: Arc<Origin>,
     tag: Option<String>,
@@ -83,7 +83,7 @@ impl fmt::Debug for RemoteFile {
 
 impl RemoteFile {
     /// Opens a file by fetching its first bytes, together with its length and identity.
-    pub(crate) async fn open(url: PathBuf, place: Place, asking: Asking) -> Result<Self> {
+    pub(crate) async fn open(url: PathBuf, place: FileLocation, asking: Asking) -> Result<Self> {
         let mut first = Vec::new();
         let got = tried(&asking, &url, "open it", async |_| {
             first.clear();
@@ -100,17 +100,20 @@ impl RemoteFile {
             let mut body = Body::new(answer, asking.options.stall);
             while let Some(chunk) = body.next().await? {
                 if first.len() + chunk.len() > len as usize {
-                    return Err(Failure::wrong(format!("more bytes arrived than the requested {}", shown(&range))));
+                    return Err(RequestFailure::wrong(format!(
+                        "more bytes arrived than the requested {}",
+                        shown(&range)
+                    )));
                 }
                 first.extend_from_slice(&chunk);
             }
             // An error with a success status, as long as a small file.
             let text = String::from_utf8_lossy(&first[..first.len().min(MOST_TEXT)]);
             if total == len && code(&text).is_some() {
-                return Err(Failure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
+                return Err(RequestFailure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
             }
             if (first.len() as u64) < len {
-                return Err(Failure::again(format!("only {} of {len} bytes arrived", first.len())));
+                return Err(RequestFailure::again(format!("only {} of {len} bytes arrived", first.len())));
             }
             asking.gate.ended_well(latency, len, began.elapsed());
             Ok((total, tag, address))
@@ -118,11 +121,11 @@ impl RemoteFile {
         let (len, tag, address) = got.await?;
         let mut hash = Sha256::new();
         hash.update(tag.as_deref().unwrap_or_default());
-        let fingerprint = Fingerprint { len, identity: Identity::Object(hash.finalize().into()) };
+        let fingerprint = FileIdentity { len, identity: IdentityKind::Object(hash.finalize().into()) };
         let path = store::redacted(&url);
         let kind = match &place {
-            Place::Web(_) => "a web server",
-            Place::Object(..) => "an object store",
+            FileLocation::Web(_) => "a web server",
+            FileLocation::Object(..) => "an object store",
         };
         let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
         Ok(Self { url, address, place, asking, origin, tag, first, kind })
@@ -165,30 +168,35 @@ impl RemoteFile {
                 Err(failure) if failure.is_beyond_the_end() => {
                     let (then, cause) = (self.len(), failure.cause);
                     let cause = format!("it had {then} bytes when it was opened, and has fewer now ({cause})");
-                    return Err(Failure::changed(cause));
+                    return Err(RequestFailure::changed(cause));
                 }
                 answer => answer?,
             };
             if answer.total != self.len() {
                 let (now, then) = (answer.total, self.len());
-                return Err(Failure::changed(format!("it had {then} bytes when it was opened, and has {now} now")));
+                return Err(RequestFailure::changed(format!(
+                    "it had {then} bytes when it was opened, and has {now} now"
+                )));
             }
             if answer.range != rest {
                 let cause = format!("requested bytes {}, got {}", shown(&rest), shown(&answer.range));
-                return Err(Failure::wrong(cause));
+                return Err(RequestFailure::wrong(cause));
             }
             let latency = began.elapsed();
             let mut body = Body::new(answer, self.asking.options.stall);
             while let Some(chunk) = body.next().await? {
                 let end = at + chunk.len() as u64;
                 if end > whole.end {
-                    return Err(Failure::wrong(format!("more bytes arrived than the requested {}", shown(&rest))));
+                    return Err(RequestFailure::wrong(format!(
+                        "more bytes arrived than the requested {}",
+                        shown(&rest)
+                    )));
                 }
                 request.fill(at, &chunk);
                 at = end;
             }
             if at < whole.end {
-                return Err(Failure::again(format!("the answer ended {} bytes early", whole.end - at)));
+                return Err(RequestFailure::again(format!("the answer ended {} bytes early", whole.end - at)));
             }
             self.asking.gate.ended_well(latency, rest.end - rest.start, began.elapsed());
             Ok(())
@@ -199,28 +207,28 @@ impl RemoteFile {
 
 /// The stream of the bytes of an answer.
 struct Body {
-    bytes: stream::BoxStream<'static, Result<bytes::Bytes, Failure>>,
+    bytes: stream::BoxStream<'static, Result<bytes::Bytes, RequestFailure>>,
     stall: Duration,
     began: Instant,
     come: u64,
 }
 
 impl Body {
-    fn new(answer: Answer, stall: Duration) -> Self {
+    fn new(answer: ResponseBody, stall: Duration) -> Self {
         Self { bytes: answer.body, stall, began: Instant::now(), come: 0 }
     }
 
     /// The next bytes; a failure if the stream stalls or is too slow.
-    async fn next(&mut self) -> Result<Option<bytes::Bytes>, Failure> {
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, RequestFailure> {
         let seconds = self.stall.as_secs_f64();
         let Ok(chunk) = tokio::time::timeout(self.stall, self.bytes.next()).await else {
-            return Err(Failure::again(format!("no data arrived for {seconds:.0} s")));
+            return Err(RequestFailure::again(format!("no data arrived for {seconds:.0} s")));
         };
         let chunk = chunk.transpose()?;
         self.come += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
         let elapsed = self.began.elapsed().as_secs_f64();
         if chunk.is_some() && elapsed > seconds && (self.come as f64) < SLOWEST * elapsed {
-            return Err(Failure::again(format!("only {} of its bytes arrived in {elapsed:.0} s", self.come)));
+            return Err(RequestFailure::again(format!("only {} of its bytes arrived in {elapsed:.0} s", self.come)));
         }
         Ok(chunk)
     }
@@ -231,7 +239,7 @@ pub(crate) async fn tried<T>(
     asking: &Asking,
     url: &Path,
     action: &str,
-    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+    mut once: impl AsyncFnMut(u32) -> Result<T, RequestFailure>,
 ) -> Result<T> {
     let mut tries = Tries::default();
     loop {
@@ -246,10 +254,10 @@ pub(crate) async fn tried<T>(
 }
 
 /// The same for a task, whose future may move to another thread. Returns the last failure, the number of tries, and their time.
-pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
+pub(crate) async fn tried_or<T, F: Future<Output = Result<T, RequestFailure>>>(
     asking: &Asking,
     mut once: impl FnMut(u32) -> F,
-) -> Result<T, (Failure, u32, Duration)> {
+) -> Result<T, (RequestFailure, u32, Duration)> {
     let mut tries = Tries::default();
     loop {
         match caught(once(tries.number)).await {
@@ -277,14 +285,14 @@ impl Tries {
     ///
     /// # Errors
     /// The failure is permanent, or the retries are exhausted. It comes with the number of tries and their time.
-    async fn go_on(&mut self, asking: &Asking, failure: Failure) -> Result<(), (Failure, u32, Duration)> {
+    async fn go_on(&mut self, asking: &Asking, failure: RequestFailure) -> Result<(), (RequestFailure, u32, Duration)> {
         let retries = match failure.class {
-            Class::Again { wait, slower } => {
+            FailureClass::Again { wait, slower } => {
                 asking.gate.slow_down(slower, wait);
                 asking.options.retries
             }
-            Class::Unreachable if asking.gate.has_answered() => asking.options.retries,
-            Class::Unreachable => asking.options.retries.min(FEW_RETRIES),
+            FailureClass::Unreachable if asking.gate.has_answered() => asking.options.retries,
+            FailureClass::Unreachable => asking.options.retries.min(FEW_RETRIES),
             _ => 0,
         };
         if self.number > retries {
@@ -300,10 +308,13 @@ impl Tries {
 }
 
 /// The head of an answer; a failure if it does not arrive within `stall`.
-async fn head(answer: impl Future<Output = Result<Answer, Failure>>, stall: Duration) -> Result<Answer, Failure> {
+async fn head(
+    answer: impl Future<Output = Result<ResponseBody, RequestFailure>>,
+    stall: Duration,
+) -> Result<ResponseBody, RequestFailure> {
     match tokio::time::timeout(stall, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(Failure::again(format!("no answer came for {:.0} s", stall.as_secs_f64()))),
+        Err(_) => Err(RequestFailure::again(format!("no answer came for {:.0} s", stall.as_secs_f64()))),
     }
 }
 
@@ -312,11 +323,11 @@ impl Source for RemoteFile {
         &self.origin
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read_across_gaps(parts, self.cost().max_gap(), interrupt)
     }
 
-    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_apart(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read_across_gaps(parts, APART, interrupt)
     }
 
@@ -335,7 +346,7 @@ impl Source for RemoteFile {
 
 impl RemoteFile {
     /// Fills parts, and fetches gaps of at most `gap` bytes together with their neighbours.
-    fn read_across_gaps(&self, parts: &mut [Part<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_across_gaps(&self, parts: &mut [ReadRange<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for part in parts.iter_mut() {
             let end = part.offset.checked_add(part.bytes.len() as u64).filter(|end| *end <= self.len());
@@ -353,7 +364,7 @@ impl RemoteFile {
                 start.copy_from_slice(&self.first[part.offset as usize..][..known]);
             }
             if !rest.is_empty() {
-                missing.push(Part { offset: part.offset + known as u64, bytes: rest });
+                missing.push(ReadRange { offset: part.offset + known as u64, bytes: rest });
             }
         }
         if missing.is_empty() {

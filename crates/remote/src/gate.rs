@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use max_weights::memory::ForkMutex;
 use max_weights::source::ReadCost;
 
-use crate::limiter::{Limiter, Pass};
+use crate::limiter::{Limiter, Permit};
 use crate::ranges::Lengths;
 
 /// Assumed before the first measurement: the figures of a store in the same region.
@@ -58,7 +58,7 @@ impl Gate {
     }
 
     /// Waits until a request may begin.
-    pub(crate) async fn enter(&self) -> Pass<'_> {
+    pub(crate) async fn enter(&self) -> Permit<'_> {
         self.limiter.enter().await
     }
 

@@ -13,7 +13,7 @@ pub(crate) const FEWEST: usize = 2;
 pub(crate) const GROWTH: usize = 8;
 
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     /// The process whose requests are in flight: in a forked child, those of its parent never end.
     process: u32,
     under_way: usize,
@@ -23,7 +23,7 @@ struct State {
     freed: Arc<Notify>,
 }
 
-impl Default for State {
+impl Default for LimiterState {
     fn default() -> Self {
         Self {
             process: 0,
@@ -40,11 +40,11 @@ impl Default for State {
 #[derive(Debug)]
 pub(crate) struct Limiter {
     most: usize,
-    state: ForkMutex<State>,
+    state: ForkMutex<LimiterState>,
 }
 
 /// A permit for a request in flight, of this process.
-pub(crate) struct Pass<'a>(&'a Limiter, u32);
+pub(crate) struct Permit<'a>(&'a Limiter, u32);
 
 impl Limiter {
     pub(crate) fn new(most: usize) -> Self {
@@ -52,7 +52,7 @@ impl Limiter {
     }
 
     /// In a forked child, the state at the fork, without the requests of its parent.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LimiterState> {
         let mut state = self.state.lock();
         let process = process();
         if state.process != process {
@@ -63,7 +63,7 @@ impl Limiter {
     }
 
     /// Waits until a request may begin.
-    pub(crate) async fn enter(&self) -> Pass<'_> {
+    pub(crate) async fn enter(&self) -> Permit<'_> {
         loop {
             let freed = self.state().freed.clone();
             let mut room = pin!(freed.notified());
@@ -74,7 +74,7 @@ impl Limiter {
                     Some(until) => Some(until - now),
                     None if state.under_way < state.limit => {
                         state.under_way += 1;
-                        return Pass(self, state.process);
+                        return Permit(self, state.process);
                     }
                     None => {
                         // Under the lock, so that a permit that is returned from now on wakes this waiter.
@@ -119,7 +119,7 @@ impl Limiter {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         if state.process == self.1 {

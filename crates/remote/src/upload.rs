@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use max_weights::source::Source as _;
-use max_weights::source::store::{self, IfExists, SentPart, Upload};
+use max_weights::source::store::{self, IfExists, SentPart, StoreUpload};
 use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 
 use crate::failure::noted;
-use crate::file::{Place, RemoteFile};
-use crate::multipart::{ABORTED_WITHIN, Destination, Multipart};
-use crate::parts::{Part, PartMemory, State, is_taken, part_size};
+use crate::file::{FileLocation, RemoteFile};
+use crate::multipart::{ABORTED_WITHIN, Multipart, UploadDestination};
+use crate::parts::{PartMemory, PartsState, UploadPart, is_taken, part_size};
 use crate::runtime::{handle, wait};
 use crate::same::Standing;
 use crate::url::shown;
@@ -29,21 +29,21 @@ const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// How long a cancelled upload waits for the store to discard its parts.
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
 
-struct Shared {
+struct UploadState {
     to: Arc<Multipart>,
     holes: Vec<Range<u64>>,
     /// The whole file waits in memory, and is sent by one request when it is renamed.
     is_whole: bool,
     /// The existing object that may be the same: parts are compared with it and not sent.
     standing: Option<Standing>,
-    state: Mutex<State>,
+    state: Mutex<PartsState>,
     changed: Condvar,
     /// Other processes send parts, too.
     has_others: AtomicBool,
     process: u32,
 }
 
-pub(crate) struct ObjectUpload(Arc<Shared>);
+pub(crate) struct ObjectUpload(Arc<UploadState>);
 
 impl fmt::Debug for ObjectUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +54,7 @@ impl fmt::Debug for ObjectUpload {
 impl ObjectUpload {
     /// Begins an upload. Nothing is sent yet; if an existing object must be kept, the store is asked for it.
     pub(crate) fn begin(
-        place: Destination,
+        place: UploadDestination,
         len: u64,
         holes: &[Range<u64>],
         if_exists: IfExists,
@@ -63,7 +63,7 @@ impl ObjectUpload {
         let part = part_size(len, place.3.options.request_bytes).ok_or_else(|| {
             Error::Argument(format!("{}: {len} bytes exceed the maximum size of an object", shown(&place.0)))
         })?;
-        let mut shared = Shared::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
+        let mut shared = UploadState::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
         let to = &shared.to;
         if if_exists != IfExists::Replace {
             shared.standing = wait(interrupt, to.asking.options.timeout, ("look for it", &to.url), to.look())?;
@@ -72,21 +72,21 @@ impl ObjectUpload {
     }
 
     /// Joins an upload that another process has begun, with parts of `part` bytes.
-    pub(crate) fn join(place: Destination, len: u64, part: u64, name: &str) -> Result<Self> {
+    pub(crate) fn join(place: UploadDestination, len: u64, part: u64, name: &str) -> Result<Self> {
         if !is_taken(part) {
             return Err(Error::Argument(format!(
                 "{}: parts of {part} bytes are not accepted by stores",
                 shown(&place.0)
             )));
         }
-        let shared = Shared::new(Multipart::new(place, len, part, IfExists::Replace), &[], false);
+        let shared = UploadState::new(Multipart::new(place, len, part, IfExists::Replace), &[], false);
         let _ = shared.to.id.set(name.to_owned());
         shared.has_others.store(true, Ordering::Relaxed);
         Ok(Self(Arc::new(shared)))
     }
 }
 
-impl Shared {
+impl UploadState {
     fn new(to: Multipart, holes: &[Range<u64>], is_short: bool) -> Self {
         let memory = PartMemory::new(to.part, to.asking.options.requests.clamp(1, AT_ONCE));
         // If too many others wait, too, it is sent before it is renamed, as its only part.
@@ -97,14 +97,14 @@ impl Shared {
             holes: holes.to_vec(),
             is_whole: whole.is_some(),
             standing: None,
-            state: Mutex::new(State::new(memory, whole, come)),
+            state: Mutex::new(PartsState::new(memory, whole, come)),
             changed: Condvar::new(),
             has_others: AtomicBool::new(false),
             process: std::process::id(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PartsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Shared {
             standing.add(0, &self.only_part()?);
         }
         if !standing.has_these(to.parts()) {
-            let place = Place::Object(to.bucket.clone(), to.key.clone());
+            let place = FileLocation::Object(to.bucket.clone(), to.key.clone());
             let opened = RemoteFile::open(to.url.clone(), place, to.asking.clone());
             let file = wait(interrupt, to.asking.options.timeout, ("open it", &to.url), opened)?;
             if file.len() != to.len {
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     /// Frees memory for one more part, and finds the part with this number.
-    fn part(&self, number: usize, interrupt: Interrupt<'_>) -> Result<Arc<Mutex<Part>>> {
+    fn part(&self, number: usize, interrupt: Interrupt<'_>) -> Result<Arc<Mutex<UploadPart>>> {
         let mut state = self.state();
         loop {
             state.check()?;
@@ -175,9 +175,9 @@ impl Shared {
     /// Waits until a request in flight ends.
     fn wait_for_change<'a>(
         &self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, PartsState>,
         interrupt: Interrupt<'_>,
-    ) -> Result<MutexGuard<'a, State>> {
+    ) -> Result<MutexGuard<'a, PartsState>> {
         let state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
         interrupt()?;
         Ok(state)
@@ -239,7 +239,7 @@ impl Shared {
     }
 }
 
-impl Upload for ObjectUpload {
+impl StoreUpload for ObjectUpload {
     fn write_at(&self, mut offset: u64, mut bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let shared = &self.0;
         shared.require_own()?;

@@ -9,9 +9,9 @@ use max_weights::memory::ForkMutex;
 use reqwest::{RequestBuilder, Response};
 use url::Url;
 
-use crate::answer::{Answer, Head, shown};
+use crate::answer::{Head, ResponseBody, shown};
 use crate::client::clients;
-use crate::failure::{Class, Failure};
+use crate::failure::{FailureClass, RequestFailure};
 use crate::options::Secret;
 use crate::url::{Refused, is_loopback, names_inner, names_link_local, without_query};
 
@@ -50,12 +50,15 @@ impl WebFile {
     }
 
     /// Requests bytes of the file.
-    pub(crate) async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    pub(crate) async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<ResponseBody, RequestFailure> {
         let link = self.led_to();
         let is_link = link.is_some();
         match self.get_from(link.unwrap_or_else(|| self.url.clone()), &range, tag).await {
             // A link expires, or is bound to a range: its server returns another one.
-            Err(failure) if is_link && matches!(failure.class, Class::Denied | Class::Missing | Class::Wrong) => {
+            Err(failure)
+                if is_link
+                    && matches!(failure.class, FailureClass::Denied | FailureClass::Missing | FailureClass::Wrong) =>
+            {
                 self.set_led_to(None);
                 self.get_from(self.url.clone(), &range, tag).await
             }
@@ -63,7 +66,12 @@ impl WebFile {
         }
     }
 
-    async fn get_from(&self, mut url: Url, range: &Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    async fn get_from(
+        &self,
+        mut url: Url,
+        range: &Range<u64>,
+        tag: Option<&str>,
+    ) -> Result<ResponseBody, RequestFailure> {
         for _ in 0..=MOST_REDIRECTS {
             let response = self.request(&url, range, tag)?.send().await?;
             let status = response.status();
@@ -76,19 +84,19 @@ impl WebFile {
             let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
             let Some(target) = location.and_then(|location| url.join(location).ok()) else {
                 let status = status.as_u16();
-                return Err(Failure::wrong(format!("a redirect ({status}) without a Location to follow")));
+                return Err(RequestFailure::wrong(format!("a redirect ({status}) without a Location to follow")));
             };
             self.require_allowed(&target)?;
             url = target;
         }
-        Err(Failure::wrong(format!("too many redirects (limit {MOST_REDIRECTS})")))
+        Err(RequestFailure::wrong(format!("too many redirects (limit {MOST_REDIRECTS})")))
     }
 
     /// Checks a redirect target. It must not drop encryption, nor enter a private network if the user's URL is public. A link-local address must be
     /// one that the user named.
-    fn require_allowed(&self, target: &Url) -> Result<(), Failure> {
+    fn require_allowed(&self, target: &Url) -> Result<(), RequestFailure> {
         let refuse =
-            |cause: &str| Err(Failure::wrong(format!("the server redirects to {cause}, which is not followed")));
+            |cause: &str| Err(RequestFailure::wrong(format!("the server redirects to {cause}, which is not followed")));
         match target.scheme() {
             "https" => {}
             "http" if self.url.scheme() == "http" => {}
@@ -109,8 +117,8 @@ impl WebFile {
         names_inner(&self.url)
     }
 
-    fn request(&self, url: &Url, range: &Range<u64>, tag: Option<&str>) -> Result<RequestBuilder, Failure> {
-        let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
+    fn request(&self, url: &Url, range: &Range<u64>, tag: Option<&str>) -> Result<RequestBuilder, RequestFailure> {
+        let clients = clients().map_err(|error| RequestFailure::wrong(error.to_string()))?;
         let is_own = url.host() == self.url.host() && url.port_or_known_default() == self.url.port_or_known_default();
         let client = match self.is_inner() {
             _ if is_own => clients.named,
@@ -139,13 +147,13 @@ async fn answer_of(
     address: &str,
     range: &Range<u64>,
     tag: Option<&str>,
-) -> Result<Answer, Failure> {
+) -> Result<ResponseBody, RequestFailure> {
     let (status, headers) = (response.status(), response.headers().clone());
     let head = if status.is_success() { Some(Head::of(status, &headers, range, tag)) } else { None };
     match head {
         Some(Ok(Head { range, total, tag })) => {
-            let body = response.bytes_stream().map_err(Failure::from).boxed();
-            Ok(Answer { range, total, tag, address: address.to_owned(), body })
+            let body = response.bytes_stream().map_err(RequestFailure::from).boxed();
+            Ok(ResponseBody { range, total, tag, address: address.to_owned(), body })
         }
         Some(Err(failure)) if status == StatusCode::PARTIAL_CONTENT => Err(failure),
         head => {
@@ -153,7 +161,7 @@ async fn answer_of(
             match head {
                 // An error with a success status.
                 Some(Err(failure)) if crate::failure::code(&text).is_none() => Err(failure),
-                _ => Err(Failure::of_answer(status, &headers, &text)),
+                _ => Err(RequestFailure::of_answer(status, &headers, &text)),
             }
         }
     }

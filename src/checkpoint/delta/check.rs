@@ -17,7 +17,7 @@ use super::super::packed::Unpacker;
 use super::identity::hash_of_block;
 use super::open::header_of;
 use super::overlay::Overlay;
-use super::{Content, Delta};
+use super::{Content, OpenedDelta};
 
 /// The number of changed elements of a tensor, and of all its elements. With [`Dialect::Xor`](super::Dialect::Xor) and
 /// [`Dialect::Overwrite`](super::Dialect::Overwrite) both count bytes.
@@ -31,7 +31,7 @@ pub struct ChangedElements {
     pub elements: Option<u64>,
 }
 
-impl Delta {
+impl OpenedDelta {
     /// Opens a file as a delta; `None` for another kind of file.
     ///
     /// # Errors

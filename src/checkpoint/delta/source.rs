@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{self, Origin};
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::tensor::Span;
 use crate::workers::{Interrupt, in_order};
 
 use super::super::FolderPieces;
 use super::super::packed::Unpacker;
-use super::overlay::{Layer, Overlay, Records};
+use super::overlay::{DeltaLayer, Overlay, Records};
 use super::patch::{self, Patches};
 
 /// Blocks whose records are in memory at a time; for many deltas, these still fit into the processor's cache.
@@ -27,7 +27,7 @@ const FILES_AT_A_TIME: usize = 16;
 
 /// The changes of deltas to a tensor.
 #[derive(Debug)]
-pub(super) enum Changes {
+pub(super) enum OverlayChanges {
     /// Blocks, which are composed one by one.
     Blocks(Overlay),
     /// The whole tensor, for other libraries.
@@ -36,18 +36,18 @@ pub(super) enum Changes {
 
 /// The bytes of a tensor before any change.
 #[derive(Debug)]
-pub(super) enum Base {
+pub(super) enum BaseBytes {
     /// A range of a file.
     Run(Arc<dyn Source>, Span),
     /// The pieces of a folder, which begin at this offset of the catalog.
     Pieces(Arc<FolderPieces>, u64),
 }
 
-impl Base {
+impl BaseBytes {
     /// Fills `bytes` from offset `at` on.
     fn read(&self, at: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
-            Self::Run(file, span) => file.read(&mut [Part { offset: span.start() + at, bytes }], interrupt),
+            Self::Run(file, span) => file.read(&mut [ReadRange { offset: span.start() + at, bytes }], interrupt),
             Self::Pieces(folder, start) => folder.read(*start, at, bytes, interrupt),
         }
     }
@@ -68,28 +68,28 @@ fn is_near(file: &dyn Source) -> bool {
 /// A tensor of the base, and its changes.
 #[derive(Debug)]
 pub(super) struct ChangedTensor {
-    pub(super) base: Base,
+    pub(super) base: BaseBytes,
     /// Its bytes.
     pub(super) len: u64,
-    pub(super) changes: Changes,
+    pub(super) changes: OverlayChanges,
     /// The offset in the source.
     pub(super) start: u64,
 }
 
 impl ChangedTensor {
-    fn layers(&self) -> impl Iterator<Item = (&Overlay, &Layer)> {
-        let overlay = if let Changes::Blocks(overlay) = &self.changes { Some(overlay) } else { None };
+    fn layers(&self) -> impl Iterator<Item = (&Overlay, &DeltaLayer)> {
+        let overlay = if let OverlayChanges::Blocks(overlay) = &self.changes { Some(overlay) } else { None };
         overlay.into_iter().flat_map(|overlay| overlay.layers.iter().map(move |layer| (overlay, layer)))
     }
 
     fn files(&self) -> Vec<&Arc<dyn Source>> {
         let mut files: Vec<&Arc<dyn Source>> = Vec::new();
-        if let Base::Run(file, _) = &self.base {
+        if let BaseBytes::Run(file, _) = &self.base {
             files.push(file);
         }
         match &self.changes {
-            Changes::Blocks(overlay) => files.extend(overlay.layers.iter().map(|layer| &layer.delta)),
-            Changes::Whole(patches) => files.extend(patches.layers.iter().map(|patch| &patch.file)),
+            OverlayChanges::Blocks(overlay) => files.extend(overlay.layers.iter().map(|layer| &layer.delta)),
+            OverlayChanges::Whole(patches) => files.extend(patches.layers.iter().map(|patch| &patch.file)),
         }
         files
     }
@@ -102,8 +102,8 @@ impl ChangedTensor {
     fn read_whole(&self, patches: &Patches, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let read = |start: usize, bytes: &mut [u8]| self.base.read(start as u64, bytes, interrupt);
         // A compressed piece of a folder is unpacked on each read.
-        let in_parts = matches!(&self.base, Base::Run(file, _) if is_near(&**file));
-        let base = patch::Base { read: &read, in_parts };
+        let in_parts = matches!(&self.base, BaseBytes::Run(file, _) if is_near(&**file));
+        let base = patch::PatchBase { read: &read, in_parts };
         if out.len() as u64 == self.len {
             return patches.compose(out, base, &mut Unpacker::default(), interrupt);
         }
@@ -202,21 +202,21 @@ impl<'a> Far<'a> {
 }
 
 /// A combined read, of a file or of a tensor in pieces.
-enum Fetch<'a, 'p> {
-    File(&'a Arc<dyn Source>, Vec<Part<'p>>),
-    Base(&'a Base, u64, &'p mut [u8]),
+enum OverlayRead<'a, 'p> {
+    File(&'a Arc<dyn Source>, Vec<ReadRange<'p>>),
+    Base(&'a BaseBytes, u64, &'p mut [u8]),
 }
 
 /// Reads remote bytes concurrently, and composes them.
 fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
-    let mut fetches: Vec<Fetch<'_, '_>> = Vec::new();
+    let mut fetches: Vec<OverlayRead<'_, '_>> = Vec::new();
     let mut bases = Vec::new();
     for Far { tensor, overlay, first, blocks, out, records, room } in &mut all {
         let bytes = blocks.as_mut().map_or(&mut **out, |(blocks, _)| blocks);
         let at = *first * overlay.block_bytes();
         match &tensor.base {
-            Base::Run(file, span) => add(&mut fetches, file, Part { offset: span.start() + at, bytes }),
-            pieces @ Base::Pieces(..) => bases.push(Fetch::Base(pieces, at, bytes)),
+            BaseBytes::Run(file, span) => add(&mut fetches, file, ReadRange { offset: span.start() + at, bytes }),
+            pieces @ BaseBytes::Pieces(..) => bases.push(OverlayRead::Base(pieces, at, bytes)),
         }
         for (file, part) in Records::parts(records, room) {
             add(&mut fetches, file, part);
@@ -224,20 +224,21 @@ fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
     }
     fetches.extend(bases);
     in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), go_on| match fetch {
-        Fetch::File(file, mut parts) => {
+        OverlayRead::File(file, mut parts) => {
             parts.sort_by_key(|part| part.offset);
             file.read(&mut parts, go_on)
         }
-        Fetch::Base(base, at, bytes) => base.read(at, bytes, go_on),
+        OverlayRead::Base(base, at, bytes) => base.read(at, bytes, go_on),
     })?;
     all.into_iter().try_for_each(Far::compose)
 }
 
-fn add<'a, 'p>(fetches: &mut Vec<Fetch<'a, 'p>>, file: &'a Arc<dyn Source>, part: Part<'p>) {
-    let of_file = |fetch: &&mut Fetch<'_, '_>| matches!(fetch, Fetch::File(known, _) if Arc::ptr_eq(known, file));
+fn add<'a, 'p>(fetches: &mut Vec<OverlayRead<'a, 'p>>, file: &'a Arc<dyn Source>, part: ReadRange<'p>) {
+    let of_file =
+        |fetch: &&mut OverlayRead<'_, '_>| matches!(fetch, OverlayRead::File(known, _) if Arc::ptr_eq(known, file));
     match fetches.iter_mut().rev().find(of_file) {
-        Some(Fetch::File(_, parts)) => parts.push(part),
-        _ => fetches.push(Fetch::File(file, vec![part])),
+        Some(OverlayRead::File(_, parts)) => parts.push(part),
+        _ => fetches.push(OverlayRead::File(file, vec![part])),
     }
 }
 
@@ -293,7 +294,7 @@ impl ChangedTensors {
     fn each_of_base(&self, offset: u64, len: u64, mut work: impl FnMut(&dyn Source, u64, u64)) {
         let range = offset.min(self.end)..offset.saturating_add(len).min(self.end);
         let _ = self.each(range, |tensor, own| {
-            if let Base::Run(file, span) = &tensor.base {
+            if let BaseBytes::Run(file, span) = &tensor.base {
                 work(&**file, span.start() + own.start, own.end - own.start);
             }
             Ok(())
@@ -301,8 +302,11 @@ impl ChangedTensors {
     }
 
     /// Reads the rows of layers that are not loaded yet, in one batch per file.
-    fn read_rows<'a>(layers: impl Iterator<Item = (&'a Overlay, &'a Layer)>, interrupt: Interrupt<'_>) -> Result<()> {
-        let mut by_file: Vec<Vec<(&Overlay, &Layer)>> = Vec::new();
+    fn read_rows<'a>(
+        layers: impl Iterator<Item = (&'a Overlay, &'a DeltaLayer)>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let mut by_file: Vec<Vec<(&Overlay, &DeltaLayer)>> = Vec::new();
         for (overlay, layer) in layers.filter(|(_, layer)| layer.blocks.get().is_none()) {
             match by_file
                 .iter_mut()
@@ -317,8 +321,8 @@ impl ChangedTensors {
             let lens = || layers.iter().map(|(_, layer)| budget::saturating_usize(layer.rows.len()));
             let mut rows = budget::zeroed(lens().sum())?;
             let parts = layers.iter().zip(memory::parts(&mut rows, lens()));
-            let mut parts: Vec<Part<'_>> =
-                parts.map(|((_, layer), bytes)| Part { offset: layer.rows.start(), bytes }).collect();
+            let mut parts: Vec<ReadRange<'_>> =
+                parts.map(|((_, layer), bytes)| ReadRange { offset: layer.rows.start(), bytes }).collect();
             if let Some((_, layer)) = layers.first() {
                 layer.delta.read(&mut parts, go_on)?;
             }
@@ -339,9 +343,9 @@ impl Source for ChangedTensors {
         self.end
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let (mut far, mut bytes_of_far) = (Vec::new(), 0);
-        for Part { offset, bytes } in parts {
+        for ReadRange { offset, bytes } in parts {
             let range = *offset..offset.saturating_add(bytes.len() as u64);
             if range.end > self.end {
                 return Err(self.origin().truncated());
@@ -354,11 +358,11 @@ impl Source for ChangedTensors {
                     std::mem::take(&mut rest).split_at_mut(gap).1.split_at_mut((own.end - own.start) as usize);
                 (rest, at) = (later, tensor.start + own.end);
                 match &tensor.changes {
-                    Changes::Whole(patches) => return tensor.read_whole(patches, own.start, out, interrupt),
-                    Changes::Blocks(overlay) if tensor.is_near() => {
+                    OverlayChanges::Whole(patches) => return tensor.read_whole(patches, own.start, out, interrupt),
+                    OverlayChanges::Blocks(overlay) if tensor.is_near() => {
                         return tensor.read_blocks(overlay, own.start, out, interrupt);
                     }
-                    Changes::Blocks(overlay) => {
+                    OverlayChanges::Blocks(overlay) => {
                         // If each delta changes all of it, the records for this many bytes reach the memory limit.
                         let most = FAR_AT_A_TIME / (1 + overlay.layers.len() as u64);
                         let size = (most / overlay.block_bytes()).max(1) * overlay.block_bytes();

@@ -15,12 +15,12 @@ use super::{FileFacts, More, ValueFile};
 use crate::budget;
 use crate::buffer::row_major;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::distributed::{self, Distributed, Item, RankFile};
-use crate::format::{Header, Kind, Options};
+use crate::format::distributed::{self, Distributed, DistributedItem, RankFile};
+use crate::format::{FileHeader, FormatKind, HeaderOptions};
 use crate::memory::Origin;
 use crate::rules;
 use crate::source::store;
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
 use crate::text;
 use crate::workers::Interrupt;
@@ -31,9 +31,9 @@ pub(crate) use pieces::{PiecePlace, PlacedPiece};
 const ALIGN: u64 = 64;
 
 /// The declared contents of a folder, with the paths of its files.
-pub(super) struct Named {
+pub(super) struct NamedFindings {
     path: PathBuf,
-    kind: Kind,
+    kind: FormatKind,
     said: Distributed,
     pub(super) paths: Vec<PathBuf>,
     /// The source of the declaration; each load checks that it is unchanged.
@@ -44,7 +44,7 @@ pub(super) struct Named {
 }
 
 /// A folder as one source, its contents and its faults.
-pub(super) struct Composed {
+pub(super) struct ComposedFolder {
     /// The source of the tensors, followed by the files; `None` for a missing file.
     pub(super) sources: Vec<Option<Arc<dyn Source>>>,
     pub(super) files: Vec<FileFacts>,
@@ -54,14 +54,14 @@ pub(super) struct Composed {
 }
 
 /// Reads `.metadata`.
-pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &Options) -> Result<Named> {
+pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &HeaderOptions) -> Result<NamedFindings> {
     let most = distributed::most_bytes(&options.limits);
     if file.len() > most as u64 {
         let cause = format!("it has {} bytes; at most {most} are read", file.len());
         return Err(Diagnostic::new(rules::DISTRIBUTED_LIMIT, cause).path(path).format());
     }
     let mut bytes = budget::zeroed(file.len() as usize)?;
-    file.read(&mut [Part { offset: 0, bytes: &mut bytes }], &options.interrupt)?;
+    file.read(&mut [ReadRange { offset: 0, bytes: &mut bytes }], &options.interrupt)?;
     let mut noted = distributed::findings();
     let said = distributed::read(&bytes, &options.limits, &mut noted).map_err(|error| error.at_path(path))?;
     for finding in noted.list_mut() {
@@ -70,14 +70,14 @@ pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &Options) -> Res
     let folder = store::parent(path);
     let paths = said.files.iter().map(|name| store::join(&folder, name)).collect();
     let metadata = said.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
-    let (path, kind, first) = (path.to_path_buf(), Kind::TorchDistributed, file);
-    Ok(Named { path, kind, said, paths, first, metadata, noted })
+    let (path, kind, first) = (path.to_path_buf(), FormatKind::TorchDistributed, file);
+    Ok(NamedFindings { path, kind, said, paths, first, metadata, noted })
 }
 
 /// Reads the headers of files of ranks, each with pieces of tensors.
-pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)]) -> Result<Named> {
+pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, FileHeader)]) -> Result<NamedFindings> {
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-    let pairs = |header: &'_ Header| -> Vec<(String, String)> { header.metadata.clone().unwrap_or_default() };
+    let pairs = |header: &'_ FileHeader| -> Vec<(String, String)> { header.metadata.clone().unwrap_or_default() };
     let metadata: Vec<_> = files.iter().map(|(_, header)| pairs(header)).collect();
     let about: Vec<RankFile<'_>> = names
         .iter()
@@ -94,13 +94,17 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)])
         finding.path = Some(first.path().into());
     }
     let path = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).to_path_buf();
-    let (kind, metadata) = (Kind::Safetensors, Vec::new());
-    Ok(Named { path, kind, said, paths, first: first.clone(), metadata, noted })
+    let (kind, metadata) = (FormatKind::Safetensors, Vec::new());
+    Ok(NamedFindings { path, kind, said, paths, first: first.clone(), metadata, noted })
 }
 
 /// Combines the files, which are in the order of [`Named::paths`].
-pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options: &Options) -> Result<Composed> {
-    let Named { path, kind, said, paths, first, metadata, mut noted } = named;
+pub(super) fn compose(
+    named: NamedFindings,
+    files: Vec<Result<Arc<dyn Source>>>,
+    options: &HeaderOptions,
+) -> Result<ComposedFolder> {
+    let NamedFindings { path, kind, said, paths, first, metadata, mut noted } = named;
     let mut sources: Vec<Option<Arc<dyn Source>>> = budget::list(files.len())?;
     for file in files {
         sources.push(match file {
@@ -124,23 +128,23 @@ pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options
     facts.push(FileFacts { path, kind: Some(kind), metadata: Some(metadata), more });
     let there = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
     facts.extend(there.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
-    sources.insert(0, Some(Arc::new(Folder { first, pieces })));
-    Ok(Composed { sources, files: facts, table, values, noted })
+    sources.insert(0, Some(Arc::new(FolderRecord { first, pieces })));
+    Ok(ComposedFolder { sources, files: facts, table, values, noted })
 }
 
 /// The source that represents a folder: its metadata file. No tensor is read from it.
 #[derive(Debug)]
-struct Folder {
+struct FolderRecord {
     first: Arc<dyn Source>,
     pieces: Arc<FolderPieces>,
 }
 
-impl Source for Folder {
+impl Source for FolderRecord {
     fn origin(&self) -> &Arc<Origin> {
         self.first.origin()
     }
 
-    fn read(&self, _: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+    fn read(&self, _: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
         let path = text::path(self.path());
         Err(Error::Argument(format!("{path}: tensors of a distributed checkpoint are read from its other files")))
     }
@@ -160,10 +164,10 @@ impl Source for Folder {
 }
 
 /// The table of tensors, and the number and catalog offset of each.
-type Table = (TensorTable, Vec<(usize, u64)>);
+type PlacedTensors = (TensorTable, Vec<(usize, u64)>);
 
 /// The table of the tensors that are kept.
-fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
+fn table(said: &Distributed, kept: &[bool]) -> Result<PlacedTensors> {
     let tensors = || said.tensors.iter().enumerate().filter(|(number, _)| kept[*number]);
     let overflow = || Error::Argument("the tensors have more bytes than can be counted".to_owned());
     let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
@@ -203,7 +207,7 @@ fn check_items(
 ) -> Result<Vec<bool>> {
     let mut kept = vec![true; said.tensors.len()];
     let mut missing = vec![0_usize; paths.len()];
-    let mut items: Vec<(&Item, Option<usize>)> = budget::list(said.count() + said.values.len())?;
+    let mut items: Vec<(&DistributedItem, Option<usize>)> = budget::list(said.count() + said.values.len())?;
     items.extend(said.values.iter().map(|value| (&value.item, None)));
     for (number, tensor) in said.tensors.iter().enumerate() {
         for (_, sizes, item) in said.pieces(tensor) {

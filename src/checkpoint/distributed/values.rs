@@ -8,11 +8,11 @@ use super::unpacked::{is_zstd, unpacked};
 use crate::budget;
 use crate::checkpoint::{ValueFile, torch};
 use crate::error::{Error, Result};
-use crate::format::Options;
-use crate::format::distributed::{Distributed, Value};
+use crate::format::HeaderOptions;
+use crate::format::distributed::{Distributed, DistributedValue};
 use crate::format::pickle::Leaf;
 use crate::memory;
-use crate::source::{InMemory, Loaded, Part, Source};
+use crate::source::{InMemory, Loaded, ReadRange, Source};
 use crate::workers::in_order;
 
 /// Limits for values that are read when a folder is opened: their number, the longest one, and the total, both stored and unpacked.
@@ -27,9 +27,9 @@ pub(super) fn read(
     said: &Distributed,
     paths: &[PathBuf],
     files: &[Option<Arc<dyn Source>>],
-    options: &Options,
+    options: &HeaderOptions,
 ) -> Result<(Vec<ValueFile>, usize)> {
-    let mut order: Vec<(usize, &Value)> = budget::collected(said.values.iter().enumerate())?;
+    let mut order: Vec<(usize, &DistributedValue)> = budget::collected(said.values.iter().enumerate())?;
     let mut room = MAX_BYTES;
     order.truncate(MAX_VALUES);
     order.retain(|(_, value)| {
@@ -44,7 +44,7 @@ pub(super) fn read(
     order.sort_unstable_by_key(|(_, value)| (value.item.file, value.item.offset));
     let mut values: Vec<(usize, ValueFile)> = budget::list(order.len())?;
     let mut unpacked_room = MAX_BYTES;
-    let lens = |group: &[(usize, &Value)]| -> Vec<usize> {
+    let lens = |group: &[(usize, &DistributedValue)]| -> Vec<usize> {
         group.iter().map(|(_, value)| budget::saturating_usize(value.item.length)).collect()
     };
     let mut groups = Vec::new();
@@ -56,8 +56,8 @@ pub(super) fn read(
     let jobs = groups.iter_mut().collect();
     in_order(FILES_AT_A_TIME, jobs, &options.interrupt, |(source, group, bytes), (): &mut (), cancel| {
         let parts = group.iter().zip(memory::parts(bytes, lens(group)));
-        let mut parts: Vec<Part<'_>> =
-            parts.map(|((_, value), bytes)| Part { offset: value.item.offset, bytes }).collect();
+        let mut parts: Vec<ReadRange<'_>> =
+            parts.map(|((_, value), bytes)| ReadRange { offset: value.item.offset, bytes }).collect();
         source.read_apart(&mut parts, cancel)
     })?;
     for (source, group, mut bytes) in groups {

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use super::Cuda;
-use super::driver::{Address, Entered, Stream};
+use super::driver::{DeviceAddress, DeviceStream, Entered};
 use super::uses::Uses;
 use crate::error::Result;
 use crate::huge_pages::HugePages;
@@ -141,8 +141,8 @@ impl HostBlock {
     /// Each target must have that many bytes, which stay valid and unused by others until the copy is done.
     pub(super) unsafe fn send(
         &mut self,
-        asked_of: (&'static Cuda, &Entered, &Stream),
-        parts: impl IntoIterator<Item = (usize, usize, Address)>,
+        asked_of: (&'static Cuda, &Entered, &DeviceStream),
+        parts: impl IntoIterator<Item = (usize, usize, DeviceAddress)>,
     ) -> Result<()> {
         let parts = parts.into_iter().inspect(|(from, len, _)| assert!(*from <= PIECE && *len <= PIECE - from));
         // SAFETY: the caller guarantees the targets. The parts are inside the block, which is not written or freed before its uses are over.
@@ -155,8 +155,8 @@ impl HostBlock {
     /// `from` must have `len` bytes, which stay valid until the copy is done.
     pub(super) unsafe fn fetch(
         &mut self,
-        (on, entered, stream): (&'static Cuda, &Entered, &Stream),
-        from: Address,
+        (on, entered, stream): (&'static Cuda, &Entered, &DeviceStream),
+        from: DeviceAddress,
         len: usize,
     ) -> Result<()> {
         assert!(len <= PIECE);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::{Distributed, Fault, Item, Piece, Tensor, covered, note};
+use super::{Distributed, DistributedItem, DistributedPiece, DistributedTensor, TensorFault, covered, note};
 use crate::budget::{self, saturating_u32};
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json::{self, Unique};
@@ -71,7 +71,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
         match add(&mut found, &pieces) {
             Ok((dtype, shape)) => {
                 let pieces = first..found.pieces.len();
-                found.tensors.push(Tensor { name: name.to_owned(), dtype, shape, pieces });
+                found.tensors.push(DistributedTensor { name: name.to_owned(), dtype, shape, pieces });
             }
             Err((rule, cause)) => {
                 note(findings, rule, name, cause);
@@ -87,7 +87,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
 fn add(
     found: &mut Distributed,
     pieces: &[RankPiece<'_>],
-) -> std::result::Result<(TorchDType, std::ops::Range<usize>), Fault> {
+) -> std::result::Result<(TorchDType, std::ops::Range<usize>), TensorFault> {
     let other = |cause: &str| Err((rules::DISTRIBUTED_ITEM, cause.to_owned()));
     let Some((_, first, _)) = pieces.first() else { return other("it has no piece") };
     let Element::Plain(dtype) = first.element else { return other("its elements are of a type that is not known") };
@@ -127,7 +127,9 @@ fn add(
         let dims = found.dims.len();
         found.dims.extend(begin.iter().chain(info.shape));
         let (offset, length) = (info.span.start(), info.span.len());
-        found.pieces.push(Piece { dims, item: Item { file: *file, offset, length, transform: None } });
+        found
+            .pieces
+            .push(DistributedPiece { dims, item: DistributedItem { file: *file, offset, length, transform: None } });
     }
     let shape = covered(&found.dims, start..start + rank, found.pieces.get(first..).unwrap_or_default())?;
     Ok((TorchDType::Plain(dtype), shape))

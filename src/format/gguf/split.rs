@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::cursor::Step;
+use super::cursor::CursorStep;
 use super::metadata::KeyTable;
 use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy};
 use crate::format::name_table::duplicates;
@@ -29,7 +29,7 @@ pub struct SplitInfo {
 
 impl SplitInfo {
     /// The position in the metadata; `None` for a file that is complete on its own.
-    pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> Step<Option<Self>> {
+    pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> CursorStep<Option<Self>> {
         let count = number(keys, header, COUNT_KEY, u16::MAX)?.unwrap_or_default();
         let no = number(keys, header, NO_KEY, u16::MAX)?;
         let tensors_count = number(keys, header, TENSORS_KEY, u32::MAX / 2)?;
@@ -55,7 +55,7 @@ fn number<N: TryFrom<u64> + PartialOrd + Display>(
     header: &[u8],
     key: &str,
     most: N,
-) -> Step<Option<N>> {
+) -> CursorStep<Option<N>> {
     let Some(value) = keys.get(header, key) else { return Ok(None) };
     let number = value.as_u64().and_then(|number| N::try_from(number).ok()).filter(|number| *number <= most);
     let refuse = || {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Stream;
+use super::LegacyStream;
 use crate::budget::{saturating_u32, saturating_usize};
 
 use crate::budget;
@@ -10,7 +10,7 @@ use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{Pickled, StorageRef};
 use crate::format::shown;
 use crate::rules::{self, Rule};
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::Span;
 
 /// The memory of a storage in the map of the keys, in that of the views, and in the lists.
@@ -41,7 +41,7 @@ impl Storages {
     /// The storages of `pickled`; the pickle at `keys_at` has their keys. With `collects`, keys after a broken one are located, too, where that is
     /// safe.
     pub(super) fn new(
-        stream: &Stream,
+        stream: &LegacyStream,
         pickled: &Pickled,
         keys: &Pickled,
         keys_at: usize,
@@ -94,7 +94,14 @@ impl Storages {
     }
 
     /// Locates the storage of `key` after the count at `at`, and returns its end.
-    fn place(&mut self, key: &str, number: Option<u32>, at: u64, stream: &Stream, pickled: &Pickled) -> Result<u64> {
+    fn place(
+        &mut self,
+        key: &str,
+        number: Option<u32>,
+        at: u64,
+        stream: &LegacyStream,
+        pickled: &Pickled,
+    ) -> Result<u64> {
         let Some((number, storage)) = number.and_then(|i| Some((i, pickled.storages.get(i as usize)?))) else {
             let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
             return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause, self.keys_at));
@@ -110,17 +117,22 @@ impl Storages {
     }
 
     /// The counts that are not in memory.
-    pub(super) fn parts(&mut self, stream: &Stream) -> impl Iterator<Item = Part<'_>> {
+    pub(super) fn parts(&mut self, stream: &LegacyStream) -> impl Iterator<Item = ReadRange<'_>> {
         let have = stream.bytes.len() as u64;
         let counts = self.listed.iter().zip(self.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)));
         counts.filter(move |((_, span), _)| span.start() > have).map(|((_, span), bytes)| {
             let offset = span.start() - COUNT_BYTES;
-            Part { offset, bytes }
+            ReadRange { offset, bytes }
         })
     }
 
     /// The bytes of each storage of `pickled`, once the counts are read.
-    pub(super) fn finish(self, stream: &Stream, pickled: &Pickled, findings: &mut Diagnostics) -> Result<Vec<Span>> {
+    pub(super) fn finish(
+        self,
+        stream: &LegacyStream,
+        pickled: &Pickled,
+        findings: &mut Diagnostics,
+    ) -> Result<Vec<Span>> {
         for ((number, span), count) in self.listed.iter().zip(self.counts.as_chunks().0) {
             let Some(storage) = pickled.storages.get(*number as usize) else { continue };
             let (elements, count) = (storage.elements, i64::from_le_bytes(*count));

@@ -3,7 +3,7 @@
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
-use super::{Entry, Method};
+use super::{ZipEntry, ZipMethod};
 use crate::budget::saturating_usize;
 
 use crate::budget;
@@ -26,7 +26,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-impl Entry<'_> {
+impl ZipEntry<'_> {
     /// The fault if the inflated bytes have this checksum; none if PyTorch was told not to compute it.
     pub fn check_crc32(&self, actual: u32) -> Option<Diagnostic> {
         if self.crc32 == actual || self.crc32 == 0 {
@@ -47,7 +47,7 @@ impl Entry<'_> {
 
     /// The entry's bytes from those in the file, inflated if need be.
     pub fn contents(&self, stored: Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        if self.method == Method::Stored {
+        if self.method == ZipMethod::Stored {
             return Ok(stored);
         }
         inflate(&stored, self.size, interrupt).map_err(|error| match error {
@@ -58,7 +58,7 @@ impl Entry<'_> {
 
     /// The memory that [`Entry::contents`] needs.
     pub fn contents_bytes(&self) -> usize {
-        let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
+        let compressed = if self.method == ZipMethod::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use max_weights::format::{Options, Parse, gguf};
+use max_weights::format::{HeaderOptions, Parse, gguf};
 
 use super::{LEAST_TENSOR, START, assert_fault, fault_of, one, refused};
 use crate::gguf_files::{ARRAY, Made, STRING, U8, U16, U32, U64};
@@ -139,8 +139,8 @@ fn file_of_65_bytes_with_an_array_of_2_to_the_60_answers_at_once() {
 #[test]
 fn array_of_many_strings_in_a_huge_sparse_file_is_refused_by_the_limit_not_by_memory() {
     let made = Made::new(0, 1).key("tokens", ARRAY).array(STRING, 1 << 36).raw(&[0; 64]);
-    let options = Options::default();
-    let mut parser = gguf::Parser::new(made.bytes, 1 << 40, &options);
+    let options = HeaderOptions::default();
+    let mut parser = gguf::GgufParser::new(made.bytes, 1 << 40, &options);
     assert_fault(
         parser.advance().expect_err("nothing more is asked for").diagnostic().unwrap(),
         "gguf.header-too-long",

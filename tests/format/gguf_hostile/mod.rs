@@ -11,21 +11,21 @@ mod tensors;
 use crate::gguf_files::Made;
 use max_weights::error::{Diagnostic, Error};
 use max_weights::format::gguf::{self, Gguf};
-use max_weights::format::{Options, Parse, Progress};
+use max_weights::format::{HeaderOptions, Parse, ParseProgress};
 
-fn read_with(made: &Made, options: &Options) -> Result<Gguf, Error> {
-    match gguf::Parser::new(made.bytes.clone(), made.len(), options).advance()? {
-        Progress::Done(gguf) => Ok(gguf),
-        Progress::Need(parts) => panic!("asks for {parts:?} of a file of {}", made.len()),
+fn read_with(made: &Made, options: &HeaderOptions) -> Result<Gguf, Error> {
+    match gguf::GgufParser::new(made.bytes.clone(), made.len(), options).advance()? {
+        ParseProgress::Done(gguf) => Ok(gguf),
+        ParseProgress::Need(parts) => panic!("asks for {parts:?} of a file of {}", made.len()),
     }
 }
 
 fn read(made: &Made) -> Gguf {
-    read_with(made, &Options::default()).expect("accepted")
+    read_with(made, &HeaderOptions::default()).expect("accepted")
 }
 
 fn fault_of(made: &Made) -> Diagnostic {
-    read_with(made, &Options::default()).expect_err("refused").diagnostic().expect("a fault").clone()
+    read_with(made, &HeaderOptions::default()).expect_err("refused").diagnostic().expect("a fault").clone()
 }
 
 #[track_caller]

@@ -5,8 +5,8 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
-use super::config::{Config, compare};
-use super::sets::{Names, Set};
+use super::config::{ModelConfig, compare};
+use super::sets::{CheckpointSet, FolderNames};
 use super::{adapter, json, quantized, tokenizer};
 use crate::folder::FolderContext;
 use crate::words;
@@ -33,18 +33,22 @@ const TOKENIZERS: [&str; 10] = [
     "tokenizer_config.json",
 ];
 
-pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(
+    names: &FolderNames<'_>,
+    sets: &[CheckpointSet<'_>],
+    context: &mut FolderContext<'_>,
+) -> Result<()> {
     for name in words::each(OTHERS) {
         json::read(names.file(name), context);
         (context.interrupt)()?;
     }
     let config = names.file(CONFIG).and_then(|entry| {
         let value = json::read(Some(entry), context)?;
-        Some(Config { path: entry.path.clone(), value })
+        Some(ModelConfig { path: entry.path.clone(), value })
     });
     let needed = names.file(TOKENIZER).and_then(|entry| Some((entry, tokenizer::rows(entry, context)?)));
     (context.interrupt)()?;
-    let is_model = |set: &&Set<'_>| set.is_usual() && set.stem != ADAPTER && set.is_complete;
+    let is_model = |set: &&CheckpointSet<'_>| set.is_usual() && set.stem != ADAPTER && set.is_complete;
     for set in sets.iter().filter(is_model) {
         if let Some(config) = &config {
             compare(config, set, context);
@@ -59,7 +63,12 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderCon
 }
 
 /// What a folder lacks that holds a whole model.
-fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) {
+fn missing(
+    names: &FolderNames<'_>,
+    set: &CheckpointSet<'_>,
+    config: Option<&ModelConfig>,
+    context: &mut FolderContext<'_>,
+) {
     if !names.folder.is_whole {
         return;
     }

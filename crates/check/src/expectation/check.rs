@@ -10,7 +10,7 @@ use max_weights::text::{self, plural, shown};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Diagnostic, Result};
 
-use super::{Count, Dim, Expectation, Extra, Wanted};
+use super::{Dim, Expectation, ExpectedCount, ExpectedTensor, ExtraTensors};
 use crate::difference::{same_bytes, text_of};
 
 /// Similar names are searched for this many missing names.
@@ -20,7 +20,7 @@ const NEAR_NAMES: usize = 3;
 
 /// Compares the headers with the specification: names, shapes and dtypes in the order of the names in the specification, then the rest.
 pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
-    let mut checking = Checking {
+    let mut checking = ExpectationCheck {
         catalog,
         expected,
         found: Diagnostics::new(Policy::CollectAll, MAX_FINDINGS),
@@ -82,25 +82,25 @@ pub(super) fn parameters(catalog: &Catalog) -> u64 {
 
 /// A place where a symbol appears.
 #[derive(Clone, Copy)]
-enum Place {
+enum SymbolPlace {
     /// A dimension of a tensor.
     Dim(usize, usize),
     /// The tensors that match an entry of the specification.
     Count(usize),
 }
 
-struct Checking<'a> {
+struct ExpectationCheck<'a> {
     catalog: &'a Catalog,
     expected: &'a Expectation,
     found: Diagnostics,
     /// How many names had near ones looked for.
     near: usize,
-    symbols: BTreeMap<&'a str, Vec<(Place, u64)>>,
+    symbols: BTreeMap<&'a str, Vec<(SymbolPlace, u64)>>,
     /// The tensors that something is expected of.
     named: Vec<bool>,
 }
 
-impl<'a> Checking<'a> {
+impl<'a> ExpectationCheck<'a> {
     /// Reports something about a tensor, or about all of them.
     fn report(&mut self, number: Option<usize>, rule: &'static Rule, message: String) {
         let finding = Diagnostic::new(rule, message);
@@ -116,14 +116,14 @@ impl<'a> Checking<'a> {
     }
 
     /// The tensors that an entry names, and each of them.
-    fn tensors(&mut self, position: usize, wanted: &'a Wanted) {
+    fn tensors(&mut self, position: usize, wanted: &'a ExpectedTensor) {
         let table = self.catalog.table();
         let numbers: Vec<usize> = match wanted.name.name() {
             Some(name) => self.catalog.find(name).into_iter().collect(),
             None => (0..table.len()).filter(|number| wanted.name.matches(table.name(*number))).collect(),
         };
         match &wanted.count {
-            Some(Count::Bounds(bounds))
+            Some(ExpectedCount::Bounds(bounds))
                 if !(bounds.has(numbers.len() as u64) || (wanted.optional && numbers.is_empty())) =>
             {
                 let (name, there) = (shown(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
@@ -133,16 +133,16 @@ impl<'a> Checking<'a> {
                 self.report(None, rules::EXPECTATION_COUNT, message);
             }
             // As many as there are, but some: a symbol that is 0 everywhere would hide that all names are others.
-            Some(Count::Symbol(symbol))
+            Some(ExpectedCount::Symbol(symbol))
                 if numbers.is_empty() && !wanted.optional && !self.expected.symbols.contains_key(symbol) =>
             {
                 self.missing(wanted);
             }
-            Some(Count::Symbol(symbol)) => {
-                self.symbols.entry(symbol).or_default().push((Place::Count(position), numbers.len() as u64));
+            Some(ExpectedCount::Symbol(symbol)) => {
+                self.symbols.entry(symbol).or_default().push((SymbolPlace::Count(position), numbers.len() as u64));
             }
             None if numbers.is_empty() && !wanted.optional => self.missing(wanted),
-            Some(Count::Bounds(_)) | None => {}
+            Some(ExpectedCount::Bounds(_)) | None => {}
         }
         // What holds for all says of none that it may be there.
         let is_named = !wanted.name.is_all();
@@ -155,7 +155,7 @@ impl<'a> Checking<'a> {
     }
 
     /// That nothing has this name, unless another name of the same tensor is there.
-    fn missing(&mut self, wanted: &Wanted) {
+    fn missing(&mut self, wanted: &ExpectedTensor) {
         let tied =
             |group: &&Vec<String>| wanted.name.name().is_some_and(|name| group.iter().any(|other| other == name));
         let mut groups = self.expected.ties.iter().filter(tied);
@@ -181,7 +181,7 @@ impl<'a> Checking<'a> {
     }
 
     /// The shape and dtype of a tensor.
-    fn tensor(&mut self, number: usize, wanted: &'a Wanted) {
+    fn tensor(&mut self, number: usize, wanted: &'a ExpectedTensor) {
         let info: TensorInfo<'a> = self.catalog.table().get(number);
         let dtype = info.element.to_string();
         if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
@@ -200,7 +200,7 @@ impl<'a> Checking<'a> {
         }
         for (axis, (dim, length)) in shape.iter().zip(info.shape).enumerate() {
             if let Dim::Symbol(symbol) = dim {
-                self.symbols.entry(symbol).or_default().push((Place::Dim(number, axis), *length));
+                self.symbols.entry(symbol).or_default().push((SymbolPlace::Dim(number, axis), *length));
             }
         }
     }
@@ -213,18 +213,18 @@ impl<'a> Checking<'a> {
             let first = places.iter().find(|(_, number)| *number == value).map(|(place, _)| *place);
             let wanted = match (said, first) {
                 (Some(_), _) | (None, None) => format!("{value} is expected"),
-                (None, Some(Place::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
-                (None, Some(Place::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
+                (None, Some(SymbolPlace::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
+                (None, Some(SymbolPlace::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
             };
             let symbol = shown(symbol);
             for (place, number) in places.into_iter().filter(|(_, number)| *number != value) {
                 match place {
-                    Place::Dim(tensor, axis) => {
+                    SymbolPlace::Dim(tensor, axis) => {
                         let name = self.name(tensor);
                         let message = format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {wanted}");
                         self.report(Some(tensor), rules::EXPECTATION_SYMBOL, message);
                     }
-                    Place::Count(position) => {
+                    SymbolPlace::Count(position) => {
                         let (there, verb) = (plural(number, "tensor"), verb(number as usize, "matches", "match"));
                         let pattern = self.pattern(position);
                         let message =
@@ -272,7 +272,7 @@ impl<'a> Checking<'a> {
 
     /// Tensors that nothing is expected of.
     fn extra(&mut self) {
-        let Extra::These(patterns) = &self.expected.extra else { return };
+        let ExtraTensors::These(patterns) = &self.expected.extra else { return };
         for number in 0..self.catalog.table().len() {
             let info = self.catalog.table().get(number);
             let is_named = self.named.get(number).is_some_and(|named| *named);
@@ -344,7 +344,7 @@ fn quoted(names: &[String]) -> String {
 }
 
 /// The number that most places have; the first of several.
-fn most(places: &[(Place, u64)]) -> Option<u64> {
+fn most(places: &[(SymbolPlace, u64)]) -> Option<u64> {
     let mut counts: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
     for (at, (_, number)) in places.iter().enumerate() {
         counts.entry(*number).or_insert((0, usize::MAX - at)).0 += 1;

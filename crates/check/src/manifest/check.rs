@@ -14,10 +14,10 @@ use super::create::{open, records};
 use super::hash::hash;
 use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash};
 use super::tensors::compare;
-use super::tree::{Tree, is_below};
-use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
+use super::tree::{FileTree, is_below};
+use super::{Manifest, ManifestFile, ManifestTensor, SCHEMA};
 use crate::bytes::read_file;
-use crate::progress::Progress;
+use crate::progress::ValidateProgress;
 use crate::walk::GIT;
 
 /// The longest manifest that is read.
@@ -34,17 +34,17 @@ pub fn check(
     manifest: &Path,
     path: Option<&Path>,
     tensors_only: bool,
-    progress: &Progress,
+    progress: &ValidateProgress,
     interrupt: Interrupt<'_>,
 ) -> Result<Checked> {
     let beside = store::parent(manifest);
     let root = path.unwrap_or(if beside.as_os_str().is_empty() { Path::new(".") } else { &beside });
     let bytes = read(manifest, interrupt)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
-    let tree = Tree::of(root, &own, interrupt)?;
+    let tree = FileTree::of(root, &own, interrupt)?;
     let parsed = parse(&bytes).map_err(|cause| broken(manifest, &cause))?;
     let mut checked = Checked::default();
-    let mut said: BTreeMap<&str, &FileRecord> = BTreeMap::new();
+    let mut said: BTreeMap<&str, &ManifestFile> = BTreeMap::new();
     for file in &parsed.files {
         if is_below(&file.path) {
             said.insert(&file.path, file);
@@ -76,7 +76,7 @@ pub fn check(
         }
     }
     let (_, hashes) = hash(&[], &checkpoints, progress, interrupt)?;
-    let mut there: Vec<TensorRecord> =
+    let mut there: Vec<ManifestTensor> =
         parsed.tensors.iter().filter(|tensor| is_same(&tensor.file) == Some(true)).cloned().collect();
     for ((name, checkpoint), hashes) in names.into_iter().zip(&checkpoints).zip(&hashes) {
         there.extend(records(name, checkpoint, hashes).map(|(record, _)| record));
@@ -90,7 +90,7 @@ pub fn check(
 }
 
 /// Findings about files.
-fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
+fn files(manifest: &Manifest, tree: &FileTree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
     for file in manifest.files.iter().filter(|file| is_below(&file.path)) {
         let said = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
         let (count, finding) = if tree.links.contains_key(&file.path) {
@@ -126,7 +126,7 @@ fn unsafe_path(path: &str) -> Diagnostic {
 }
 
 /// A finding about the folder of version control.
-fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
+fn left_out(tree: &FileTree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
         checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_LEFT_OUT, note));
@@ -134,7 +134,7 @@ fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
 }
 
 /// The files that are there and were not.
-fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
+fn new_files(tree: &FileTree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
     for below in tree.files.keys().filter(|below| !known(below)) {
         checked.files.new += 1;
         checked.report(&place(root, below), Diagnostic::new(rules::MANIFEST_NEW, "it is not in the manifest"));
@@ -196,7 +196,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
 }
 
 /// The hash of a tensor by what a manifest says of it; `None` where its elements have none.
-fn content_of(tensor: &TensorRecord) -> Option<[u8; 32]> {
+fn content_of(tensor: &ManifestTensor) -> Option<[u8; 32]> {
     let elements: [u8; 32] = bytes_of(tensor.sha256.as_deref()?)?.try_into().ok()?;
     Some(tensor_hash(&tensor.name, &tensor.dtype, &tensor.shape, &elements))
 }

@@ -7,29 +7,29 @@ use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::{Diagnostic, rules, text};
 
 use super::checked::{Checked, TensorCounts, place};
-use super::{Manifest, TensorRecord};
+use super::{Manifest, ManifestTensor};
 
 /// Compares the tensors that are there with those of a manifest.
-pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, checked: &mut Checked) {
+pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path, checked: &mut Checked) {
     let mut counts = TensorCounts::default();
-    let mut by_name: HashMap<&str, Vec<&TensorRecord>> = HashMap::new();
+    let mut by_name: HashMap<&str, Vec<&ManifestTensor>> = HashMap::new();
     for tensor in there {
         by_name.entry(&tensor.name).or_default().push(tensor);
     }
-    let mut known: HashMap<&str, Vec<&TensorRecord>> = HashMap::new();
+    let mut known: HashMap<&str, Vec<&ManifestTensor>> = HashMap::new();
     for tensor in &manifest.tensors {
         known.entry(&tensor.name).or_default().push(tensor);
     }
-    let new: Vec<&TensorRecord> = there.iter().filter(|tensor| !known.contains_key(&*tensor.name)).collect();
+    let new: Vec<&ManifestTensor> = there.iter().filter(|tensor| !known.contains_key(&*tensor.name)).collect();
     // What is new by its elements, to find out what a missing one is called now.
-    let mut new_by_elements: HashMap<(&str, &[u64], &str), &TensorRecord> = HashMap::new();
+    let mut new_by_elements: HashMap<(&str, &[u64], &str), &ManifestTensor> = HashMap::new();
     for tensor in &new {
         if let Some(sha256) = &tensor.sha256 {
             new_by_elements.entry((&tensor.dtype, &tensor.shape, sha256)).or_insert(tensor);
         }
     }
     let mut found = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS);
-    let mut report = |rule, of: &TensorRecord, message: String| {
+    let mut report = |rule, of: &ManifestTensor, message: String| {
         found.note(rule, |rule| Diagnostic::new(rule, message).tensor(&of.name).path(place(root, &of.file)));
     };
     let mut moved: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
     for tensor in &manifest.tensors {
         let here = by_name.get(&*tensor.name).map_or(&[][..], Vec::as_slice);
         let same_file = here.iter().find(|found| found.file == tensor.file);
-        let same = |found: &&&TensorRecord| is_same(tensor, found);
+        let same = |found: &&&ManifestTensor| is_same(tensor, found);
         match (same_file, here.first()) {
             (Some(found), _) if is_same(tensor, found) => counts.same += 1,
             _ if here.iter().any(|found| is_same(tensor, found)) => {
@@ -61,7 +61,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
         }
     }
     // A loader may take another version of a known name from a second file.
-    let is_other = |tensor: &&TensorRecord| {
+    let is_other = |tensor: &&ManifestTensor| {
         let said = known.get(&*tensor.name);
         said.is_some_and(|said| !said.iter().any(|said| is_same(said, tensor)))
             && !told.contains(&(&*tensor.file, &*tensor.name))
@@ -87,7 +87,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
     checked.tensors = counts;
 }
 
-fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
+fn is_same(one: &ManifestTensor, other: &ManifestTensor) -> bool {
     let digits = match (&one.sha256, &other.sha256) {
         (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
         (one, other) => one.is_none() && other.is_none(),
@@ -96,7 +96,7 @@ fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
 }
 
 /// What is another, the first of it.
-fn difference(said: &TensorRecord, found: &TensorRecord) -> String {
+fn difference(said: &ManifestTensor, found: &ManifestTensor) -> String {
     if said.dtype != found.dtype {
         return format!("it is {}, and the manifest has {}", text::shown(&found.dtype), text::shown(&said.dtype));
     }
@@ -107,6 +107,6 @@ fn difference(said: &TensorRecord, found: &TensorRecord) -> String {
             text::shape(&said.shape)
         );
     }
-    let digest = |tensor: &TensorRecord| tensor.sha256.clone().unwrap_or_else(|| "none".into());
+    let digest = |tensor: &ManifestTensor| tensor.sha256.clone().unwrap_or_else(|| "none".into());
     format!("its elements have SHA-256 {}, and the manifest has {}", digest(found), digest(said))
 }

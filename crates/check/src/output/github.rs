@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use max_weights::rules::Severity;
 use max_weights::text;
 
-use super::summary::Summary;
-use super::{Places, Settings, place, sentence, step_summary, word, worst_first};
+use super::summary::ReportSummary;
+use super::{ReportPaths, Settings, place, sentence, step_summary, word, worst_first};
 use crate::report::Report;
 
 /// Annotations that GitHub shows for one step, per severity.
@@ -17,7 +17,7 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_TITLE: usize = 200;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let mut places = Places::new(&settings.root);
+    let mut places = ReportPaths::new(&settings.root);
     let (mut counts, mut left_out) = ([0usize; 3], 0u64);
     for finding in worst_first(&report.findings) {
         let (command, slot) = match finding.rule.severity {
@@ -47,7 +47,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         );
         writeln!(out, "::{command} {file}title={}::{}", property(&text::cut(&title, MAX_TITLE)), data(&message))?;
     }
-    let summary = Summary::new(report);
+    let summary = ReportSummary::new(report);
     for (_, sentence) in summary.verdicts(report) {
         writeln!(out, "{}", data(&sentence))?;
     }

@@ -7,7 +7,7 @@ use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
-use super::{Places, Settings, fingerprints, is_security, sentence, shorten, worst_first};
+use super::{ReportPaths, Settings, fingerprints, is_security, sentence, shorten, worst_first};
 use crate::report::Report;
 
 /// Findings that are written, the worst first: a merge request with more is not read by anyone.
@@ -19,7 +19,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     let mut kept = worst_first(&report.findings);
     let all = kept.len() as u64 + report.left_out;
     kept.truncate(MAX_ISSUES);
-    let mut places = Places::new(&settings.root);
+    let mut places = ReportPaths::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
     let mut issues: Vec<Value> = numbered
         .map(|(finding, fingerprint)| {

@@ -29,7 +29,7 @@ use serde_json::Value;
 pub(crate) use fingerprint::fingerprints;
 pub use json_text::json_escaped;
 pub(crate) use json_text::write_pretty;
-pub(crate) use place::Places;
+pub(crate) use place::ReportPaths;
 pub use text::wrap;
 
 use crate::report::Report;

@@ -68,7 +68,7 @@ fn by_depth<S: Serializer>(counts: &[u64; DEPTHS.len()], serializer: S) -> Resul
 }
 
 /// The summary of a report.
-pub(super) struct Summary<'a> {
+pub(super) struct ReportSummary<'a> {
     /// What the files are, whether or not it is reported.
     pub(super) answers: Answers,
     /// What is reported of them.
@@ -83,7 +83,7 @@ pub(super) struct Summary<'a> {
     pub(super) recognised: Vec<&'a FileReport>,
 }
 
-impl<'a> Summary<'a> {
+impl<'a> ReportSummary<'a> {
     pub(super) fn new(report: &'a Report) -> Self {
         let mut summary = Self {
             answers: Answers::default(),

@@ -10,9 +10,9 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{grouped, shown};
 use serde_json::{Map, Value};
 
-use super::group::{FLOATS, Fault, Group, Stop};
-use super::layout::{Layout, Way};
-use super::parts::Part;
+use super::group::{FLOATS, NoLayout, PartFault, QuantizedGroup};
+use super::layout::{ScaleRule, WeightLayout};
+use super::parts::TensorRole;
 
 /// Tables are made by a division, of which the last bit may differ between devices.
 const TOLERANCE: f32 = 1e-6;
@@ -32,31 +32,31 @@ const MAX_SIZE: u64 = 1 << 62;
 const MAX_SHOWN: usize = 60;
 
 /// Int8 with the largest magnitude of each row, which is 127.
-pub(super) fn int8(group: &Group<'_>) -> Result<Layout, Stop> {
-    let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
-    group.require_dtype(Part::Weight, &[DType::Int8])?;
-    let [rows, columns] = group.matrix(Part::Weight, weight.shape)?;
-    group.require_dtype(Part::Scb, &[DType::Float32])?;
+pub(super) fn int8(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayout> {
+    let weight = group.need_for(TensorRole::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
+    group.require_dtype(TensorRole::Weight, &[DType::Int8])?;
+    let [rows, columns] = group.matrix(TensorRole::Weight, weight.shape)?;
+    group.require_dtype(TensorRole::Scb, &[DType::Float32])?;
     let shapes: [&[u64]; 2] = [&[rows], &[rows, 1]];
-    group.misshaped(Part::Scb, rules::QUANTIZED_SCALE_SHAPE, &shapes, "for the rows of the weight")?;
-    group.require_dtype(Part::Format, &[DType::UInt8])?;
-    group.misshaped(Part::Format, rules::QUANTIZED_SHAPE, &[&[], &[1]], "for one number")?;
-    if group.values(Part::Format, 1).is_some_and(|order| order != [0]) {
+    group.misshaped(TensorRole::Scb, rules::QUANTIZED_SCALE_SHAPE, &shapes, "for the rows of the weight")?;
+    group.require_dtype(TensorRole::Format, &[DType::UInt8])?;
+    group.misshaped(TensorRole::Format, rules::QUANTIZED_SHAPE, &[&[], &[1]], "for one number")?;
+    if group.values(TensorRole::Format, 1).is_some_and(|order| order != [0]) {
         let why = "int8 in the order of one kernel cannot be decoded";
-        return Err(group.refused(Part::Weight, "bitsandbytes-int8", why));
+        return Err(group.refused(TensorRole::Weight, "bitsandbytes-int8", why));
     }
-    Ok(Layout::new(("bitsandbytes-int8", Way::Int8), 8, vec![rows, columns], [1, columns], Part::Scb))
+    Ok(WeightLayout::new(("bitsandbytes-int8", ScaleRule::Int8), 8, vec![rows, columns], [1, columns], TensorRole::Scb))
 }
 
 /// NF4 or FP4: the codes of all elements in sequence, in blocks that ignore the ends of rows.
-pub(super) fn four_bits(group: &Group<'_>) -> Result<Layout, Stop> {
-    let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
-    let absmax = group.need(Part::Absmax)?;
-    group.need(Part::QuantMap)?;
-    let state = group.need(Part::QuantState)?;
+pub(super) fn four_bits(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayout> {
+    let weight = group.need_for(TensorRole::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
+    let absmax = group.need(TensorRole::Absmax)?;
+    group.need(TensorRole::QuantMap)?;
+    let state = group.need(TensorRole::QuantState)?;
     let is_nf4 = state.name.ends_with("nf4");
     let (kind, scheme, way) =
-        if is_nf4 { ("nf4", "bitsandbytes-nf4", Way::Nf4) } else { ("fp4", "bitsandbytes-fp4", Way::Fp4) };
+        if is_nf4 { ("nf4", "bitsandbytes-nf4", ScaleRule::Nf4) } else { ("fp4", "bitsandbytes-fp4", ScaleRule::Fp4) };
     let said = said(group, &state)?;
     let (dims, block) = match &said {
         Some(said) => sizes(group, said, &weight, kind)?,
@@ -65,30 +65,30 @@ pub(super) fn four_bits(group: &Group<'_>) -> Result<Layout, Stop> {
     let elements = dims.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
     let count = elements.div_ceil(block);
     let why = format!("for {elements} elements in blocks of {block}");
-    group.require_scale(Part::Absmax, &[count], &why)?;
-    group.require_dtype(Part::QuantMap, &[DType::Float32])?;
-    group.misshaped(Part::QuantMap, rules::QUANTIZED_SHAPE, &[&[MAP]], "for the values of four bits")?;
-    if group.values(Part::QuantMap, MAP * 4).is_some_and(|bytes| !is_table(&bytes, way)) {
+    group.require_scale(TensorRole::Absmax, &[count], &why)?;
+    group.require_dtype(TensorRole::QuantMap, &[DType::Float32])?;
+    group.misshaped(TensorRole::QuantMap, rules::QUANTIZED_SHAPE, &[&[MAP]], "for the values of four bits")?;
+    if group.values(TensorRole::QuantMap, MAP * 4).is_some_and(|bytes| !is_table(&bytes, way)) {
         let cause = format!("its values are not those of {kind}");
-        return Err(group.fault(rules::QUANTIZED_METHOD, Part::QuantMap, cause).into());
+        return Err(group.fault(rules::QUANTIZED_METHOD, TensorRole::QuantMap, cause).into());
     }
-    let mut layout = Layout::new((scheme, way), 4, dims, [1, block], Part::Absmax);
+    let mut layout = WeightLayout::new((scheme, way), 4, dims, [1, block], TensorRole::Absmax);
     if absmax.element == Element::Plain(DType::UInt8) {
         layout.nested = Some(nested(group, said.as_ref(), count)?);
     } else {
-        group.require_dtype(Part::Absmax, &FLOATS)?;
+        group.require_dtype(TensorRole::Absmax, &FLOATS)?;
     }
     Ok(layout)
 }
 
 /// What the bytes of a state say. Where they say nothing that is known, that is noted.
-fn said(group: &Group<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, Value>>, Stop> {
-    group.require_dtype(Part::QuantState, &[DType::UInt8])?;
+fn said(group: &QuantizedGroup<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, Value>>, NoLayout> {
+    group.require_dtype(TensorRole::QuantState, &[DType::UInt8])?;
     let bytes = state.bytes();
     let problem = if bytes > MAX_STATE {
         format!("it has {} bytes; expected {} at most", grouped(bytes), grouped(MAX_STATE))
     } else {
-        let Some(text) = group.values(Part::QuantState, MAX_STATE) else { return Ok(None) };
+        let Some(text) = group.values(TensorRole::QuantState, MAX_STATE) else { return Ok(None) };
         match json::read(&text, MAX_STATE) {
             Ok(Value::Object(said)) => return Ok(Some(said)),
             Ok(Value::Array(_)) => "its bytes are no JSON object: it is a list".to_owned(),
@@ -96,20 +96,20 @@ fn said(group: &Group<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, 
             Err(problem) => format!("its bytes are no JSON object: {problem}"),
         }
     };
-    group.note(group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, problem).uncertain());
+    group.note(group.fault(rules::QUANTIZED_SHAPE, TensorRole::QuantState, problem).uncertain());
     Ok(None)
 }
 
 /// The shape and the block that a state says, if they are those of the weight.
 fn sizes(
-    group: &Group<'_>,
+    group: &QuantizedGroup<'_>,
     said: &Map<String, Value>,
     weight: &TensorInfo<'_>,
     kind: &str,
-) -> Result<(Vec<u64>, u64), Stop> {
+) -> Result<(Vec<u64>, u64), NoLayout> {
     let wrong = |key: &str, expected: &str| {
         let cause = format!("its {key} is {}; expected {expected}", printed(said.get(key)));
-        group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, cause)
+        group.fault(rules::QUANTIZED_SHAPE, TensorRole::QuantState, cause)
     };
     let word = said.get("quant_type").and_then(Value::as_str);
     if word.is_none() {
@@ -127,7 +127,7 @@ fn sizes(
     };
     if let Some(word) = word.filter(|word| *word != kind) {
         let cause = format!("it says '{}', which is not what its name says", shown(word));
-        return Err(group.fault(rules::QUANTIZED_METHOD, Part::QuantState, cause).into());
+        return Err(group.fault(rules::QUANTIZED_METHOD, TensorRole::QuantState, cause).into());
     }
     let elements = dims.iter().try_fold(1, |all: u64, size| all.checked_mul(*size));
     let expected = elements.map(|elements| elements.div_ceil(2));
@@ -139,7 +139,7 @@ fn sizes(
             }
             None => format!("it has {bytes} bytes; expected more than can be counted for the shape {shape}"),
         };
-        return Err(group.fault(rules::QUANTIZED_SHAPE, Part::Weight, cause).into());
+        return Err(group.fault(rules::QUANTIZED_SHAPE, TensorRole::Weight, cause).into());
     }
     Ok((dims, block))
 }
@@ -151,17 +151,17 @@ fn usual_block(weight: &TensorInfo<'_>, absmax: &TensorInfo<'_>) -> u64 {
 }
 
 /// How many scales that are codes share a scale, and what is added to them.
-fn nested(group: &Group<'_>, said: Option<&Map<String, Value>>, count: u64) -> Result<(u64, f32), Stop> {
-    group.need(Part::NestedQuantMap)?;
-    group.need(Part::NestedAbsmax)?;
-    group.require_dtype(Part::NestedQuantMap, &[DType::Float32])?;
+fn nested(group: &QuantizedGroup<'_>, said: Option<&Map<String, Value>>, count: u64) -> Result<(u64, f32), NoLayout> {
+    group.need(TensorRole::NestedQuantMap)?;
+    group.need(TensorRole::NestedAbsmax)?;
+    group.require_dtype(TensorRole::NestedQuantMap, &[DType::Float32])?;
     let why = "for the values of eight bits";
-    group.misshaped(Part::NestedQuantMap, rules::QUANTIZED_SHAPE, &[&[NESTED_MAP]], why)?;
-    group.require_dtype(Part::NestedAbsmax, &FLOATS)?;
-    let wrong = |key: &str, expected: &str| -> Fault {
+    group.misshaped(TensorRole::NestedQuantMap, rules::QUANTIZED_SHAPE, &[&[NESTED_MAP]], why)?;
+    group.require_dtype(TensorRole::NestedAbsmax, &FLOATS)?;
+    let wrong = |key: &str, expected: &str| -> PartFault {
         let value = printed(said.and_then(|said| said.get(key)));
         let cause = format!("its {key} is {value}; expected {expected}");
-        group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, cause).uncertain()
+        group.fault(rules::QUANTIZED_SHAPE, TensorRole::QuantState, cause).uncertain()
     };
     let get = |key: &str| said.and_then(|said| said.get(key));
     let size = get("nested_blocksize").and_then(Value::as_u64).filter(|size| (1..1 << 32).contains(size));
@@ -174,12 +174,12 @@ fn nested(group: &Group<'_>, said: Option<&Map<String, Value>>, count: u64) -> R
     }
     let size = size.unwrap_or(NESTED_BLOCK);
     let why = format!("for {count} scales in blocks of {size}");
-    group.require_scale(Part::NestedAbsmax, &[count.div_ceil(size)], &why)?;
+    group.require_scale(TensorRole::NestedAbsmax, &[count.div_ceil(size)], &why)?;
     Ok((size, offset.unwrap_or_default() as f32))
 }
 
 /// Whether these are the values of the codes of a kind.
-fn is_table(bytes: &[u8], way: Way) -> bool {
+fn is_table(bytes: &[u8], way: ScaleRule) -> bool {
     let values = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
     let table = way.table().unwrap_or_default();
     let is_near = |(value, known): (f32, f32)| (value - known).abs() <= TOLERANCE + TOLERANCE * known.abs();

@@ -14,17 +14,17 @@ use serde_json::Value;
 
 use crate::expressions::{MAX_EXPRESSIONS, at_start, whole};
 use crate::glob::Glob;
-use crate::json::{Dialect, Document, MAX_CONFIGURATION, MAX_VALUES, number, text, texts};
+use crate::json::{Document, JsonDialect, MAX_CONFIGURATION, MAX_VALUES, number, text, texts};
 
 /// Targets of groups that are read: more than any model has kinds of layers.
 const MAX_TARGETS: usize = 4096;
 /// What one file says of quantization, if it says anything.
-type Reader = fn(Arc<Path>, &Value) -> Option<Declared>;
+type DeclarationReader = fn(Arc<Path>, &Value) -> Option<DeclaredQuantization>;
 /// The files that may say it; the first that does counts.
-const FILES: [(&str, Reader); 3] = [
-    ("config.json", Declared::of_config),
-    ("quantize_config.json", Declared::of_gptq),
-    ("hf_quant_config.json", Declared::of_modelopt),
+const FILES: [(&str, DeclarationReader); 3] = [
+    ("config.json", DeclaredQuantization::of_config),
+    ("quantize_config.json", DeclaredQuantization::of_gptq),
+    ("hf_quant_config.json", DeclaredQuantization::of_modelopt),
 ];
 const AUTO_ROUND: &str = "auto-round";
 /// Layouts of methods that have several; those that are not here are for one kernel.
@@ -41,7 +41,7 @@ const MAX_KNOWN: usize = 10_000;
 
 /// The declared quantization of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Method {
+pub enum QuantizationMethod {
     /// GPTQ, or AutoRound that packs as it does.
     Gptq,
     /// AWQ, or AutoRound that packs as it does.
@@ -84,7 +84,7 @@ pub struct Scheme {
 
 /// The declared quantization.
 #[derive(Debug)]
-pub struct Declared {
+pub struct DeclaredQuantization {
     /// The file that says it.
     pub path: Arc<Path>,
     /// Whether it is a separate file that loaders need not read, and that may be left over.
@@ -92,7 +92,7 @@ pub struct Declared {
     /// The unchanged word for the method; empty without one.
     pub word: String,
     /// The method that the word names.
-    pub method: Method,
+    pub method: QuantizationMethod,
     /// That of all layers; none where they differ, or nothing is certain.
     pub scheme: Option<Scheme>,
     /// Where layers differ: the targets, sorted, and the scheme of the weights of each.
@@ -121,7 +121,7 @@ struct Excluded {
     without_digits: Vec<Regex>,
 }
 
-impl Declared {
+impl DeclaredQuantization {
     /// What the files of a folder say.
     ///
     /// # Errors
@@ -145,7 +145,8 @@ impl Declared {
             if bytes.len() as u64 > MAX_CONFIGURATION {
                 return Err(fault(&format!("it has more than {MAX_CONFIGURATION} bytes")));
             }
-            let document = Document::read(&bytes, Dialect::Python, MAX_VALUES).map_err(|problem| fault(&problem))?;
+            let document =
+                Document::read(&bytes, JsonDialect::Python, MAX_VALUES).map_err(|problem| fault(&problem))?;
             if let Some(kind) = not_an_object(&document.value) {
                 return Err(fault(&format!("it is a {kind}, not an object")));
             }
@@ -198,31 +199,31 @@ impl Declared {
         let mut layout = keys.iter().find_map(|key| text(said, key)).map(str::to_lowercase);
         let mut word = word;
         let method = match word {
-            "gptq" => Method::Gptq,
-            "awq" => Method::Awq,
+            "gptq" => QuantizationMethod::Gptq,
+            "awq" => QuantizationMethod::Awq,
             "auto-round" | "intel/auto-round" => {
                 word = AUTO_ROUND;
                 let layout = layout.get_or_insert_with(|| "auto_round".to_owned());
                 match layout.as_str() {
-                    layout if layout.contains("awq") => Method::Awq,
-                    layout if LAYOUTS[2].1.contains(&layout) => Method::Gptq,
-                    _ => Method::Other,
+                    layout if layout.contains("awq") => QuantizationMethod::Awq,
+                    layout if LAYOUTS[2].1.contains(&layout) => QuantizationMethod::Gptq,
+                    _ => QuantizationMethod::Other,
                 }
             }
-            "fp8" => Method::Fp8,
-            "compressed-tensors" => Method::CompressedTensors,
-            "modelopt" => Method::ModelOpt(text(said, "quant_algo").unwrap_or_default().to_owned()),
-            "mxfp4" => Method::Mxfp4,
+            "fp8" => QuantizationMethod::Fp8,
+            "compressed-tensors" => QuantizationMethod::CompressedTensors,
+            "modelopt" => QuantizationMethod::ModelOpt(text(said, "quant_algo").unwrap_or_default().to_owned()),
+            "mxfp4" => QuantizationMethod::Mxfp4,
             "bitsandbytes" => {
                 let is_four = |key: &str| flag(key) == Some(true);
-                Method::BitsAndBytes { four: is_four("load_in_4bit") || is_four("_load_in_4bit") }
+                QuantizationMethod::BitsAndBytes { four: is_four("load_in_4bit") || is_four("_load_in_4bit") }
             }
-            _ => Method::Other,
+            _ => QuantizationMethod::Other,
         };
         let (groups, mut problem) = of_config_groups(said);
         let of_all = match method {
-            Method::Fp8 => Some(Scheme { bits: Some(8), ..of_whole(said) }),
-            Method::Gptq | Method::Awq | Method::ModelOpt(_) => of_groups(said),
+            QuantizationMethod::Fp8 => Some(Scheme { bits: Some(8), ..of_whole(said) }),
+            QuantizationMethod::Gptq | QuantizationMethod::Awq | QuantizationMethod::ModelOpt(_) => of_groups(said),
             _ => None,
         };
         let first = groups.first().map(|(_, scheme)| scheme);
@@ -415,9 +416,9 @@ fn problem_of(targets: &BTreeMap<String, Scheme>) -> Option<String> {
 }
 
 impl Excluded {
-    fn of(said: &Value, method: &Method) -> Self {
+    fn of(said: &Value, method: &QuantizationMethod) -> Self {
         let keys = ["modules_to_not_convert", "llm_int8_skip_modules", "ignore", "exclude_modules", "ignored_layers"];
-        let mut excluded = Self { below: *method != Method::CompressedTensors, ..Self::default() };
+        let mut excluded = Self { below: *method != QuantizationMethod::CompressedTensors, ..Self::default() };
         for word in keys.iter().flat_map(|key| texts(said, key)) {
             // An expression has to fit the whole name: where it fits only its start, programs differ.
             if let Some(expression) = word.strip_prefix("re:") {
@@ -454,7 +455,7 @@ mod tests {
 
     fn excludes(words: &[&str], layer: &str) -> bool {
         let said = serde_json::json!({"quant_method": "compressed-tensors", "ignore": words});
-        Declared::of(Path::new("").into(), "compressed-tensors", &said).excludes(layer, &mut HashMap::new())
+        DeclaredQuantization::of(Path::new("").into(), "compressed-tensors", &said).excludes(layer, &mut HashMap::new())
     }
 
     #[test]
@@ -473,7 +474,7 @@ mod tests {
         }
         // The method excludes everything below a name.
         let said = serde_json::json!({"modules_to_not_convert": ["model.vision"]});
-        let declared = Declared::of(Path::new("").into(), "fp8", &said);
+        let declared = DeclaredQuantization::of(Path::new("").into(), "fp8", &said);
         assert!(
             declared.excludes("model.vision.0.up", &mut HashMap::new())
                 && !declared.excludes("model.vision_tower.0", &mut HashMap::new())

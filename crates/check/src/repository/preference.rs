@@ -3,7 +3,7 @@
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 
-use crate::folder::{Entry, Folder};
+use crate::folder::{FolderListing, ListedFile};
 use crate::kind::{Kind, has_suffix};
 
 /// Names of files of weights: as safetensors, as pickles, and which library decides.
@@ -15,13 +15,13 @@ const PAIRS: [(&str, &str, &str); 4] = [
 ];
 
 /// Says which files the loaders take, where there is a choice.
-pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) {
+pub(super) fn look(folder: &FolderListing, report: &mut dyn FnMut(&ListedFile, Diagnostic)) {
     if !folder.is_whole {
         return;
     }
     for (safe, pickled, library) in PAIRS {
         let safe = folder.files.iter().find(|entry| is_weights(entry.name(), safe, "safetensors"));
-        let pickles: Vec<&Entry> =
+        let pickles: Vec<&ListedFile> =
             folder.files.iter().filter(|entry| is_weights(entry.name(), pickled, "bin pt pth ckpt")).collect();
         let (Some(safe), Some(first)) = (safe, pickles.first()) else { continue };
         let more = if pickles.len() > 1 { format!(" and {} more", pickles.len() - 1) } else { String::new() };

@@ -46,14 +46,14 @@ pub(super) struct Reference {
 
 /// The known files in the folder of a configuration.
 #[derive(Default)]
-pub(super) struct Beside<'a> {
+pub(super) struct ConfigCompanions<'a> {
     /// The folder.
     pub(super) folder: Option<&'a Path>,
     /// The programs in it, by their names.
     pub(super) programs: HashMap<&'a str, Program>,
 }
 
-impl Beside<'_> {
+impl ConfigCompanions<'_> {
     /// Whether there is a program of this module: `modeling_x` or `unet.my_blocks`.
     fn has_module(&self, module: &str) -> bool {
         let plain = !module.is_empty() && module.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
@@ -74,7 +74,7 @@ pub(super) fn look(
     text: &[u8],
     value: &Value,
     name: &str,
-    beside: &Beside<'_>,
+    beside: &ConfigCompanions<'_>,
     report: &mut dyn FnMut(Diagnostic),
 ) -> Vec<Reference> {
     let mut references = Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn objects(value: &Value, visit: &mut dyn FnMut(&Map<String, Value>))
     }
 }
 
-fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut Vec<Reference>) {
+fn of_object(object: &Map<String, Value>, beside: &ConfigCompanions<'_>, references: &mut Vec<Reference>) {
     if references.len() >= MAX_REFERENCES {
         return;
     }
@@ -221,7 +221,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
 fn of_model_index(
     text: &[u8],
     value: &Value,
-    beside: &Beside<'_>,
+    beside: &ConfigCompanions<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -255,7 +255,7 @@ fn of_model_index(
 fn of_modules(
     text: &[u8],
     value: &Value,
-    beside: &Beside<'_>,
+    beside: &ConfigCompanions<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -277,7 +277,7 @@ fn of_modules(
 }
 
 /// The findings about the code that a configuration names: one for code in this folder, and one for each other repository.
-fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<Diagnostic> {
+fn findings(text: &[u8], references: &[Reference], beside: &ConfigCompanions<'_>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
     repositories.sort();
@@ -320,7 +320,7 @@ fn evidence(reference: &Reference) -> String {
     format!("{}: {repository}{}.{}", shown(&reference.key), shown(&reference.module), shown(&reference.class))
 }
 
-fn described(reference: &Reference, beside: &Beside<'_>) -> String {
+fn described(reference: &Reference, beside: &ConfigCompanions<'_>) -> String {
     let file = format!("{}.py", reference.module.replace('.', "/"));
     let missing = reference.repository.is_none() && !beside.has_module(&reference.module);
     let missing = if missing { " (which is not here)" } else { "" };

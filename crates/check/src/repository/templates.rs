@@ -53,7 +53,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) 
             let source = max_weights::text::shown(key);
             // An array of one text is as good as the text for Transformers.
             let texts: Vec<&str> = match value {
-                gguf::Value::Array(array) => array.iter().filter_map(|element| element.as_str()).collect(),
+                gguf::GgufValue::Array(array) => array.iter().filter_map(|element| element.as_str()).collect(),
                 value => value.as_str().into_iter().collect(),
             };
             for text in texts {
@@ -72,7 +72,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) 
                 finding.offset = None;
                 report(finding);
             };
-            remote_code::look(text.as_bytes(), &value, "", &remote_code::Beside::default(), &mut of_key);
+            remote_code::look(text.as_bytes(), &value, "", &remote_code::ConfigCompanions::default(), &mut of_key);
             of_config(&value, &mut of_key);
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use max_weights::Error;
 use max_weights_check::baseline::{self, Baseline};
 use max_weights_check::settings_file::SettingsFile;
-use max_weights_check::{Level, Report, Selection};
+use max_weights_check::{Level, Report, RuleSelection};
 
 fn baseline(report: &Report) -> Baseline {
     let folder = tempfile::tempdir().expect("a folder");
@@ -19,7 +19,7 @@ fn baseline(report: &Report) -> Baseline {
 }
 
 fn apply(report: &mut Report, known: &Baseline) -> Vec<String> {
-    let stale = baseline::apply(report, known, Path::new(fixture::ROOT), &Selection::default());
+    let stale = baseline::apply(report, known, Path::new(fixture::ROOT), &RuleSelection::default());
     stale.into_iter().map(|known| known.line()).collect()
 }
 

@@ -17,7 +17,7 @@ use clap_complete::env::EnvCompleter as _;
 use clap_complete::{CompletionCandidate, env};
 use max_weights::{DType, text};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::screen::Screen;
 use crate::{CLEAN, USAGE};
 
@@ -89,9 +89,10 @@ pub(crate) struct Completions {
 }
 
 /// Prints the script that makes a shell ask.
-pub(crate) fn script(options: &Completions, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn script(options: &Completions, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let from_environment = || {
-        let usage = |message| Failure::Usage(format!("{message}: `{NAME} completions bash` prints those of bash"));
+        let usage =
+            |message| CommandFailure::Usage(format!("{message}: `{NAME} completions bash` prints those of bash"));
         match std::env::var_os("SHELL").filter(|shell| !shell.is_empty()) {
             Some(shell) => Shell::of(&shell).map_err(|message| usage(format!("SHELL: {message}"))),
             None => Err(usage("SHELL does not say which shell is used".into())),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap_complete::CompletionCandidate;
 use max_weights::Catalog;
 
-use crate::inputs::Reading;
+use crate::inputs::ReadArguments;
 use crate::open::open;
 
 /// Maximum number of candidates; more are not readable.
@@ -24,7 +24,7 @@ pub(super) fn file(words: &[OsString]) -> Option<PathBuf> {
 /// The next component of the names and keys of this file that begin so. A file that cannot be read offers nothing.
 pub(super) fn candidates(file: &PathBuf, incomplete: &OsStr) -> Vec<CompletionCandidate> {
     let Some(incomplete) = incomplete.to_str() else { return Vec::new() };
-    let reading = Reading { no_strict: true, ..Reading::default() };
+    let reading = ReadArguments { no_strict: true, ..ReadArguments::default() };
     let Ok(checkpoint) = open(std::slice::from_ref(file), &reading) else { return Vec::new() };
     let catalog = checkpoint.catalog();
     let mut found = weights(catalog, incomplete);

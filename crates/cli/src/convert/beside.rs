@@ -13,9 +13,9 @@ use max_weights::{DType, Error, text, uninterrupted};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::target::Target;
-use super::{Wanted, hugging_face};
-use crate::failure::Failure;
+use super::target::ConvertTarget;
+use super::{ConvertRequest, hugging_face};
+use crate::failure::CommandFailure;
 use crate::host::Host;
 
 const CONFIG: &str = "config.json";
@@ -35,7 +35,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// The files, each where it is and where it goes.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct CompanionFiles {
     files: Vec<(PathBuf, PathBuf)>,
     /// What is to be known about them.
     pub(super) notes: Vec<String>,
@@ -48,24 +48,26 @@ pub(super) struct Beside {
 /// The files to copy from the folder of the weights, or to create from the metadata of a GGUF file. They are created now, so that missing
 /// metadata is found before the weights are written.
 pub(super) fn files(
-    wanted: &Wanted<'_>,
+    wanted: &ConvertRequest<'_>,
     checkpoint: &Checkpoint,
-    (target, is_decoded): (&Target, bool),
+    (target, is_decoded): (&ConvertTarget, bool),
     host: &Host,
-) -> Result<Beside, Failure> {
-    let (Target::Folder(to, _), [path]) = (target, &*wanted.places.paths) else { return Ok(Beside::default()) };
-    let Some(first) = checkpoint.opened().first() else { return Ok(Beside::default()) };
+) -> Result<CompanionFiles, CommandFailure> {
+    let (ConvertTarget::Folder(to, _), [path]) = (target, &*wanted.places.paths) else {
+        return Ok(CompanionFiles::default());
+    };
+    let Some(first) = checkpoint.opened().first() else { return Ok(CompanionFiles::default()) };
     if checkpoint.catalog().gguf().is_some() {
         let named = wanted.rename.iter().any(|said| said == super::items::HUGGING_FACE);
-        return if named { made(wanted, checkpoint, first, to, host) } else { Ok(Beside::default()) };
+        return if named { made(wanted, checkpoint, first, to, host) } else { Ok(CompanionFiles::default()) };
     }
     if is_url(path) {
-        return Ok(Beside::default());
+        return Ok(CompanionFiles::default());
     }
     let path = ModelCache::from_environment().resolve(path)?;
     let is_index = path.to_string_lossy().ends_with(INDEX);
     if !path.is_dir() && !is_index {
-        return Ok(Beside::default());
+        return Ok(CompanionFiles::default());
     }
     let folder = if is_index { path.parent().unwrap_or(Path::new("")) } else { &path };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -75,7 +77,7 @@ pub(super) fn files(
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
     if same(folder, to) {
         if let Some(said) = from.iter().find(|path| is_decoded && says_quantization(path)) {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "{}: it declares the quantization of weights that are decoded, and would stay in their folder: give another folder as OUT",
                 text::path(said)
             )));
@@ -84,7 +86,7 @@ pub(super) fn files(
     }
     from.retain(|path| !(is_decoded && says_quantization(path)));
     let files = from.into_iter().filter_map(|path| Some((path.clone(), join(to, path.file_name()?)))).collect();
-    Ok(Beside { files, is_decoded, ..Beside::default() })
+    Ok(CompanionFiles { files, is_decoded, ..CompanionFiles::default() })
 }
 
 /// Whether a file says how weights are quantized, and nothing else.
@@ -93,7 +95,7 @@ fn says_quantization(path: &Path) -> bool {
 }
 
 /// Whether the configuration that would be copied is that of gpt-oss.
-pub(super) fn is_of_gpt_oss(wanted: &Wanted<'_>) -> bool {
+pub(super) fn is_of_gpt_oss(wanted: &ConvertRequest<'_>) -> bool {
     let [path] = &*wanted.places.paths else { return false };
     let Ok(path) = ModelCache::from_environment().resolve(path) else { return false };
     let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(Path::new("")) };
@@ -106,9 +108,18 @@ fn join(folder: &Path, name: &OsStr) -> PathBuf {
     if is_url(folder) { store::join(folder, &name.to_string_lossy()) } else { folder.join(name) }
 }
 
-fn made(wanted: &Wanted<'_>, checkpoint: &Checkpoint, gguf: &Path, to: &Path, host: &Host) -> Result<Beside, Failure> {
+fn made(
+    wanted: &ConvertRequest<'_>,
+    checkpoint: &Checkpoint,
+    gguf: &Path,
+    to: &Path,
+    host: &Host,
+) -> Result<CompanionFiles, CommandFailure> {
     if wanted.writing.dry_run {
-        return Ok(Beside { files: vec![(PathBuf::new(), join(to, OsStr::new(CONFIG)))], ..Beside::default() });
+        return Ok(CompanionFiles {
+            files: vec![(PathBuf::new(), join(to, OsStr::new(CONFIG)))],
+            ..CompanionFiles::default()
+        });
     }
     let place = std::env::temp_dir();
     let made = Temporary::make(|| tempfile::tempdir().map(|folder| (folder.path().to_path_buf(), folder)));
@@ -127,7 +138,7 @@ fn made(wanted: &Wanted<'_>, checkpoint: &Checkpoint, gguf: &Path, to: &Path, ho
             text::shown(first)
         ));
     }
-    Ok(Beside { files, notes, _made: Some((folder, noted)), is_decoded: false })
+    Ok(CompanionFiles { files, notes, _made: Some((folder, noted)), is_decoded: false })
 }
 
 fn is_beside(path: &Path) -> bool {
@@ -137,14 +148,14 @@ fn is_beside(path: &Path) -> bool {
     known && is_file && !name.starts_with('.') && !name.ends_with(INDEX)
 }
 
-impl Beside {
+impl CompanionFiles {
     /// Where the files go.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|(_, to)| to.as_path())
     }
 
     /// Puts them there.
-    pub(super) fn write(&self, wanted: &Wanted<'_>) -> Result<(), Failure> {
+    pub(super) fn write(&self, wanted: &ConvertRequest<'_>) -> Result<(), CommandFailure> {
         for (from, to) in &self.files {
             let mut bytes = fs::read(from).map_err(|source| Error::io(from, "read", source))?;
             if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::Checkpoint;
-use max_weights::write::{self, Options, Output, Stored};
+use max_weights::write::{self, SaveTarget, StoredElements, WriteOptions};
 use max_weights::{DType, text};
 
-use super::Wanted;
-use crate::failure::Failure;
+use super::ConvertRequest;
+use crate::failure::CommandFailure;
 use crate::meta::{self, pairs};
 
 /// The default size of a shard, as on the Hugging Face hub.
@@ -19,15 +19,15 @@ const STEM: &str = "model";
 const FORMAT: (&str, &str) = ("format", "pt");
 
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum ConvertTarget {
     File(PathBuf),
     Folder(PathBuf, u64),
     Gguf(PathBuf, Option<u64>),
 }
 
-impl Target {
-    pub(super) fn new(out: &Path, most: Option<u64>) -> Result<Self, Failure> {
-        let refused = |why: &str| Err(Failure::Usage(format!("{}: {why}", text::path(out))));
+impl ConvertTarget {
+    pub(super) fn new(out: &Path, most: Option<u64>) -> Result<Self, CommandFailure> {
+        let refused = |why: &str| Err(CommandFailure::Usage(format!("{}: {why}", text::path(out))));
         match suffix(out) {
             Some("safetensors") if most.is_some() => {
                 refused("several files go into a folder: give its name, without .safetensors")
@@ -55,17 +55,17 @@ impl Target {
     /// `tied` goes into the metadata of safetensors files.
     pub(super) fn output(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ConvertRequest<'_>,
         checkpoint: &Checkpoint,
         tied: BTreeMap<String, String>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<SaveTarget, CommandFailure> {
         let sync = !wanted.writing.no_sync;
-        let options = Options { sync, ..Options::default() };
+        let options = WriteOptions { sync, ..WriteOptions::default() };
         let said = pairs("--metadata", wanted.metadata)?;
         let text = |said: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(said));
         let output = match self {
-            Self::File(path) => Output::Safetensors { path: path.clone(), metadata: Some(text(said)), options },
-            Self::Folder(folder, most) => Output::Sharded {
+            Self::File(path) => SaveTarget::Safetensors { path: path.clone(), metadata: Some(text(said)), options },
+            Self::Folder(folder, most) => SaveTarget::Sharded {
                 folder: folder.clone(),
                 stem: STEM.to_owned(),
                 most: *most,
@@ -75,10 +75,10 @@ impl Target {
             Self::Gguf(path, most) => {
                 let said = meta::typed(checkpoint.catalog(), &said)?;
                 let said = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-                let matrices = wanted.dtype.map(Stored::Plain).or(wanted.quantize.map(Stored::Packed));
-                let matrices = matrices.or(wanted.dequantize.then_some(Stored::Plain(DType::BFloat16)));
+                let matrices = wanted.dtype.map(StoredElements::Plain).or(wanted.quantize.map(StoredElements::Packed));
+                let matrices = matrices.or(wanted.dequantize.then_some(StoredElements::Plain(DType::BFloat16)));
                 let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, said);
-                Output::Gguf { path: path.clone(), metadata, most: *most, sync }
+                SaveTarget::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
         };
         Ok(output.at(wanted.writing.destination())?)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use max_weights::Catalog;
-use max_weights::checkpoint::{Tree, TreeLimits, TreeLine};
+use max_weights::checkpoint::{PrefixTree, TreeLimits, TreeLine};
 
 use crate::screen::{Screen, columns, fitted, in_locale, push_padded};
 
@@ -25,7 +25,7 @@ pub(crate) fn write(
     fold: bool,
     screen: &mut Screen,
 ) -> io::Result<()> {
-    let tree = Tree::new(catalog, prefix, TreeLimits { lines: lines.map(|lines| lines as usize), fold });
+    let tree = PrefixTree::new(catalog, prefix, TreeLimits { lines: lines.map(|lines| lines as usize), fold });
     let (mut lines, hidden) = tree.lines();
     let unicode = screen.unicode();
     if !unicode {

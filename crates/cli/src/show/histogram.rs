@@ -2,7 +2,7 @@
 
 use std::io;
 
-use max_weights::check::{Bin, Number};
+use max_weights::check::{Bin, ExactNumber};
 use max_weights::text;
 
 use super::numbers::{general, significant};
@@ -40,13 +40,13 @@ fn label(bin: &Bin) -> String {
 }
 
 /// An integer in all its digits, a float in those that matter.
-pub(super) fn exact(number: Number) -> String {
+pub(super) fn exact(number: ExactNumber) -> String {
     match number {
-        Number::Integer(value) => {
+        ExactNumber::Integer(value) => {
             let digits = text::grouped(u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX));
             if value < 0 { format!("-{digits}") } else { digits }
         }
-        Number::Float(value) => significant(value),
+        ExactNumber::Float(value) => significant(value),
     }
 }
 

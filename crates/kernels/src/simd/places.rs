@@ -22,7 +22,7 @@ const LANES: usize = 32;
 
 /// Numbers of elements decoded from gaps, a batch at a time.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct GapPositions {
     /// The first `count` of these. There is room for a vector more, which is stored whole.
     list: [u16; BATCH + LANES],
     count: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Numbers {
     pub(crate) after: usize,
 }
 
-impl Numbers {
+impl GapPositions {
     /// None yet.
     pub(crate) fn new() -> Self {
         Self { list: [0; BATCH + LANES], count: 0, after: 0 }

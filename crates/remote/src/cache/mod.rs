@@ -22,7 +22,7 @@ use max_weights::source::Source;
 use max_weights::text;
 use max_weights::workers::Interrupt;
 
-use self::entry::{DATA, Entry, Key, UNFINISHED, UNITS, ignore_missing, options, remove_unused};
+use self::entry::{CacheEntry, CacheKey, DATA, UNFINISHED, UNITS, ignore_missing, options, remove_unused};
 use self::file::CachedFile;
 use crate::file::{FIRST, RemoteFile};
 use crate::options::CacheOptions;
@@ -101,8 +101,8 @@ impl Cache {
         files: Vec<(usize, RemoteFile)>,
         interrupt: Interrupt<'_>,
     ) -> Vec<(usize, Arc<dyn Source>)> {
-        let keys: Vec<Option<(Key, u64)>> = files.iter().map(|(_, file)| key(file)).collect();
-        let wanted: Vec<(Key, u64)> = keys.iter().flatten().copied().collect();
+        let keys: Vec<Option<(CacheKey, u64)>> = files.iter().map(|(_, file)| key(file)).collect();
+        let wanted: Vec<(CacheKey, u64)> = keys.iter().flatten().copied().collect();
         let mut entries = if wanted.is_empty() || self.is_off() {
             HashMap::new()
         } else {
@@ -111,7 +111,7 @@ impl Cache {
                 HashMap::new()
             })
         };
-        let admit = |((number, file), key): ((usize, RemoteFile), Option<(Key, u64)>)| {
+        let admit = |((number, file), key): ((usize, RemoteFile), Option<(CacheKey, u64)>)| {
             let source: Arc<dyn Source> = match key.and_then(|(key, _)| entries.remove(&key)) {
                 Some(entry) => Arc::new(CachedFile::new(file, entry, self.clone())),
                 None => Arc::new(file),
@@ -122,7 +122,11 @@ impl Cache {
     }
 
     /// The entries of these keys and lengths, existing or new, as far as they fit.
-    fn entries(&self, wanted: &[(Key, u64)], interrupt: Interrupt<'_>) -> io::Result<HashMap<Key, Entry>> {
+    fn entries(
+        &self,
+        wanted: &[(CacheKey, u64)],
+        interrupt: Interrupt<'_>,
+    ) -> io::Result<HashMap<CacheKey, CacheEntry>> {
         let folder = self.folder()?;
         let lock = options().create(true).truncate(false).open(folder.join(LOCK))?;
         let began = Instant::now();
@@ -135,7 +139,7 @@ impl Cache {
         let _lock = Claim(lock);
         let mut entries = HashMap::new();
         for (key, len) in wanted {
-            if let Some(entry) = Entry::find(&folder, *key, *len)? {
+            if let Some(entry) = CacheEntry::find(&folder, *key, *len)? {
                 entries.insert(*key, entry);
             }
         }
@@ -145,7 +149,7 @@ impl Cache {
                 continue;
             }
             if others.make_room(&folder, *len, self.options.limit)? {
-                entries.insert(*key, Entry::create(&folder, *key, *len)?);
+                entries.insert(*key, CacheEntry::create(&folder, *key, *len)?);
                 others.bytes += len;
             } else if !self.told.swap(true, Ordering::Relaxed) {
                 let (limit, bytes) = (self.options.limit, len);
@@ -159,7 +163,7 @@ impl Cache {
     }
 
     /// A lock that marks units of an object as being fetched; `None` if another reader holds it.
-    fn claim(&self, key: Key, unit: u64) -> io::Result<Option<Claim>> {
+    fn claim(&self, key: CacheKey, unit: u64) -> io::Result<Option<Claim>> {
         let number = key.number(unit / LOCKED, LOCKS);
         let file = options().create(true).truncate(false).open(self.folder()?.join(format!("{FETCHING}{number}")))?;
         Ok(try_lock(&file)?.then_some(Claim(file)))
@@ -184,11 +188,11 @@ fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// The key of a file in the cache; `None` if opening it reads all of it, or if nothing identifies it.
-fn key(file: &RemoteFile) -> Option<(Key, u64)> {
+fn key(file: &RemoteFile) -> Option<(CacheKey, u64)> {
     let len = file.len();
     (len > FIRST && len <= LONGEST).then_some(())?;
     let (address, tag) = file.identity()?;
-    Some((Key::of(address, tag, len), len))
+    Some((CacheKey::of(address, tag, len), len))
 }
 
 /// Objects that may be evicted.
@@ -276,8 +280,8 @@ mod tests {
         Cache::new(CacheOptions { folder: folder.into(), limit, warn: None })
     }
 
-    fn keys(names: &[&str]) -> Vec<(Key, u64)> {
-        names.iter().map(|name| (Key::of(name, "tag", UNIT), UNIT)).collect()
+    fn keys(names: &[&str]) -> Vec<(CacheKey, u64)> {
+        names.iter().map(|name| (CacheKey::of(name, "tag", UNIT), UNIT)).collect()
     }
 
     fn there(folder: &Path) -> Vec<String> {
@@ -307,7 +311,7 @@ mod tests {
         assert!(use_of(1).is_empty(), "both others are in use");
         drop((in_use, used));
         assert_eq!(use_of(1).len(), 1);
-        assert!(cache.entries(&[(Key::of("d", "", 3 * UNIT), 3 * UNIT)], &go_on).expect("looked").is_empty());
+        assert!(cache.entries(&[(CacheKey::of("d", "", 3 * UNIT), 3 * UNIT)], &go_on).expect("looked").is_empty());
     }
 
     #[test]
@@ -325,7 +329,7 @@ mod tests {
     fn units_are_claimed_once_until_the_claim_ends() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = cache(folder.path(), UNIT);
-        let key = Key::of("a", "", 1);
+        let key = CacheKey::of("a", "", 1);
         let claim = cache.claim(key, 3).expect("asked").expect("it is free");
         assert!(cache.claim(key, LOCKED - 1).expect("asked").is_none(), "the same lock");
         assert!(cache.claim(key, LOCKED).expect("asked").is_some());

@@ -13,8 +13,8 @@ use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable};
 use crate::text;
 
-use super::places::Places;
-use super::{Change, Form, version_of_number};
+use super::places::PositionWidth;
+use super::{DialectChange, DialectForm, version_of_number};
 
 /// The value of `format` in the metadata of a file of TRL.
 const OF_TRL: &str = "sparse_weight_patch";
@@ -135,7 +135,7 @@ impl Sparse {
     /// # Errors
     /// Another format or version of it; a duplicate tensor; compressed files.
     pub(crate) fn of_manifest(bytes: &[u8]) -> Result<Self> {
-        let manifest: Manifest = match json::read(bytes, MAX_HEADER_BYTES) {
+        let manifest: SparseManifest = match json::read(bytes, MAX_HEADER_BYTES) {
             Ok(manifest) => manifest,
             Err(problem) => return refused(format!("it is not a manifest of a sparse delta: {problem}")),
         };
@@ -151,7 +151,7 @@ impl Sparse {
             return Err(fault.help("write it without compression: only parts of it are read").unsupported());
         }
         let (base, target) = (version_of_number(manifest.base_step), version_of_number(manifest.step));
-        let Manifest { patch_file: file, tensors, .. } = manifest;
+        let SparseManifest { patch_file: file, tensors, .. } = manifest;
         match &file {
             None if !tensors.is_empty() => refused("it names tensors, and no file"),
             Some(name) if name.contains(['/', '\\', ':', '\0']) || matches!(&**name, "" | "." | "..") => {
@@ -173,7 +173,7 @@ impl Sparse {
     ///
     /// # Errors
     /// Missing tensors, or tensors that are not places and values.
-    pub(crate) fn changes(&self, table: &TensorTable) -> Result<Vec<(String, Change)>> {
+    pub(crate) fn changes(&self, table: &TensorTable) -> Result<Vec<(String, DialectChange)>> {
         let Ok(names) = NameIndex::new(table) else { return refused("the delta has two tensors of one name") };
         let find = |own: &str| names.find(table, own).map(|number| table.get(number));
         let change = |tensor: &SparseTensor| {
@@ -192,7 +192,7 @@ impl Sparse {
 
 impl SparseTensor {
     /// A change, with places and values in these tensors.
-    fn change(&self, indices: &TensorInfo<'_>, values: &TensorInfo<'_>) -> Result<Change, String> {
+    fn change(&self, indices: &TensorInfo<'_>, values: &TensorInfo<'_>) -> Result<DialectChange, String> {
         let (Element::Plain(places), Element::Plain(dtype)) = (indices.element, values.element) else {
             return Err("its places or values are packed blocks".to_owned());
         };
@@ -210,13 +210,13 @@ impl SparseTensor {
                 "its places have the shape {places}, and its values {values}: each is a row, of one length"
             ));
         }
-        let places = Places { dtype: places, are_gaps: self.are_gaps };
+        let places = PositionWidth { dtype: places, are_gaps: self.are_gaps };
         let (shape, sum) = (self.shape.clone(), self.checksum);
-        Ok(Change::Elements { indices: indices.span, places, values: values.span, dtype, shape, sum })
+        Ok(DialectChange::Elements { indices: indices.span, places, values: values.span, dtype, shape, sum })
     }
 }
 
-impl Form {
+impl DialectForm {
     /// The metadata of a file of TRL.
     pub(crate) fn metadata(&self) -> BTreeMap<String, String> {
         let number = |version: &str| version.parse::<u64>().unwrap_or_default().to_string();
@@ -234,7 +234,7 @@ pub(crate) fn names_of(tensor: &str) -> [String; 2] {
 
 /// The parsed fields of a manifest.
 #[derive(Deserialize)]
-struct Manifest {
+struct SparseManifest {
     format: String,
     version: u64,
     step: u64,
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let form = Form::new("sparse", Path::new("2.safetensors"), None, None, "blake3").expect("versions");
+        let form = DialectForm::new("sparse", Path::new("2.safetensors"), None, None, "blake3").expect("versions");
         let metadata: Vec<(String, String)> = form.expect("a form of others").metadata().into_iter().collect();
         let [places, values] = names_of("a");
         let read = Sparse::of_trl(&metadata, [&*places, &*values].into_iter()).expect("a delta");

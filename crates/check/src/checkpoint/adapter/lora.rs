@@ -11,9 +11,9 @@ use max_weights::text::{listed, shown};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
-use super::names::Patterns;
-use super::{AT_A_TIME, Config, Layer, layers, wrong_shape};
-use crate::checkpoint::sets::Set;
+use super::names::NamePatterns;
+use super::{AT_A_TIME, AdapterConfig, AdapterLayer, layers, wrong_shape};
+use crate::checkpoint::sets::CheckpointSet;
 use crate::folder::FolderContext;
 use crate::json::texts;
 
@@ -38,11 +38,11 @@ fn part(name: &str) -> Option<(&str, usize)> {
 }
 
 /// What the configuration says about all layers.
-pub(super) struct Said<'c> {
+pub(super) struct LoraConfig<'c> {
     config: &'c Value,
     /// The rank, and those of layers that have their own.
     rank: Option<u64>,
-    patterns: Patterns,
+    patterns: NamePatterns,
     ranks: Vec<Option<u64>>,
     is_dora: bool,
     /// Parameters that are not layers have a rank for each of their parts.
@@ -51,10 +51,10 @@ pub(super) struct Said<'c> {
     has_blocks: bool,
 }
 
-impl<'c> Said<'c> {
+impl<'c> LoraConfig<'c> {
     pub(super) fn of(config: &'c Value) -> Self {
         let map = config.get("rank_pattern").and_then(Value::as_object);
-        let patterns = Patterns::of_endings(map.into_iter().flat_map(|map| map.keys()).map(String::as_str));
+        let patterns = NamePatterns::of_endings(map.into_iter().flat_map(|map| map.keys()).map(String::as_str));
         Self {
             config,
             rank: config.get("r").map_or(Some(RANK), Value::as_u64).filter(|rank| *rank > 0),
@@ -77,9 +77,13 @@ impl<'c> Said<'c> {
     }
 }
 
-pub(super) fn check(set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(
+    set: &CheckpointSet<'_>,
+    config: Option<&AdapterConfig>,
+    context: &mut FolderContext<'_>,
+) -> Result<()> {
     let layers = layers(set, part);
-    let said = config.map(|config| Said::of(&config.value));
+    let said = config.map(|config| LoraConfig::of(&config.value));
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             (context.interrupt)()?;
@@ -93,7 +97,12 @@ pub(super) fn check(set: &Set<'_>, config: Option<&Config>, context: &mut Folder
     Ok(())
 }
 
-fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, context: &mut FolderContext<'_>) {
+fn check_layer(
+    set: &CheckpointSet<'_>,
+    layer: &AdapterLayer<'_>,
+    said: Option<&LoraConfig<'_>>,
+    context: &mut FolderContext<'_>,
+) {
     let (a, b) = match (layer.get(set, A), layer.get(set, B)) {
         (Some(a), Some(b)) => (a, b),
         (None, None) => return,
@@ -133,11 +142,11 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, contex
 }
 
 fn check_rank(
-    set: &Set<'_>,
-    layer: &Layer<'_>,
+    set: &CheckpointSet<'_>,
+    layer: &AdapterLayer<'_>,
     a: &TensorInfo<'_>,
     rank: u64,
-    said: &Said<'_>,
+    said: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) {
     let Some(ranks) = said.ranks(layer.in_model()) else { return };
@@ -152,18 +161,18 @@ fn check_rank(
 
 /// Whether the layers are those that the configuration names.
 pub(super) fn targets(
-    set: &Set<'_>,
-    layers: &[Layer<'_>],
-    config: &Config,
-    said: &Said<'_>,
+    set: &CheckpointSet<'_>,
+    layers: &[AdapterLayer<'_>],
+    config: &AdapterConfig,
+    said: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) -> Result<()> {
     let (names, patterns) = match said.config.get("target_modules") {
         Some(Value::String(word)) if word == "all-linear" => return Ok(()),
-        Some(Value::String(expression)) => (Vec::new(), Patterns::of_expression(expression)),
+        Some(Value::String(expression)) => (Vec::new(), NamePatterns::of_expression(expression)),
         Some(Value::Array(_)) => {
             let names = texts(said.config, "target_modules");
-            let patterns = Patterns::of_names(names.iter().copied());
+            let patterns = NamePatterns::of_names(names.iter().copied());
             (names, patterns)
         }
         _ => return Ok(()),
@@ -195,11 +204,11 @@ pub(super) fn targets(
 
 /// Reports names and patterns below a key that fit no layer.
 fn unused<'n>(
-    patterns: &Patterns,
+    patterns: &NamePatterns,
     names: impl Iterator<Item = &'n str>,
-    layers: &[Layer<'_>],
+    layers: &[AdapterLayer<'_>],
     (key, rule): (&str, &'static Rule),
-    config: &Config,
+    config: &AdapterConfig,
     context: &mut FolderContext<'_>,
 ) {
     let used: HashSet<usize> = layers.iter().flat_map(|layer| patterns.fitting(layer.in_model())).collect();
@@ -212,11 +221,11 @@ fn unused<'n>(
 }
 
 /// Patterns that fit no layer.
-fn patterns(layers: &[Layer<'_>], config: &Config, context: &mut FolderContext<'_>) {
+fn patterns(layers: &[AdapterLayer<'_>], config: &AdapterConfig, context: &mut FolderContext<'_>) {
     for key in ["rank_pattern", "alpha_pattern"] {
         let Some(map) = config.value.get(key).and_then(Value::as_object) else { continue };
         let names = || map.keys().map(String::as_str);
-        let patterns = Patterns::of_endings(names());
+        let patterns = NamePatterns::of_endings(names());
         if !patterns.has_unknown {
             unused(&patterns, names(), layers, (key, rules::ADAPTER_PATTERN_UNUSED), config, context);
         }

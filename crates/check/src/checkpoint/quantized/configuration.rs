@@ -3,49 +3,55 @@
 use max_weights::rules;
 use max_weights::tensor::TensorInfo;
 
-use super::Check;
-use crate::quantized::{Layer, Layout, Method, Part, Scheme, Way};
+use super::LayerCheck;
+use crate::quantized::{QuantizationMethod, QuantizedLayer, ScaleRule, Scheme, TensorRole, WeightLayout};
 
 /// What the configuration says of one layer.
-pub(super) struct Said<'a, 'c, 's, 'f> {
-    pub(super) check: &'a Check<'c, 's, 'f>,
-    pub(super) layer: &'a Layer<'s>,
+pub(super) struct LayerConfig<'a, 'c, 's, 'f> {
+    pub(super) check: &'a LayerCheck<'c, 's, 'f>,
+    pub(super) layer: &'a QuantizedLayer<'s>,
     pub(super) scheme: Option<&'a Scheme>,
 }
 
-impl Said<'_, '_, '_, '_> {
+impl LayerConfig<'_, '_, '_, '_> {
     /// Compares it with the layout of the weight.
-    pub(super) fn compare(&self, layout: &Layout) {
+    pub(super) fn compare(&self, layout: &WeightLayout) {
         let (Some(declared), Some(scales)) = (self.check.declared, self.get(layout.scales)) else { return };
         match (&declared.method, layout.way) {
-            (Method::Gptq, Way::Awq) => self.other_method("AWQ"),
-            (Method::Awq, Way::Gptq) => self.other_method("GPTQ"),
-            (Method::Gptq | Method::Awq, Way::Gptq | Way::Awq) => {
-                self.bits(Part::QWeight, layout);
+            (QuantizationMethod::Gptq, ScaleRule::Awq) => self.other_method("AWQ"),
+            (QuantizationMethod::Awq, ScaleRule::Gptq) => self.other_method("GPTQ"),
+            (QuantizationMethod::Gptq | QuantizationMethod::Awq, ScaleRule::Gptq | ScaleRule::Awq) => {
+                self.bits(TensorRole::QWeight, layout);
                 self.groups(&scales, layout, scales.shape.first());
             }
-            (Method::CompressedTensors, Way::Rows | Way::Nibbles) => {
-                if layout.way == Way::Rows {
-                    self.bits(Part::Packed, layout);
+            (QuantizationMethod::CompressedTensors, ScaleRule::Rows | ScaleRule::Nibbles) => {
+                if layout.way == ScaleRule::Rows {
+                    self.bits(TensorRole::Packed, layout);
                 }
                 self.groups(&scales, layout, scales.shape.get(1));
             }
-            (Method::CompressedTensors, _) if layout.dtype.is_some() => self.group_of_packed(&scales, layout),
-            (Method::ModelOpt(algorithm), Way::Multiplied) if algorithm == "NVFP4" => {
+            (QuantizationMethod::CompressedTensors, _) if layout.dtype.is_some() => {
+                self.group_of_packed(&scales, layout)
+            }
+            (QuantizationMethod::ModelOpt(algorithm), ScaleRule::Multiplied) if algorithm == "NVFP4" => {
                 self.group_of_packed(&scales, layout);
             }
-            (Method::Fp8, Way::Blocks | Way::Spread) if layout.bits == 8 => self.blocks(&scales, layout),
-            (Method::CompressedTensors, Way::Blocks | Way::Spread | Way::Bytes) => self.eight_bits(&scales, layout),
+            (QuantizationMethod::Fp8, ScaleRule::Blocks | ScaleRule::Spread) if layout.bits == 8 => {
+                self.blocks(&scales, layout)
+            }
+            (QuantizationMethod::CompressedTensors, ScaleRule::Blocks | ScaleRule::Spread | ScaleRule::Bytes) => {
+                self.eight_bits(&scales, layout)
+            }
             _ => {}
         }
     }
 
-    fn get(&self, part: Part) -> Option<TensorInfo<'_>> {
+    fn get(&self, part: TensorRole) -> Option<TensorInfo<'_>> {
         self.layer.get(self.check.set.table(), part)
     }
 
     fn other_method(&self, found: &str) {
-        let (Some(declared), Some(weight)) = (self.check.declared, self.get(Part::QWeight)) else { return };
+        let (Some(declared), Some(weight)) = (self.check.declared, self.get(TensorRole::QWeight)) else { return };
         // One of AutoRound's layouts leaves the choice to the program.
         if declared.layout.as_deref() != Some("auto") {
             let cause = format!("the configuration says {}, but it is packed as {found} packs it", declared.word);
@@ -53,7 +59,7 @@ impl Said<'_, '_, '_, '_> {
         }
     }
 
-    fn bits(&self, part: Part, layout: &Layout) {
+    fn bits(&self, part: TensorRole, layout: &WeightLayout) {
         let said = self.scheme.and_then(|scheme| scheme.bits).filter(|said| *said != layout.bits);
         if let Some((said, weight)) = said.zip(self.get(part)) {
             let cause = format!("the configuration says {said} bits, but it is packed with {} bits", layout.bits);
@@ -62,7 +68,7 @@ impl Said<'_, '_, '_, '_> {
     }
 
     /// Whether rows have the declared number of scales.
-    fn groups(&self, scales: &TensorInfo<'_>, layout: &Layout, groups: Option<&u64>) {
+    fn groups(&self, scales: &TensorInfo<'_>, layout: &WeightLayout, groups: Option<&u64>) {
         let (Some(scheme), Some(inputs)) = (self.scheme, layout.shape.last()) else { return };
         let (groups, [_, size]) = (groups.copied().unwrap_or(1), layout.block);
         // -1, or no number: all inputs are one group.
@@ -76,8 +82,9 @@ impl Said<'_, '_, '_, '_> {
         }
     }
 
-    fn group_of_packed(&self, scales: &TensorInfo<'_>, layout: &Layout) {
-        let scheme = self.scheme.filter(|scheme| layout.way == Way::Multiplied || matches!(scheme.bits, Some(4 | 6)));
+    fn group_of_packed(&self, scales: &TensorInfo<'_>, layout: &WeightLayout) {
+        let scheme =
+            self.scheme.filter(|scheme| layout.way == ScaleRule::Multiplied || matches!(scheme.bits, Some(4 | 6)));
         let [_, group] = layout.block;
         if let Some(said) = scheme.and_then(|scheme| scheme.group).filter(|said| *said > 0 && *said != group) {
             let cause =
@@ -86,7 +93,7 @@ impl Said<'_, '_, '_, '_> {
         }
     }
 
-    fn blocks(&self, scales: &TensorInfo<'_>, layout: &Layout) {
+    fn blocks(&self, scales: &TensorInfo<'_>, layout: &WeightLayout) {
         let Some([n, k]) = self.scheme.and_then(|scheme| scheme.block) else { return };
         if let [outer @ .., rows, columns] = layout.shape.as_slice() {
             let expected: Vec<u64> = outer.iter().copied().chain([rows.div_ceil(n), columns.div_ceil(k)]).collect();
@@ -96,7 +103,7 @@ impl Said<'_, '_, '_, '_> {
     }
 
     /// Scales of whole weights, rows, groups or blocks, as compressed-tensors says which.
-    fn eight_bits(&self, scales: &TensorInfo<'_>, layout: &Layout) {
+    fn eight_bits(&self, scales: &TensorInfo<'_>, layout: &WeightLayout) {
         let Some(scheme) = self.scheme.filter(|scheme| scheme.bits == Some(8)) else { return };
         let &[rows, inputs] = layout.shape.as_slice() else { return };
         if scheme.block.is_some() {
@@ -124,14 +131,14 @@ impl Said<'_, '_, '_, '_> {
     /// Whether bitsandbytes supports the declared bits and kind of numbers.
     pub(super) fn bits_and_bytes(&self) {
         let Some(declared) = self.check.declared else { return };
-        let Method::BitsAndBytes { four } = declared.method else { return };
-        let is_four = !self.layer.has(Part::Scb);
-        let state = self.get(Part::QuantState);
+        let QuantizationMethod::BitsAndBytes { four } = declared.method else { return };
+        let is_four = !self.layer.has(TensorRole::Scb);
+        let state = self.get(TensorRole::QuantState);
         if four != is_four {
             let bits = |four| if four { 4 } else { 8 };
             let (said, found) = (bits(four), bits(is_four));
             let cause = format!("the configuration says {said} bits, but the weight is stored in {found}");
-            if let Some(part) = self.get(Part::Absmax).or(state).or_else(|| self.get(Part::Scb)) {
+            if let Some(part) = self.get(TensorRole::Absmax).or(state).or_else(|| self.get(TensorRole::Scb)) {
                 self.check.add(&part, rules::QUANTIZED_BITS, cause);
             }
             return;

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use max_weights::rules::{Severity, Verdict};
 use max_weights::{Diagnostic, text};
 
-use super::summary::{DEPTHS, Summary, seconds};
+use super::summary::{DEPTHS, ReportSummary, seconds};
 use super::xml::lines;
-use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
+use super::{PROGRAM, ReportPaths, Settings, VERSION, place, time, word, worst_first};
 use crate::report::{FileReport, Report};
 
 /// Findings that are listed, the worst first.
@@ -25,8 +25,8 @@ const MAX_OPEN: usize = 10;
 const STYLE: &str = include_str!("style.css");
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let summary = Summary::new(report);
-    let mut places = Places::new(&settings.root);
+    let summary = ReportSummary::new(report);
+    let mut places = ReportPaths::new(&settings.root);
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

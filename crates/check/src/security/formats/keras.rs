@@ -6,7 +6,7 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::dangerous::is_dangerous_in_model;
 use crate::security::archive::{leads_out, scan_inside};
 use crate::security::base64;
@@ -61,7 +61,7 @@ pub(super) fn is_config(text: &[u8]) -> bool {
 }
 
 /// Looks at all objects of a configuration.
-pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn walk(piece: &ByteSpan<'_>, value: &Value, depth: usize, context: &mut FileContext<'_>) -> Result<()> {
     if depth > MAX_DEPTH {
         return Ok(());
     }
@@ -95,18 +95,18 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut
     Ok(())
 }
 
-fn unsafe_deserialization(piece: &Piece<'_>, context: &mut Context<'_>) {
+fn unsafe_deserialization(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) {
     let message = "the configuration switches off Keras's protection (enable_unsafe_deserialization)";
     context.report(piece, Diagnostic::new(rules::KERAS_MALICIOUS, message));
 }
 
 /// An object that names what the loader makes of it.
-fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &mut Context<'_>) -> Result<()> {
+fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context: &mut FileContext<'_>) -> Result<()> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let config = object.get("config");
     let of_config = |key: &str| config.and_then(|config| config.get(key));
     let module = text("module").unwrap_or_default();
-    let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
+    let report = |rule: &'static Rule, message: String, context: &mut FileContext<'_>| {
         let evidence = format!("{}.{}", shown(module), shown(class));
         context.report(piece, Diagnostic::new(rule, message).evidence(evidence));
     };
@@ -187,7 +187,7 @@ fn part_of_keras(module: &str) -> Option<&str> {
 }
 
 /// A function in bytes of Python's compiler, in base64.
-fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) {
+fn lambda(piece: &ByteSpan<'_>, config: Option<&Value>, context: &mut FileContext<'_>) {
     let code = config
         .and_then(|config| config.get("function").or_else(|| config.get("code")).or(Some(config)))
         .and_then(find_text);

@@ -20,8 +20,8 @@ use max_weights::rules;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::json;
 use crate::kind::has_suffix;
 use crate::repository;
@@ -74,7 +74,7 @@ fn ends_in(name: &str, end: &str) -> bool {
 }
 
 /// What the members of an archive mean together, beyond what each of them is.
-pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) {
+pub(crate) fn check_members(piece: &ByteSpan<'_>, archive: &dyn Archive, context: &mut FileContext<'_>) {
     let members = archive.members();
     if !members.iter().any(|member| ends_in(&member.name, "MAR-INF/MANIFEST.json")) {
         return;
@@ -86,14 +86,14 @@ pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &
 }
 
 /// Looks at a JSON text that a loader makes objects by: a configuration of Keras, or the schema of a skops file.
-pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn json(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let words = words_of_objects(piece.bytes, context)?;
-    if words == Words::default() {
+    if words == JsonWords::default() {
         return Ok(());
     }
     // What is long is data, unless a loader looks for it by its name.
     let is_named = repository::is_config(piece.name) || ends_in(piece.name, "schema.json");
-    let report = |message: String, context: &mut Context<'_>| {
+    let report = |message: String, context: &mut FileContext<'_>| {
         context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message));
     };
     let len = piece.bytes.len();
@@ -118,17 +118,17 @@ pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 
 /// The words in a JSON text that name the objects that a loader creates.
 #[derive(Default, PartialEq, Eq)]
-struct Words {
+struct JsonWords {
     are_plain: bool,
     may_be_hidden: bool,
 }
 
-fn words_of_objects(bytes: &dyn Bytes, context: &Context<'_>) -> Result<Words> {
+fn words_of_objects(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result<JsonWords> {
     const WINDOW: usize = 1 << 20;
     /// Words lie over the ends of windows.
     const OVERLAP: usize = 16;
     const WORDS: [&[u8]; 3] = [b"\"class_name\"", b"\"__loader__\"", b"\"__module__\""];
-    let (mut words, mut at) = (Words::default(), 0);
+    let (mut words, mut at) = (JsonWords::default(), 0);
     // In another encoding of Unicode than UTF-8, which Python reads as well, no word is found by its letters.
     let start = bytes.part(0, 4)?;
     words.may_be_hidden = start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");

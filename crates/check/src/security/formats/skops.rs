@@ -6,7 +6,7 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::dangerous::is_dangerous_in_model;
 use crate::words;
 
@@ -20,7 +20,7 @@ const CALLING: &str = "
     f2py testing distutils load loadtxt fromfile memmap genfromtxt save vectorize frompyfunc ctypeslib";
 
 /// Looks at all nodes of a schema.
-pub(super) fn walk(piece: &Piece<'_>, value: &Value, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn walk(piece: &ByteSpan<'_>, value: &Value, context: &mut FileContext<'_>) -> Result<()> {
     match value {
         Value::Array(values) => values.iter().try_for_each(|value| walk(piece, value, context)),
         Value::Object(object) => {
@@ -34,11 +34,11 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, context: &mut Context<'_>) 
     }
 }
 
-fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_>) {
+fn node(piece: &ByteSpan<'_>, object: &Map<String, Value>, context: &mut FileContext<'_>) {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (module, class, loader) = (text("__module__"), text("__class__"), text("__loader__"));
     let name = format!("{module}.{class}");
-    let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
+    let report = |rule: &'static Rule, message: String, context: &mut FileContext<'_>| {
         context.report(piece, Diagnostic::new(rule, message).evidence(shown(&name)));
     };
     let first = module.split('.').next().unwrap_or_default();

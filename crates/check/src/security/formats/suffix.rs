@@ -7,7 +7,7 @@ use max_weights::source::store;
 use max_weights::text::{shown, size};
 use max_weights::{Diagnostic, Result};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::{Kind, has_suffix};
 use crate::words;
 
@@ -43,12 +43,12 @@ const NEVER_EMPTY: &str = "json yaml yml jinja";
 const MAX_PATH_FILE: u64 = 32 << 20;
 
 /// Looks at a file by its name.
-pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let is_file = piece.member.is_none();
     let is_given = is_file && piece.name == STDIN;
     let names_weights = has_suffix(piece.name, WEIGHTS) || is_given;
     path_lines(piece, kind, context)?;
-    let report = |rule, message: String, context: &mut Context<'_>| {
+    let report = |rule, message: String, context: &mut FileContext<'_>| {
         context.report(piece, Diagnostic::new(rule, message).offset(0));
     };
     match kind {
@@ -89,14 +89,14 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     Ok(())
 }
 
-fn no_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
+fn no_weights(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) {
     let what = if kind == Kind::Text { "a text" } else { "nothing known" };
     let message = format!("this is {what}, but is named like weights");
     context.report(piece, Diagnostic::new(rules::FORMAT_UNKNOWN, message).offset(0));
 }
 
 /// Checks the name of a file that is not a pickle either.
-pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
+pub(crate) fn unexamined(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) {
     let is_given = piece.member.is_none() && piece.name == STDIN;
     let is_named = has_suffix(piece.name, TEXT_IF_PICKLE) || is_given;
     if context.file.reported > Verdict::Clean {
@@ -136,7 +136,7 @@ pub(crate) fn is_raw_data(path: &Path) -> bool {
 }
 
 /// Something that can run code under the name of a format that cannot.
-pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
+pub(crate) fn mismatch(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) {
     let is_code = matches!(kind, Kind::Hdf5 | Kind::Executable) || kind.is_pickle();
     let runs_code = is_code || kind.is_archive() || (kind.is_compressed() && kind != Kind::Lzma);
     let said = PLAIN.iter().find(|(suffixes, _)| has_suffix(piece.name, suffixes));
@@ -150,7 +150,7 @@ pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>)
 }
 
 /// Reports that Python runs a line of a file, which is a path file by its name, whatever its format.
-fn path_lines(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+fn path_lines(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let is_weights = matches!(kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
     if !has_suffix(piece.name, "pth") || is_weights || piece.bytes.len() > MAX_PATH_FILE {
         return Ok(());
@@ -166,7 +166,7 @@ fn path_lines(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Resul
 }
 
 /// Whether a text has what Python's path files have: paths, comments and lines that are run.
-fn is_path_file(piece: &Piece<'_>) -> Result<bool> {
+fn is_path_file(piece: &ByteSpan<'_>) -> Result<bool> {
     let text = piece.bytes.first(MAX_PATH_FILE as usize)?;
     let is_own =
         |line: &[u8]| line.is_empty() || line.starts_with(b"import") || matches!(line, [b'/' | b'.' | b'#', ..]);

@@ -49,7 +49,7 @@ impl Data {
 }
 
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct PickleFindings {
     pub(super) findings: Vec<Diagnostic>,
     counts: HashMap<&'static str, usize>,
     pub(super) nested: Vec<Nested>,
@@ -74,7 +74,7 @@ pub(super) struct Found {
     pub(super) is_incomplete: bool,
 }
 
-impl Found {
+impl PickleFindings {
     /// Whether a finding of this rule would be kept: others need no text.
     pub(super) fn has_room(&self, rule: &'static Rule) -> bool {
         self.counts.get(rule.id).is_none_or(|count| *count < KEPT)

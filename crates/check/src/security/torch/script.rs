@@ -3,7 +3,7 @@
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::words;
 
 /// The longest source text that is looked at.
@@ -15,7 +15,7 @@ const OWN: &str = "
     prim prims aten quantized quantized_decomposed sparse inductor c10d mkldnn _quantized onednn profiler";
 
 /// Looks for operators in a source text.
-pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     if piece.bytes.len() > MAX_BYTES {
         let message = "the source is longer than the limit";
         context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message));

@@ -25,7 +25,7 @@ pub(in crate::cast) trait Load {
 ///
 /// # Safety
 /// As for [`Lanes`]; `2 * BITS` bytes are written.
-pub(in crate::cast) trait Store {
+pub(in crate::cast) trait RoundedStore {
     /// Bits of one element.
     const BITS: usize;
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V);
@@ -120,7 +120,7 @@ pub(in crate::cast) static E2M1: [f32; 16] =
 
 macro_rules! stores {
     ($([$($constant:tt)*] $format:ty: $bits:literal bits, |$dst:ident, $value:ident| $stored:expr;)*) => {$(
-        impl<$($constant)*> Store for $format {
+        impl<$($constant)*> RoundedStore for $format {
             const BITS: usize = $bits;
             #[inline(always)]
             unsafe fn store<V: Lanes, const STREAM: bool>($dst: *mut u8, $value: V) {
@@ -209,7 +209,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
     }
 }
 
-impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> Store
+impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> RoundedStore
     for F8<MANTISSA, BIAS, KIND, SATURATE>
 {
     const BITS: usize = 8;

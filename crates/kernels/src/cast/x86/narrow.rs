@@ -9,9 +9,9 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use crate::cast::lanes::drive::Kernel;
+use crate::cast::lanes::drive::CastKernel;
 use crate::dtype::DType;
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 
 const STEP: usize = 64;
 /// Steps between two fences. A single one at the end would do, but this loop is very short. Without fences its streamed stores accumulate and hold
@@ -21,12 +21,12 @@ const STEPS_TO_FENCE: usize = 256;
 const DENORMALS: usize = 4;
 
 /// The kernel of a pair, if there is one.
-pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<CastKernel> {
     Some(match (from, to, saturate) {
-        (DType::BFloat16, DType::Float8E4M3Fn, false) => convert::<FromBf16<E4m3Fn<false>>>,
-        (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<FromBf16<E4m3Fn<true>>>,
-        (DType::BFloat16, DType::Float8E5M2, false) => convert::<FromBf16<E5m2<false>>>,
-        (DType::BFloat16, DType::Float8E5M2, true) => convert::<FromBf16<E5m2<true>>>,
+        (DType::BFloat16, DType::Float8E4M3Fn, false) => convert::<FromBf16<NarrowE4m3Fn<false>>>,
+        (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<FromBf16<NarrowE4m3Fn<true>>>,
+        (DType::BFloat16, DType::Float8E5M2, false) => convert::<FromBf16<NarrowE5m2<false>>>,
+        (DType::BFloat16, DType::Float8E5M2, true) => convert::<FromBf16<NarrowE5m2<true>>>,
         (DType::Float16, DType::Float8E4M3Fn, false) => convert::<F16ToE4m3Fn<false>>,
         (DType::Float16, DType::Float8E4M3Fn, true) => convert::<F16ToE4m3Fn<true>>,
         (DType::Float16, DType::Float8E5M2, false) => convert::<F16ToE5m2<false>>,
@@ -89,7 +89,7 @@ const fn every_second_byte(first: u8) -> [u8; 64] {
 
 /// The target format, with `KEPT` bits of mantissa. Its largest value has the code `LARGEST`, and overflow gives the code after it. With `IEEE`, NaN
 /// is any code beyond that, with a payload.
-trait Target {
+trait NarrowFormat {
     const KEPT: u32;
     /// The exponent of the smallest normal value, with the bias of bf16.
     const SMALLEST: u8;
@@ -131,10 +131,10 @@ const fn to_nearest_even(digits: u32, dropped: u32) -> u8 {
     (kept + (cut > half || (cut == half && kept & 1 == 1)) as u32) as u8
 }
 
-struct E4m3Fn<const SATURATE: bool>;
-struct E5m2<const SATURATE: bool>;
+struct NarrowE4m3Fn<const SATURATE: bool>;
+struct NarrowE5m2<const SATURATE: bool>;
 
-impl<const SATURATE_: bool> Target for E4m3Fn<SATURATE_> {
+impl<const SATURATE_: bool> NarrowFormat for NarrowE4m3Fn<SATURATE_> {
     const KEPT: u32 = 3;
     const SMALLEST: u8 = 127 - 7 + 1;
     const LARGEST: u8 = 0x7e;
@@ -142,7 +142,7 @@ impl<const SATURATE_: bool> Target for E4m3Fn<SATURATE_> {
     const SATURATE: bool = SATURATE_;
 }
 
-impl<const SATURATE_: bool> Target for E5m2<SATURATE_> {
+impl<const SATURATE_: bool> NarrowFormat for NarrowE5m2<SATURATE_> {
     const KEPT: u32 = 2;
     const SMALLEST: u8 = 127 - 15 + 1;
     const LARGEST: u8 = 0x7b;
@@ -161,7 +161,7 @@ unsafe fn lookup(table: &'static [u8; 128], mask: __mmask64, lower: __m512i) -> 
     }
 }
 
-impl<T: Target> Narrow for FromBf16<T> {
+impl<T: NarrowFormat> Narrow for FromBf16<T> {
     #[inline(always)]
     unsafe fn codes(src: *const u8) -> __m512i {
         // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 128 bytes.
@@ -177,7 +177,7 @@ unsafe fn load(src: *const u8) -> __m512i {
 
 /// The codes of sixty-four bf16.
 #[inline(always)]
-unsafe fn bf16_codes<T: Target>(first: __m512i, second: __m512i) -> __m512i {
+unsafe fn bf16_codes<T: NarrowFormat>(first: __m512i, second: __m512i) -> __m512i {
     // SAFETY: arithmetic on registers and constant tables; the caller has enabled the instructions.
     unsafe {
         let (upper, lower) = planes(first, second);
@@ -359,8 +359,8 @@ unsafe fn partial_step<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize)
     if elements == 0 {
         return;
     }
-    let mut from = Aligned([0; 2 * STEP]);
-    let mut to = Aligned([0; STEP]);
+    let mut from = CacheAligned([0; 2 * STEP]);
+    let mut to = CacheAligned([0; STEP]);
     // SAFETY: fewer than 64 elements of two bytes are copied, and both arrays hold as many.
     unsafe {
         std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), 2 * elements);

@@ -3,7 +3,7 @@
 use super::Lanes;
 
 /// A type of elements, sixteen of which are written at a time.
-pub(in crate::quant) trait Output {
+pub(in crate::quant) trait OutputElement {
     /// Sixteen elements in memory.
     type Step;
     /// Whether only values that are neither NaN nor denormal are rounded correctly, for which AVX-512 needs AVX-512 BF16.
@@ -22,17 +22,17 @@ macro_rules! outputs {
         $(#[$doc])*
         pub(in crate::quant) struct $name<const STREAM: bool>;
 
-        impl<const STREAM: bool> Output for $name<STREAM> {
+        impl<const STREAM: bool> OutputElement for $name<STREAM> {
             type Step = [u8; $bytes];
             $(const IS_BF16: bool = $is_bf16;)?
 
             #[inline(always)]
-            fn steps(out: &mut [u8]) -> &mut [Self::Step] {
+            fn steps(out: &mut [u8]) -> &mut [Self::GroupStep] {
                 out.as_chunks_mut().0
             }
 
             #[inline(always)]
-            unsafe fn put<V: Lanes>(values: V, step: &mut Self::Step) {
+            unsafe fn put<V: Lanes>(values: V, step: &mut Self::GroupStep) {
                 // SAFETY: a step has room for sixteen elements, at a multiple of 16 if `STREAM`; the caller has enabled the instructions.
                 unsafe { values.$put::<STREAM>(step.as_mut_ptr()) }
             }

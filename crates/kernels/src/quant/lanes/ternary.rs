@@ -1,6 +1,8 @@
 //! The ternary encodings, whose elements are -1, 0 or 1 times one scale.
 
-use super::{Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, registers, scaled, sixteen_steps};
+use super::{
+    BlockDecoder, Bytes16, Lanes, OutputElement, are_finite, decoders, f16_field, registers, scaled, sixteen_steps,
+};
 use crate::quant::block::field;
 
 /// The first digits in base three of bytes that are fractions of 256, each less one if `LEAST` is 255, for -1.

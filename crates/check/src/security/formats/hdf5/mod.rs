@@ -9,8 +9,8 @@ use max_weights::{Diagnostic, Result};
 
 use super::configurations::{self, Configurations};
 use super::unpickled::Unpickled;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::options::Level;
 use crate::report::Depth;
 
@@ -23,7 +23,7 @@ const HEAP: &[u8] = b"FRHP\0";
 const MAX_NAME: usize = 4096;
 
 /// Searches an HDF5 file.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let bytes = piece.bytes;
     let mut at = 0;
     let mut configs = Configurations::new();
@@ -113,7 +113,7 @@ fn external_link(window: &[u8], at: usize) -> Option<String> {
 }
 
 /// The first other file of a virtual dataset, whose list is referenced here by a heap and a number in it.
-fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
+fn virtual_source(bytes: &dyn RandomRead, layout: &[u8]) -> Result<Option<String>> {
     let (heap, wanted) = (number(layout, 0), number(layout, 8) & 0xffff_ffff);
     if wanted == 0 || heap == 0 || heap.saturating_add(16) > bytes.len() || bytes.part(heap, 4)? != b"GCOL" {
         return Ok(None);
@@ -140,7 +140,7 @@ fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
 }
 
 /// The first file of a list of external files: a version, the allocated and the used entries, and the heap with their names.
-fn external_storage(bytes: &dyn Bytes, message: &[u8]) -> Result<Option<String>> {
+fn external_storage(bytes: &dyn RandomRead, message: &[u8]) -> Result<Option<String>> {
     let counts = number(message, 4);
     let (room, used, heap) = (counts & 0xffff, counts >> 16 & 0xffff, number(message, 8));
     if used == 0 || used > room || heap == 0 || heap.saturating_add(32) > bytes.len() {

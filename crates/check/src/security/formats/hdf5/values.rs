@@ -5,8 +5,8 @@ use max_weights::Result;
 use max_weights::text::shown;
 
 use super::number;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::security::formats::unpickled::Unpickled;
 
 /// The start of a global heap: its signature, its version and three zeros.
@@ -72,8 +72,13 @@ fn elements(shape: &[u8]) -> Option<u64> {
 }
 
 /// Looks at the objects of the global heap at `heap`.
-pub(super) fn heap(piece: &Piece<'_>, heap: u64, unpickled: &mut Unpickled, context: &mut Context<'_>) -> Result<()> {
-    let bytes: &dyn Bytes = piece.bytes;
+pub(super) fn heap(
+    piece: &ByteSpan<'_>,
+    heap: u64,
+    unpickled: &mut Unpickled,
+    context: &mut FileContext<'_>,
+) -> Result<()> {
+    let bytes: &dyn RandomRead = piece.bytes;
     let end = heap.saturating_add(number(&bytes.part(heap, OBJECT)?, 8)).min(bytes.len());
     let block = bytes.part(heap, (end - heap).min(BLOCK as u64) as usize)?;
     let mut at = OBJECT;

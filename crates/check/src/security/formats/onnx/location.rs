@@ -6,12 +6,12 @@ use max_weights::source::store;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::security::archive::leads_out;
 use crate::walk::links;
 
 /// Examines the location of an external file without opening it. True if it may be opened: it is below the model's folder.
-pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) -> bool {
+pub(super) fn check(piece: &ByteSpan<'_>, location: &str, at: u64, context: &mut FileContext<'_>) -> bool {
     let is_url = location.contains("://");
     // The runtime keeps tensors in memory under a special name, which is not that of a file.
     if leads_out(location) || is_url || location.starts_with('~') {
