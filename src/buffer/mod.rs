@@ -5,9 +5,9 @@ mod convert;
 mod elements;
 mod groups;
 mod index;
+mod on_device;
 mod place;
 mod strided;
-mod there;
 
 use std::ops::Range;
 use std::sync::Arc;

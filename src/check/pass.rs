@@ -256,7 +256,7 @@ fn about(mut error: Error, checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Er
         fault.offset.get_or_insert(info.span.start());
     }
     if let Error::Io { action, .. } = &mut error {
-        *action = format!("{action}, of '{}'", text::shown(info.name));
+        *action = format!("{action}, of '{}'", text::escape(info.name));
     }
     error.at_path(&checkpoint.catalog().files()[info.file as usize].path)
 }

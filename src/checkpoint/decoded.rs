@@ -167,7 +167,7 @@ impl Checkpoint {
                 Some((start, len, item as u64, start.checked_add(len)?))
             });
             let Some((start, len, item, after)) = sizes else {
-                let shown = text::shown(&name);
+                let shown = text::escape(&name);
                 return Err(Error::Argument(format!("'{shown}' of {dtype} in {} is too large", text::shape(&shape))));
             };
             end = after;

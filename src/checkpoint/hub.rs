@@ -217,7 +217,7 @@ fn revisions(model: &Path) -> Result<Vec<String>> {
     }
     // A revision has slashes, also on systems with another path separator.
     let revision = |name: &PathBuf| name.iter().collect::<Vec<_>>().join(OsStr::new("/"));
-    Ok(names.iter().map(|name| text::shown(&text::path(Path::new(&revision(name))))).collect())
+    Ok(names.iter().map(|name| text::escape(&text::path(Path::new(&revision(name))))).collect())
 }
 
 #[cfg(test)]

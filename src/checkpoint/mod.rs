@@ -9,8 +9,8 @@ mod decoded;
 mod delta;
 mod distributed;
 mod files;
+mod header_cache;
 mod hub;
-mod known;
 mod locate;
 mod near_paths;
 mod objects;
@@ -320,7 +320,7 @@ impl Catalog {
         NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|twice| {
             let (a, b) = twice.first().copied().unwrap_or_default();
-            let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
+            let [first, second] = [a, b].map(|number| crate::text::escape(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both have this name");
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.files[self.table.get(b).file as usize].path;
@@ -368,7 +368,7 @@ impl Catalog {
     fn row_note(&self, name: &str) -> Option<String> {
         let (weight, row) = name.rsplit_once('.')?;
         let is_row = row.bytes().all(|byte| byte.is_ascii_digit()) && self.find(weight).is_some();
-        is_row.then(|| format!("'{}' is a weight, whose rows are slices such as [0:1]", text::shown(weight)))
+        is_row.then(|| format!("'{}' is a weight, whose rows are slices such as [0:1]", text::escape(weight)))
     }
 
     /// The positions in the name index of the weight of this name and of all below it.
@@ -465,7 +465,7 @@ impl Checkpoint {
     /// Opens one safetensors file as a checkpoint, and the file itself. If the header is byte for byte the last one of this path, it is not parsed
     /// again. A file whose tensors are views holds no descriptor.
     pub fn open_safetensors(path: &Path, options: &OpenOptions) -> Result<(Self, Arc<LocalFile>)> {
-        known::open(path, options)
+        header_cache::open(path, options)
     }
 
     /// The contents of the checkpoint.

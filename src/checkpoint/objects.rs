@@ -57,7 +57,7 @@ impl Catalog {
         let (is, leaf) = if leaf == name { ("is", name) } else { ("holds", leaf) };
         Some(format!(
             "it {is} a value that is not a tensor: max_weights.infos(weights).objects['{}']",
-            text::shown(leaf)
+            text::escape(leaf)
         ))
     }
 

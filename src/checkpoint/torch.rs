@@ -6,7 +6,7 @@ use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, StorageLocation, Torch, TorchFrame, pickle_limits};
 use crate::format::torch_zip::{CheckedArchive, ZipEntry, ZipMethod};
-use crate::format::{FileHeader, HeaderOptions, drive, shown, torch_legacy, torch_zip};
+use crate::format::{FileHeader, HeaderOptions, drive, escape, torch_legacy, torch_zip};
 use crate::rules;
 use crate::source::{ReadRange, Source};
 use crate::tensor::Span;
@@ -102,7 +102,7 @@ fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Pick
 
 fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Diagnostic {
     let names = match stray.first() {
-        Some(first) => format!("; they are a pickle that names {}", shown(&first.full_name())),
+        Some(first) => format!("; they are a pickle that names {}", escape(&first.full_name())),
         None => String::new(),
     };
     let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);

@@ -215,7 +215,7 @@ fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<TreeNode> 
 /// Dtype, shape and size.
 fn detail(info: &TensorInfo<'_>) -> [String; 3] {
     // An unknown dtype is named by the file, so it is escaped.
-    [text::shown(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
+    [text::escape(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
 }
 
 /// The number of first children with consecutive numbers whose weights have the same names, dtypes and shapes.
@@ -256,7 +256,7 @@ pub struct TreeLine {
 impl TreeLine {
     fn of(node: &TreeNode, branches: String) -> Self {
         let columns = node.detail.clone().unwrap_or_else(|| [String::new(), String::new(), node.summary()]);
-        Self { branches, label: text::shown(&node.label), columns, is_weight: node.detail.is_some() }
+        Self { branches, label: text::escape(&node.label), columns, is_weight: node.detail.is_some() }
     }
 }
 
@@ -278,7 +278,7 @@ fn html_node(node: &TreeNode, depth: usize, left: &mut usize, html: &mut String)
         return;
     }
     *left -= 1;
-    let (label, [dtype, shape, size]) = (text::shown(&node.label), node.columns());
+    let (label, [dtype, shape, size]) = (text::escape(&node.label), node.columns());
     if node.children.is_empty() {
         html_row("div", &[&label, &dtype, &shape, &size], html);
         return;

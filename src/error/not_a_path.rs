@@ -40,9 +40,9 @@ pub(crate) fn not_a_path(path: &Path) -> Option<String> {
     Some(match scheme {
         "hf" if rest.contains('/') => format!(
             "this build opens no URLs: download it with `hf download {0}`, and give {0}",
-            text::shown(&rest.split('/').take(2).collect::<Vec<_>>().join("/"))
+            text::escape(&rest.split('/').take(2).collect::<Vec<_>>().join("/"))
         ),
-        "file" => format!("addresses are not opened: give the path, /{}", text::shown(rest)),
+        "file" => format!("addresses are not opened: give the path, /{}", text::escape(rest)),
         _ => format!("{scheme}:// is not opened by this build: download it, and give the path"),
     })
 }

@@ -12,7 +12,7 @@ use crate::budget::{self, MemoryPace, Short, saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Result};
 use crate::format::delta::dialects::{self, DialectForm};
 use crate::format::json::{self, Skipped, Text};
-use crate::format::{HeaderLimits, HeaderOptions, Parse, ParseProgress, shown};
+use crate::format::{HeaderLimits, HeaderOptions, Parse, ParseProgress, escape};
 use crate::names::{NameIndex, compare};
 use crate::rules;
 use crate::source::ReadRange;
@@ -194,7 +194,7 @@ fn read(bytes: &[u8], takes_deltas: bool, options: &HeaderOptions) -> Result<Sha
 /// A shard's name must be a relative path that stays below the index, on every system.
 fn check_shard_name(name: &str) -> Option<Diagnostic> {
     let bad = |why: &str| {
-        let cause = format!("the shard name '{}' {why}", shown(name));
+        let cause = format!("the shard name '{}' {why}", escape(name));
         Some(Diagnostic::new(rules::INDEX_SHARD_NAME, cause))
     };
     if name.is_empty() {

@@ -27,7 +27,7 @@ pub use sniff::{FormatKind, SNIFF_BYTES, is_text, sniff};
 
 use crate::error::{Diagnostic, Diagnostics, Error, MAX_FINDINGS, Policy, Result};
 use crate::tensor::TensorTable;
-pub(crate) use crate::text::{shape as shown_shape, shown};
+pub(crate) use crate::text::{escape, shape as shown_shape};
 use crate::workers::stopped_here;
 
 /// The longest header that is read: the limit of the safetensors format itself.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Diagnostic, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// How many of the first bytes [`sniff`] needs; all of them, if the file has fewer.
@@ -196,7 +196,7 @@ fn first_bytes(prefix: &[u8]) -> String {
     let start = prefix.get(..TEXT).unwrap_or(prefix);
     match std::str::from_utf8(start) {
         Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => {
-            format!("the text \"{}\"", shown(text))
+            format!("the text \"{}\"", escape(text))
         }
         _ => {
             let hex: Vec<String> = prefix.iter().take(HEX).map(|byte| format!("{byte:02x}")).collect();

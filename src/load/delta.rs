@@ -286,7 +286,7 @@ fn target<'a>(
         return Ok(None);
     }
     if !tensor.get().is_contiguous() {
-        let name = text::shown(name);
+        let name = text::escape(name);
         return Err(Error::Argument(format!("'{name}' is not contiguous: a delta is applied to memory in C order")));
     }
     let bytes = tensor.bytes_mut(|tensor| (tensor.storage(), tensor.offset(), tensor.size()))?;

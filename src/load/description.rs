@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::inflate::DeflatedSegment;
 use super::job::RunTarget;
-use super::layout::{LoadPlan, Route};
+use super::load_plan::{LoadPlan, Route};
 use super::recipe::Recipe;
+use super::request::{Conversion, TensorRequest};
 use super::tensor;
-use super::wanted::{Conversion, TensorRequest};
 use super::{FileSegment, Swap, Transform};
 use crate::buffer::checked_size;
 use crate::device::Device;

@@ -1,7 +1,7 @@
 //! Places on a device, and the host memory that a transfer needs.
 
 use super::job::JobTarget;
-use super::wanted::Conversion;
+use super::request::Conversion;
 use crate::device::{DeviceKernel, DeviceSpan, DeviceUpload, PIECE};
 use crate::error::{Error, Result};
 use crate::memory::DIRECT_ALIGN;

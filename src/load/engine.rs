@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ahead::Readahead;
-use super::choice::{LoadOptions, PROBED, PROBES, ReadStrategy, TensorMemory};
 use super::digest::{check_digests, digest, digests, is_read_in_order, read_with_digest};
 use super::direct::{DirectReader, TOGETHER};
-use super::faster::{Question, remember};
 use super::job::{JobExtent, JobSizes, JobTarget, ReadJob, RunTarget};
-use super::layout::{LoadPlan, Route};
+use super::load_plan::{LoadPlan, Route};
 use super::placement::FileSegment;
-use super::wanted::TensorRequest;
+use super::probe_cache::{Question, remember};
+use super::readahead::Readahead;
+use super::request::TensorRequest;
+use super::strategy::{LoadOptions, PROBED, PROBES, ReadStrategy, TensorMemory};
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
@@ -134,7 +134,7 @@ impl LoadPlan {
             }
         }
         jobs.sort_by_key(|job| (job.extent.file, job.extent.offset));
-        let mut jobs = joined(jobs, sizes);
+        let mut jobs = coalesce(jobs, sizes);
         let mut before = 0;
         for job in &mut jobs {
             job.extent.before = before;
@@ -162,7 +162,7 @@ impl LoadPlan {
             let begun = Instant::now();
             let (threads, most) =
                 if direct { (self.choice.direct_threads, TOGETHER) } else { (self.choice.threads, 1) };
-            let groups = together(jobs, most, self.sizes().written);
+            let groups = batch(jobs, most, self.sizes().written);
             in_order(threads, groups, interrupt, |jobs: Vec<ReadJob<'a, R>>, reader: &mut DirectReader, interrupt| {
                 let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
                 if self.choice.cold && !direct {
@@ -414,7 +414,7 @@ fn to_device(
 }
 
 /// Coalesces jobs that read the same bytes because several ranks need parts of them.
-fn joined<R>(jobs: Vec<ReadJob<'_, R>>, sizes: JobSizes) -> Vec<ReadJob<'_, R>> {
+fn coalesce<R>(jobs: Vec<ReadJob<'_, R>>, sizes: JobSizes) -> Vec<ReadJob<'_, R>> {
     let mut joined: Vec<ReadJob<'_, R>> = Vec::with_capacity(jobs.len());
     for job in jobs {
         match joined.last_mut() {
@@ -441,7 +441,7 @@ pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
 }
 
 /// Batches of jobs of one file, each of at most `most` jobs that write at most `written` bytes.
-fn together<R>(jobs: Vec<ReadJob<'_, R>>, most: usize, written: usize) -> Vec<Vec<ReadJob<'_, R>>> {
+fn batch<R>(jobs: Vec<ReadJob<'_, R>>, most: usize, written: usize) -> Vec<Vec<ReadJob<'_, R>>> {
     let (mut groups, mut staged): (Vec<Vec<ReadJob<'_, R>>>, usize) = (Vec::new(), 0);
     for job in jobs {
         staged += job.staged;

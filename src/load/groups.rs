@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::choice::ReadStrategy;
 use super::device_place::DEVICE_ALIGN;
 use super::recipe::Recipe;
-use super::wanted::{Conversion, TensorRequest, is_decoded_to};
+use super::request::{Conversion, TensorRequest, is_decoded_to};
+use super::strategy::ReadStrategy;
 use super::{Codec, FileSegment, Inflate, Transform};
 use crate::checkpoint::{Backend, FAR_AT_A_TIME, unpacking_bytes};
 use crate::device::Device;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::cut::Cut;
 use super::inflate::DeflatedSegment;
 use super::placement::{Placement, Swap};
-use super::wanted::Conversion;
+use super::request::Conversion;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};

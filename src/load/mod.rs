@@ -3,8 +3,6 @@
 //! A tensor is a view of the mapping where the file allows it. Otherwise its bytes are read, inflated and swapped into separate memory. No lock is
 //! held meanwhile.
 
-mod ahead;
-mod choice;
 mod compose;
 mod composition;
 mod cut;
@@ -15,44 +13,46 @@ mod digest;
 mod direct;
 mod distributed;
 mod engine;
-mod faster;
+mod gds;
 mod grid;
 mod groups;
 mod inflate;
 mod job;
-mod layout;
+mod load_plan;
 mod part;
 mod pieces;
 mod placement;
 mod prefetch;
+mod probe;
+mod probe_cache;
 pub mod ranks;
+mod readahead;
 mod recipe;
+mod request;
 mod scan;
 mod slice;
+mod strategy;
 mod stream;
 mod tensor;
-mod through;
 mod tied;
-mod trial;
 mod undo;
 mod upload;
-mod wanted;
 mod window;
 
-pub use choice::{LoadOptions, ReadStrategy, TensorMemory};
 pub use cut::Cut;
 pub use delta::{AppliedDeltas, OtherNames, apply_deltas};
 pub use description::{ByteAction, ElementSelection, MemoryTarget, Planned};
 pub use digest::{check_digests, digests};
-pub use layout::LoadPlan;
+pub use load_plan::LoadPlan;
 pub use pieces::PieceReader;
 pub use placement::{Codec, FileSegment, Inflate, Placement, Swap, Transform};
 pub use prefetch::Prefetch;
 pub use recipe::{Recipe, RecipeRequest};
+pub use request::{Conversion, TensorRequest};
 pub(crate) use scan::{TensorScan, scan_threads};
+pub use strategy::{LoadOptions, ReadStrategy, TensorMemory};
 pub use stream::{LoadStream, StreamOptions};
 pub use undo::UndoLog;
-pub use wanted::{Conversion, TensorRequest};
 
 pub use crate::memory::default_budget;
 pub use crate::tensor::{Region, region_shape};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::placement::Placement;
-use super::wanted::{Conversion, TensorRequest};
+use super::request::{Conversion, TensorRequest};
 use crate::buffer::{IndexAxis, IndexPart, IndexSelection, axes, row_major};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;

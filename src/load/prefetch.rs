@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use super::choice::{FROM_DISK, FROM_NETWORK};
 use super::job::JobSizes;
 use super::placement::Transform;
-use super::wanted::{Conversion, TensorRequest};
+use super::request::{Conversion, TensorRequest};
+use super::strategy::{FROM_DISK, FROM_NETWORK};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{ForkMutex, Storage, available_memory};

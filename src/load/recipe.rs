@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::placement::Placement;
-use super::wanted::{Conversion, TensorRequest};
+use super::request::{Conversion, TensorRequest};
 use crate::buffer::{IndexAxis, IndexPart, axes, checked_size, row_major};
 use crate::device::Device;
 use crate::dtype::DType;

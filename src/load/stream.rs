@@ -10,11 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::choice::{LoadOptions, ReadStrategy, TensorMemory};
 use super::groups::{GroupScratch, MemoryUnit, ReadGroup, align, groups, least, pieces};
-use super::layout::LoadPlan;
+use super::load_plan::LoadPlan;
 use super::recipe::Recipe;
-use super::wanted::TensorRequest;
+use super::request::TensorRequest;
+use super::strategy::{LoadOptions, ReadStrategy, TensorMemory};
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Catalog, Checkpoint};
 use crate::device::{Device, DeviceMemory, PIECE};
@@ -149,7 +149,7 @@ impl LoadStream {
             }
         }
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
-        let name = |piece: &MemoryUnit| text::shown(catalog.table().name(numbers[piece.tensors.start]));
+        let name = |piece: &MemoryUnit| text::escape(catalog.table().name(numbers[piece.tensors.start]));
         if let (Some(there), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.on_the_way(scratch))) {
             let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
             if budget < needed {
@@ -429,15 +429,15 @@ fn about(mut error: Error, catalog: &Catalog, numbers: &[usize], ends: &[u64]) -
         Error::Io { action, .. } => {
             if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
                 let (first, last) = (name(*first), name(*last));
-                let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
-                *action = format!("{action}, of '{}'{names}", text::shown(&first));
+                let names = if first == last { String::new() } else { format!(" to '{}'", text::escape(&last)) };
+                *action = format!("{action}, of '{}'{names}", text::escape(&first));
             }
         }
         Error::Device(cause) => {
             if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
                 let (first, last) = (name(*first), name(*last));
-                let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
-                *cause = format!("'{}'{names}: {cause}", text::shown(&first));
+                let names = if first == last { String::new() } else { format!(" to '{}'", text::escape(&last)) };
+                *cause = format!("'{}'{names}: {cause}", text::escape(&first));
             }
         }
         _ => {}

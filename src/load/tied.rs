@@ -76,7 +76,7 @@ fn of_group(
     for (other_range, other_number, other) in group.iter().filter(|(_, other, _)| other != number) {
         let own = tensors[*other_number].1.get();
         let is_same = range == other_range && (own.dtype(), own.shape()) == (tensor.dtype(), tensor.shape());
-        let [one, two] = [name, other].map(|name| text::shown(name));
+        let [one, two] = [name, other].map(|name| text::escape(name));
         if !(is_same && own.is_contiguous() && tensor.is_contiguous()) {
             return Err(Error::Argument(format!("'{one}' and '{two}' overlap in memory: pass only one of them")));
         }

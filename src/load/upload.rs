@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicU64;
 use super::device_place::{DEVICE_ALIGN, DeviceRange, PAGES_FROM};
 use super::direct::DirectReader;
 use super::engine::check_apart;
+use super::gds::GdsFiles;
 use super::job::{ReadJob, RunTarget};
-use super::layout::{LoadPlan, Route};
-use super::through::GdsFiles;
-use super::wanted::Conversion;
+use super::load_plan::{LoadPlan, Route};
+use super::request::Conversion;
 use crate::budget;
 use crate::buffer::{Buffer, check_fits};
 use crate::checkpoint::Checkpoint;
@@ -131,7 +131,7 @@ impl LoadPlan {
         let found = (0..catalog.table().len())
             .find(|&number| catalog.placement(number).is_ok_and(|other| other == *placement))
             .map(|number| catalog.table().get(number).name);
-        let name = text::shown(found.unwrap_or_default());
+        let name = text::escape(found.unwrap_or_default());
         let others = match tensors.len() - 1 {
             0 => String::new(),
             others => format!(" and {others} more in the same arena"),

@@ -5,10 +5,10 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-use super::choice::{LoadOptions, TensorMemory};
-use super::layout::LoadPlan;
+use super::load_plan::LoadPlan;
 use super::recipe::Recipe;
 use super::slice::rises;
+use super::strategy::{LoadOptions, TensorMemory};
 use crate::buffer::IndexPart;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::{Error, Result};

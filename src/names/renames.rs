@@ -29,7 +29,7 @@ impl Pattern {
     pub fn parse(pattern: &str) -> Result<Self> {
         match pattern.split_once('=') {
             Some((from, to)) if !from.is_empty() => Self::new(from, to),
-            _ => Err(Error::Argument(format!("'{}': FROM=TO is needed", text::shown(pattern)))),
+            _ => Err(Error::Argument(format!("'{}': FROM=TO is needed", text::escape(pattern)))),
         }
     }
 
@@ -39,7 +39,7 @@ impl Pattern {
     /// Those of [`Self::parse`].
     pub fn new(from: &str, to: &str) -> Result<Self> {
         let pattern = format!("{from}={to}");
-        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(&pattern))));
+        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::escape(&pattern))));
         let parts = |text: &str| text.split('*').map(str::to_owned).collect::<Vec<_>>();
         let (mut from, mut to) = (parts(from), parts(to));
         if from.len() == 1 && from[0].ends_with('.') {
@@ -146,9 +146,9 @@ impl Renames {
         let said = &self.said[number];
         let from = said.split_once('=').map_or(&**said, |(from, _)| from);
         let near: Vec<String> = nearest_to_pattern(names, from, NEAR);
-        let near: Vec<String> = near.iter().map(|name| format!("'{}'", text::shown(name))).collect();
+        let near: Vec<String> = near.iter().map(|name| format!("'{}'", text::escape(name))).collect();
         let near = did_you_mean(&near);
-        Error::Argument(format!("'{}' renames no tensor: no name matches it{near}", text::shown(said)))
+        Error::Argument(format!("'{}' renames no tensor: no name matches it{near}", text::escape(said)))
     }
 }
 

@@ -40,7 +40,7 @@ impl Template {
     /// # Errors
     /// It is empty, has more than one `#` or too many `*`, or no text between `*` and `#`.
     pub fn parse(template: &str) -> Result<Self> {
-        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(template))));
+        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::escape(template))));
         if template.is_empty() {
             return wrong("a name is needed");
         }

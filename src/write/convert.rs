@@ -45,14 +45,14 @@ impl ConvertItem {
         let catalog = checkpoint.catalog();
         let info = catalog.table().get(self.number);
         if self.tensor.name.is_empty() {
-            let name = text::shown(info.name);
+            let name = text::escape(info.name);
             return Err(Error::Argument(format!(
                 "tensor '{name}' would have an empty name, and could not be loaded again"
             )));
         }
         let shape = self.region.as_ref().map_or_else(|| info.shape.to_vec(), |region| region_shape(info.shape, region));
         if shape != self.tensor.shape {
-            let (name, declared) = (text::shown(info.name), &self.tensor.shape);
+            let (name, declared) = (text::escape(info.name), &self.tensor.shape);
             return Err(Error::Argument(format!(
                 "tensor '{name}' has the shape {shape:?}, but {declared:?} was declared"
             )));

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::aside::{Aside, SpilledPieces};
 use super::layout::{DeclaredTensor, FileLayout, StoredElements, TensorPlacement};
 use super::output::SaveTarget;
+use super::spill::{Aside, SpilledPieces};
 use super::version::{ElementSource, VersionTensor, VersionTensors};
 use super::writer::TensorFileWriter;
 use super::{MAX_HEADER, WriteOptions, check_safetensors_name};
@@ -191,7 +191,7 @@ pub fn delta(
     base.check_target(path).and_then(|()| new.check_target(path))?;
     let names = base.tensors.keys().chain(new.tensors.keys());
     if let Some(name) = names.into_iter().find(|name| name.starts_with(delta::PREFIX)) {
-        let name = text::shown(name);
+        let name = text::escape(name);
         return Err(Error::Argument(format!(
             "tensor '{name}': names under '{}' are reserved for deltas; rename it",
             delta::PREFIX
@@ -348,7 +348,7 @@ fn write_whole(
         bytes.resize(pair.block_bytes().min(pair.bytes - start) as usize, 0);
         pair.new.elements.read(start, &mut bytes, interrupt)?;
         if hash_of_block(&bytes) != *hash {
-            let name = text::shown(pair.name);
+            let name = text::escape(pair.name);
             return Err(Error::Argument(format!("tensor '{name}' was written to while the delta of it was made")));
         }
         writer.write_bytes(&name, start, &bytes, interrupt)?;

@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::json;
 use zstd::stream::write::Encoder;
 
-use super::aside::{Aside, SpilledPieces};
 use super::delta::{DeltaSummary, VersionPair, compared};
 use super::layout::{DeclaredTensor, StoredElements};
+use super::spill::{Aside, SpilledPieces};
 use super::version::VersionTensors;
 use super::{PendingFile, SaveTarget, WriteOptions, check_safetensors_name};
 use crate::delta::{BLOCK, ChangeScratch};
@@ -151,7 +151,7 @@ fn pairs<'a>(base: &'a VersionTensors<'a>, new: &'a VersionTensors<'a>) -> Resul
     let refused = |name: &str, cause: &str| {
         Err(Error::Argument(format!(
             "tensor '{}' {cause}: this dialect does not support that; write a delta of max-weights, or a whole version",
-            text::shown(name)
+            text::escape(name)
         )))
     };
     let pairs = new.tensors.iter().map(|(name, new)| VersionPair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
@@ -183,7 +183,7 @@ fn changed(
 ) -> Result<Option<ChangedParts>> {
     let Some(base) = pair.base else { return Ok(None) };
     let dtype = pair.new.dtype;
-    let refused = |cause: String| Error::Argument(format!("tensor '{}': {cause}", text::shown(pair.name)));
+    let refused = |cause: String| Error::Argument(format!("tensor '{}': {cause}", text::escape(pair.name)));
     let is_sparse = form.dialect == DeltaDialect::Sparse;
     let width = if is_sparse { (dtype.bits() / 8).max(1) } else { pair.width() };
     let DialectBuffers { old, new, bytes, scratch } = room;

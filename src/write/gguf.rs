@@ -113,7 +113,7 @@ impl MetadataValue {
                 for value in values {
                     let found = value.value_type();
                     if found != *element {
-                        let key = text::shown(key);
+                        let key = text::escape(key);
                         return Err(Error::Argument(format!(
                             "metadata '{key}': an array of {element} has a value that is {found}; all values of an array must have the same type"
                         )));
@@ -142,7 +142,7 @@ impl FileLayout {
         start.extend_from_slice(&(metadata.len() as u64).to_le_bytes());
         for (key, value) in metadata {
             if !keys.insert(key) {
-                return Err(Error::Argument(format!("the key '{}' occurs twice", text::shown(key))));
+                return Err(Error::Argument(format!("the key '{}' occurs twice", text::escape(key))));
             }
             if key == ALIGNMENT_KEY {
                 alignment = aligned_to(value)?;
@@ -177,7 +177,7 @@ fn aligned_to(value: &MetadataValue) -> Result<u64> {
 /// Appends the header record of a tensor.
 fn record(tensor: &DeclaredTensor, offset: u64, out: &mut Vec<u8>) -> Result<()> {
     let DeclaredTensor { name, stored, shape } = tensor;
-    let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::shown(name))));
+    let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::escape(name))));
     if name.len() >= NAME_ROOM {
         return refused(format!(
             "its name has {} bytes, but ggml has room for {}; rename it",

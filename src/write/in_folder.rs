@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::replacement::{folder_of, has_room_for, replaceable, sync_folder};
 use super::unfinished::{placing, remove_abandoned};
-use super::{DeclaredTensor, FileLayout, PendingFile, Shards, standing};
+use super::{DeclaredTensor, FileLayout, PendingFile, Shards, existing};
 use crate::error::{Error, Result};
 use crate::source::store::IfExists;
 use crate::text;
@@ -85,7 +85,7 @@ impl Shards {
         let lengths =
             layouts.iter().map(FileLayout::file_bytes).chain(self.index.iter().map(|(_, index)| index.len() as u64));
         for (name, len) in self.names().zip(lengths) {
-            standing::check(&folder.join(name), len, if_exists)?;
+            existing::check(&folder.join(name), len, if_exists)?;
         }
         if let (IfExists::Fail | IfExists::Same, Some(other)) = (if_exists, self.outdated(folder, stem)?.first()) {
             return Err(if_exists.refused(other, "which is not a file of this checkpoint"));

@@ -78,7 +78,7 @@ impl DeclaredTensor {
     pub fn bytes(&self) -> Result<u64> {
         let Self { name, stored, shape } = self;
         self.stored.bytes(shape).ok_or_else(|| {
-            let name = text::shown(name);
+            let name = text::escape(name);
             Error::Argument(format!(
                 "tensor '{name}': {stored} of shape {shape:?} does not fill whole bytes and blocks, or has more than 2^62 bytes"
             ))
@@ -113,13 +113,13 @@ impl FileLayout {
         let mut by_name = HashMap::with_capacity(tensors.len());
         for tensor in tensors {
             if by_name.insert(tensor.name.clone(), places.len()).is_some() {
-                let name = text::shown(&tensor.name);
+                let name = text::escape(&tensor.name);
                 return Err(Error::Argument(format!(
                     "two tensors are called '{name}': names must be unique in a file"
                 )));
             }
             let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
-                let name = text::shown(&tensor.name);
+                let name = text::escape(&tensor.name);
                 Error::Argument(format!("the tensors up to '{name}' have more than 2^62 bytes"))
             })?;
             places.push(TensorPlacement { tensor, bytes: at..end });

@@ -88,7 +88,7 @@ fn of_safetensors(
                 metadata.insert(key.clone(), String::from_utf8_lossy(bytes).into_owned());
             }
             Some(other) => {
-                let (key, kind) = (text::shown(key), other.value_type());
+                let (key, kind) = (text::escape(key), other.value_type());
                 return Err(Error::Argument(format!(
                     "metadata '{key}': a safetensors file holds only strings there, not {kind}"
                 )));
@@ -184,7 +184,7 @@ fn of_gguf(
 }
 
 fn not_written(info: &TensorInfo<'_>) -> String {
-    format!("tensor '{}' has the type {}, which cannot be written", text::shown(info.name), info.element)
+    format!("tensor '{}' has the type {}, which cannot be written", text::escape(info.name), info.element)
 }
 
 fn refused(path: &Path, why: &str) -> Error {

@@ -5,11 +5,11 @@
 //! takes tensors in any order and in parts. An [`Output`] is one or several files of a format; [`save`] fills it from memory, and [`convert`] from a
 //! checkpoint.
 
-mod aside;
+mod all_to_all;
 mod convert;
 mod delta;
 mod dialect;
-mod exchange;
+mod existing;
 mod fold;
 mod gguf;
 mod gguf_set;
@@ -25,13 +25,13 @@ mod replacement;
 mod run;
 mod safetensors;
 mod save;
+mod sharded_save;
 mod shards;
 mod share;
 mod sink;
-mod standing;
+mod spill;
 mod steps;
 mod task;
-mod together;
 mod unfinished;
 mod update;
 mod verify;
@@ -53,10 +53,10 @@ pub use replacement::{PendingFile, is_open_file};
 pub use run::declare;
 pub use safetensors::{MAX_HEADER, check_safetensors_name};
 pub use save::{laid_out, save, write_to_memory};
+pub use sharded_save::{RankParts, ShardedFolder, ShardedSave};
 pub use shards::Shards;
 pub use sink::SaveDestination;
 pub use task::TaskNumber;
-pub use together::{RankParts, ShardedFolder, ShardedSave};
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use update::{Update, update};

@@ -5,9 +5,9 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::exchange::AllToAll;
+use super::all_to_all::AllToAll;
+use super::sharded_save::ShardedSave;
 use super::sink::{Sink, check_object, part_of};
-use super::together::ShardedSave;
 use super::verify::PartChecksums;
 use super::{StoredElements, TensorFileWriter};
 use crate::buffer::Buffer;
@@ -295,7 +295,7 @@ fn jobs(
     for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
         let tensor = &together.tensors()[number];
         if part.size() as u64 != own.bytes || StoredElements::Plain(part.dtype()) != tensor.stored {
-            let (name, has) = (text::shown(&tensor.name), part.size());
+            let (name, has) = (text::escape(&tensor.name), part.size());
             return Err(Error::Argument(format!(
                 "tensor '{name}': this rank has {has} bytes of {}, but by the placements it should be {} of {}",
                 part.dtype(),

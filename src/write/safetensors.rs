@@ -55,7 +55,7 @@ impl FileLayout {
         let mut sized = Vec::new();
         for tensor in tensors {
             let StoredElements::Plain(dtype) = tensor.stored else {
-                let (name, stored) = (text::shown(&tensor.name), tensor.stored);
+                let (name, stored) = (text::escape(&tensor.name), tensor.stored);
                 return Err(Error::Argument(format!(
                     "tensor '{name}': a safetensors file cannot hold {stored}; set a dtype to decode it to"
                 )));
@@ -126,7 +126,7 @@ fn header<'a>(
     let mut at = 0_u64;
     for (size, dtype, DeclaredTensor { name, shape, .. }) in tensors {
         let end = at.checked_add(size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
-            Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::shown(name)))
+            Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::escape(name)))
         })?;
         placed.push((at..end, dtype.safetensors_name(), name.as_str(), shape.as_slice()));
         at = end;

@@ -100,7 +100,7 @@ pub fn write_to_memory(
     for (source, place) in sources.iter().zip(layout.places()) {
         let fits = (place.bytes.end - place.bytes.start == source.size() as u64).then_some(source.size());
         let (tensor, later) = fits.and_then(|size| rest.split_at_mut_checked(size)).ok_or_else(|| {
-            let name = text::shown(&place.tensor.name);
+            let name = text::escape(&place.tensor.name);
             Error::Argument(format!("tensor '{name}' does not have the size in the layout"))
         })?;
         let pieces = tensor.chunks_mut(AT_A_TIME as usize).enumerate();
@@ -191,7 +191,7 @@ fn sources(layout: &FileLayout, tensors: &[(String, Buffer)], interrupt: Interru
     let by_name: BTreeMap<&str, &Buffer> = tensors.iter().map(|(name, buffer)| (&**name, buffer)).collect();
     let sources = layout.places().iter().map(|place| {
         let buffer = by_name.get(&*place.tensor.name).copied().ok_or_else(|| {
-            let name = text::shown(&place.tensor.name);
+            let name = text::escape(&place.tensor.name);
             Error::Argument(format!("tensor '{name}' is in the layout, but not among the tensors"))
         })?;
         in_reach(buffer, interrupt)

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::existing;
 use super::layout::FileLayout;
 use super::replacement::PendingFile;
-use super::standing;
 use super::task::TaskNumber;
 use super::verify::PartChecksums;
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ impl SaveDestination {
             let upload = store.create(path, layout.file_bytes(), &holes(layout), self.if_exists, interrupt)?;
             return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
         }
-        standing::check(path, layout.file_bytes(), self.if_exists)?;
+        existing::check(path, layout.file_bytes(), self.if_exists)?;
         Ok(Sink::File(PendingFile::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
     }
 
@@ -83,7 +83,7 @@ impl SaveDestination {
             upload.write_at(0, bytes, interrupt)?;
             return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
         }
-        standing::check(path, bytes.len() as u64, self.if_exists)?;
+        existing::check(path, bytes.len() as u64, self.if_exists)?;
         Ok(Sink::File(PendingFile::of_bytes(path, bytes, sync)?.if_exists(self.if_exists)))
     }
 }
@@ -91,7 +91,7 @@ impl SaveDestination {
 /// The part size of a shared upload.
 pub(super) fn part_of(shared: &str) -> Result<u64> {
     let part = shared.split(" =").next().and_then(|part| part.parse().ok()).filter(|part| *part > 0);
-    part.ok_or_else(|| Error::Argument(format!("'{}' is not an upload", text::shown(shared))))
+    part.ok_or_else(|| Error::Argument(format!("'{}' is not an upload", text::escape(shared))))
 }
 
 /// An unfinished file.

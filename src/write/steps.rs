@@ -139,7 +139,7 @@ impl ElementSteps {
 /// The error, with the name of the tensor.
 pub(super) fn about(error: Error, name: &str) -> Error {
     match error {
-        Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(name))),
+        Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::escape(name))),
         other => other,
     }
 }

@@ -184,7 +184,7 @@ fn output(base: &Checkpoint, target: &Path, options: &WriteOptions) -> Result<Sa
     }
     let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(shard) = ShardName::of(&name) else {
-        let (path, name) = (text::path(target), text::shown(&name));
+        let (path, name) = (text::path(target), text::escape(&name));
         return Err(Error::Argument(format!(
             "{path}: '{name}' does not have the name of a shard: merge the files first"
         )));

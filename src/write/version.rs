@@ -75,7 +75,7 @@ impl<'a> VersionTensors<'a> {
             let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
             let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: ElementSource::Memory(buffer) };
             if version.tensors.contains_key(&name) {
-                return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&name))));
+                return Err(Error::Argument(format!("two tensors have the name '{}'", text::escape(&name))));
             }
             version.tensors.insert(name, tensor);
         }
@@ -134,7 +134,7 @@ impl<'a> VersionTensors<'a> {
         let mut identity = CheckpointIdentity::default();
         for (name, tensor) in &self.tensors {
             let Some(hashes) = hashes.get(name) else {
-                return Err(Error::Argument(format!("the hashes of tensor '{}' are not known", text::shown(name))));
+                return Err(Error::Argument(format!("the hashes of tensor '{}' are not known", text::escape(name))));
             };
             identity.add(name, tensor.dtype, &tensor.shape, hashes.iter().copied());
         }
@@ -207,7 +207,7 @@ impl VersionTensor<'_> {
     /// Its bytes.
     pub(super) fn bytes(&self, name: &str) -> Result<u64> {
         checked_bytes(&self.shape, self.dtype)
-            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::shown(name))))
+            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::escape(name))))
     }
 
     /// The bytes of a block.

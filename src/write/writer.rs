@@ -71,7 +71,7 @@ impl TensorFileWriter {
             for range in ranges {
                 let end = of_tensor.back().map_or(0, |last| last.end);
                 if range.start < end || range.end > place.bytes.end - place.bytes.start {
-                    let (file, name) = (text::path(file.target()), text::shown(&place.tensor.name));
+                    let (file, name) = (text::path(file.target()), text::escape(&place.tensor.name));
                     let Range { start, end } = range;
                     return Err(Error::Argument(format!(
                         "{file}: tensor '{name}': this rank has some of the bytes {start} to {end} twice, or they lie beyond its end"
@@ -110,7 +110,7 @@ impl TensorFileWriter {
     /// As [`Self::write`], with cancellation: an upload may take long.
     pub(super) fn write_bytes(&self, name: &str, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let number = self.layout.position(name).ok_or_else(|| {
-            let name = text::shown(name);
+            let name = text::escape(name);
             Error::Argument(format!("no tensor '{name}' was declared when the file was begun"))
         })?;
         self.write_of(number, offset, bytes, interrupt)
@@ -217,7 +217,7 @@ impl TensorFileWriter {
             let DeclaredTensor { name, stored, shape } = &place.tensor;
             return Err(Error::Argument(format!(
                 "tensor '{}': declared as {stored} of shape {shape:?}, given as {} of {:?}",
-                text::shown(name),
+                text::escape(name),
                 found.stored,
                 found.shape
             )));
@@ -254,7 +254,7 @@ impl TensorFileWriter {
     fn claim(&self, number: usize, place: &TensorPlacement, offset: u64, len: u64) -> Result<()> {
         let size = place.bytes.end - place.bytes.start;
         let refused = |why: String| {
-            let (file, name) = (text::path(self.file.target()), text::shown(&place.tensor.name));
+            let (file, name) = (text::path(self.file.target()), text::escape(&place.tensor.name));
             Err(Error::Argument(format!("{file}: tensor '{name}': {why}")))
         };
         let Some(end) = offset.checked_add(len).filter(|end| *end <= size) else {
@@ -343,7 +343,7 @@ impl TensorFileWriter {
         for (number, place) in self.layout.places().iter().enumerate() {
             let (size, left) = (place.bytes.end - place.bytes.start, self.missing(number));
             if let Some(first) = left.front() {
-                let name = text::shown(&place.tensor.name);
+                let name = text::escape(&place.tensor.name);
                 missing.push(if self.is_shared {
                     format!("'{name}' (from byte {} on)", first.start)
                 } else {

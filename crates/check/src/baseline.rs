@@ -56,7 +56,7 @@ pub struct KnownFinding {
 impl KnownFinding {
     /// The finding in a line.
     pub fn line(&self) -> String {
-        format!("{}: {} {}", text::printable(&self.path), text::shown(&self.code), text::shown(&self.message))
+        format!("{}: {} {}", text::printable(&self.path), text::escape(&self.code), text::escape(&self.message))
     }
 }
 
@@ -95,7 +95,7 @@ pub fn read(path: &Path) -> Result<Baseline> {
     let content = content.ok_or_else(|| wrong(format!("it has more than {}", text::size(MAX_BYTES))))?;
     let baseline: Baseline = json::read(&content, MAX_BYTES).map_err(wrong)?;
     if baseline.schema != SCHEMA {
-        return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::shown(&baseline.schema))));
+        return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::escape(&baseline.schema))));
     }
     Ok(baseline)
 }

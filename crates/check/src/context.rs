@@ -50,7 +50,7 @@ impl<'a> ByteSpan<'a> {
 
     /// The path to a member of this archive, with its printable name.
     pub fn way_to(&self, name: &str) -> String {
-        let name = max_weights::text::shown(name);
+        let name = max_weights::text::escape(name);
         self.member.map_or_else(|| name.clone(), |outer| format!("{outer}!/{name}"))
     }
 

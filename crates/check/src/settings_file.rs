@@ -149,7 +149,7 @@ impl SettingsFile {
             ignore: settings.ignore.iter().chain(in_paths).cloned().collect(),
         };
         if let Some(word) = selection.unknown() {
-            return Err(wrong(path, &format!("there is no rule '{}'", text::shown(word))));
+            return Err(wrong(path, &format!("there is no rule '{}'", text::escape(word))));
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         let files = settings.output.iter_mut().filter_map(|(_, file)| file.as_mut());
@@ -203,7 +203,7 @@ fn word<'de, T, D: Deserializer<'de>>(
         SettingWord::Text(text) => text,
     };
     let parsed = parse(&text).map(Some);
-    parsed.ok_or_else(|| D::Error::custom(format!("'{}' is not {expected}", text::shown(&text))))
+    parsed.ok_or_else(|| D::Error::custom(format!("'{}' is not {expected}", text::escape(&text))))
 }
 
 type Parsed<'de, T, D> = std::result::Result<T, <D as Deserializer<'de>>::Error>;
@@ -234,7 +234,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<Durati
 fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Vec<(Pattern, Vec<String>)>, D> {
     let pattern = |(glob, rules): (String, Vec<String>)| match Pattern::new(&glob) {
         Ok(pattern) => Ok((pattern, rules)),
-        Err(error) => Err(D::Error::custom(format!("'{}' is not a valid glob: {error}", text::shown(&glob)))),
+        Err(error) => Err(D::Error::custom(format!("'{}' is not a valid glob: {error}", text::escape(&glob)))),
     };
     BTreeMap::deserialize(deserializer)?.into_iter().map(pattern).collect()
 }

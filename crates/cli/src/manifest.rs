@@ -207,7 +207,7 @@ fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(),
             _ => paint.dim,
         };
         let path = text::path(finding.file());
-        let tensor = finding.tensor.as_ref().map_or_else(String::new, |name| format!(" '{}'", text::shown(name)));
+        let tensor = finding.tensor.as_ref().map_or_else(String::new, |name| format!(" '{}'", text::escape(name)));
         let (severity, rule, message) = (finding.rule.severity.name(), finding.rule, &finding.message);
         screen.line(&format!("{style}{severity}{style:#}  {path}{tensor}: {message} [{rule}]"))?;
     }

@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, CommandFail
                     None => catalog.metadata().any(|(known, _)| known == key),
                 };
                 if !known {
-                    let (file, key) = (text::path(file), text::shown(key));
+                    let (file, key) = (text::path(file), text::escape(key));
                     return Err(CommandFailure::Usage(format!("{file}: its metadata has no '{key}'")));
                 }
             }
@@ -100,7 +100,7 @@ pub(crate) fn typed(catalog: &Catalog, pairs: &[(String, String)]) -> Result<Vec
             (known, _) => (&**said, known.unwrap_or(ValueType::String)),
         };
         let parsed = MetadataValue::parse(kind, value).ok_or_else(|| {
-            let (key, value) = (text::shown(key), text::shown(value));
+            let (key, value) = (text::escape(key), text::escape(value));
             let why = if kind == ValueType::Array { "arrays cannot be set here" } else { "it is not such a value" };
             CommandFailure::Usage(format!("metadata '{key}' is {kind}, but '{value}' was given: {why}"))
         })?;

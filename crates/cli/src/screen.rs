@@ -306,7 +306,7 @@ fn width() -> Option<usize> {
 
 /// The name of an element type, safe to print.
 pub(crate) fn element(info: &max_weights::tensor::TensorInfo<'_>) -> String {
-    text::shown(&info.element.to_string())
+    text::escape(&info.element.to_string())
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn installed(folder: &Path) -> Vec<(&'static str, String)> {
         let (package, version) = name.to_str()?.strip_suffix(".dist-info")?.split_once('-')?;
         let package = package.to_ascii_lowercase().replace(['_', '.'], "-");
         let package = PACKAGES.into_iter().find(|known| *known == package)?;
-        Some((package, max_weights::text::shown(version)))
+        Some((package, max_weights::text::escape(version)))
     });
     known.collect()
 }

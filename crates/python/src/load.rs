@@ -191,7 +191,7 @@ pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
 pub(crate) fn require_views(layout: &LoadPlan, own: Option<bool>, names: &[String]) -> Result<(), Error> {
     let copied = if own == Some(false) { layout.first_copied() } else { None };
     copied.map_or(Ok(()), |(position, reason)| {
-        let name = text::shown(&names[position]);
+        let name = text::escape(&names[position]);
         Err(Error::Argument(format!(
             "copy=False asks for views of the files, and '{name}' cannot be one: {reason}; leave copy out to get a copy of it"
         )))

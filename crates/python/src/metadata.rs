@@ -50,11 +50,11 @@ impl Metadata {
     fn unknown(&self, key: &str) -> PyErr {
         let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
         let near: Vec<String> =
-            nearest_to_pattern(&keys, key, NEAR).iter().map(|key| format!("'{}'", text::shown(key))).collect();
+            nearest_to_pattern(&keys, key, NEAR).iter().map(|key| format!("'{}'", text::escape(key))).collect();
         if near.is_empty() {
             return PyKeyError::new_err(key.to_owned());
         }
-        PyKeyError::new_err(format!("{}{}", text::shown(key), did_you_mean(&near)))
+        PyKeyError::new_err(format!("{}{}", text::escape(key), did_you_mean(&near)))
     }
 }
 
@@ -117,7 +117,7 @@ impl Metadata {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let Some(table) = self.table() else { return Ok("{}".to_owned()) };
         let mut making = ValuesInProgress::new(py, table);
-        let pair = |(key, value)| Ok(format!("'{}': {}", text::shown(key), making.text(&value)?));
+        let pair = |(key, value)| Ok(format!("'{}': {}", text::escape(key), making.text(&value)?));
         Ok(format!("{{{}}}", table.iter().map(pair).collect::<PyResult<Vec<String>>>()?.join(", ")))
     }
 
@@ -185,7 +185,7 @@ impl<'py> ValuesInProgress<'py> {
     fn text(&mut self, value: &GgufValue<'_>) -> PyResult<String> {
         const SHOWN: usize = 3;
         let GgufValue::Array(array) = value else {
-            return Ok(text::shown(&self.value(value)?.repr()?.to_string_lossy()));
+            return Ok(text::escape(&self.value(value)?.repr()?.to_string_lossy()));
         };
         let first = array.iter().take(SHOWN).map(|value| match value {
             GgufValue::Array(inner) => Ok(format!("[{} values]", inner.len())),

@@ -323,6 +323,6 @@ impl Placeholder {
 
     fn __repr__(&self) -> String {
         let place = self.position().map(|position| format!(" at byte {position}")).unwrap_or_default();
-        format!("<{}{place}, not built>", text::shown(&self.global_name()))
+        format!("<{}{place}, not built>", text::escape(&self.global_name()))
     }
 }

@@ -366,6 +366,6 @@ fn refuse_unknown(table: &TensorTable) -> Result<(), Error> {
         _ => None,
     });
     let Some((name, dtype)) = unknown else { return Ok(()) };
-    let cause = format!("unknown variant `{}`", max_weights::text::shown(dtype));
+    let cause = format!("unknown variant `{}`", max_weights::text::escape(dtype));
     Err(Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(name).unsupported())
 }

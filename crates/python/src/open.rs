@@ -62,7 +62,7 @@ pub(crate) fn backend(name: &str) -> PyResult<Backend> {
         "read" => Backend::Read,
         "direct" => Backend::Direct,
         other => {
-            let other = max_weights::text::shown(other);
+            let other = max_weights::text::escape(other);
             let cause = format!("backend must be one of 'auto', 'mmap', 'read', 'direct', not '{other}'");
             return Err(PyValueError::new_err(cause));
         }

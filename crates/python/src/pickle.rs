@@ -69,7 +69,7 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Bindin
     }
     if let Some(url) = checkpoint.opened().iter().find(|path| is_url(path) && path.to_string_lossy().contains('?')) {
         let text = url.to_string_lossy();
-        let shown = max_weights::text::shown(text.split('?').next().unwrap_or_default());
+        let shown = max_weights::text::escape(text.split('?').next().unwrap_or_default());
         let cause = format!(
             "{shown}?…: a tree of a URL with a query, which may be a signature, is not pickled: open it where it is needed"
         );

@@ -350,7 +350,7 @@ fn refused(
 ) -> PyResult<PyErr> {
     let (file, catalog) = (node.catalog().table().get(tensor).file as usize, node.catalog());
     let path = catalog.files().get(file).map_or("".as_ref(), |file| file.path.as_path());
-    let message = format!("{}: '{}': {cause}; {BY_OTHERS}", text::path(path), text::shown(layer.name));
+    let message = format!("{}: '{}': {cause}; {BY_OTHERS}", text::path(path), text::escape(layer.name));
     let error = classes::UnsupportedError::new_err(message);
     let value = error.value(py);
     value.setattr("path", path.as_os_str())?;

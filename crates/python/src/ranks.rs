@@ -112,7 +112,7 @@ impl RankPlan {
     /// None if the rank has none of it.
     fn parts(&self, py: Python<'_>, rank: u32) -> BindingResult<Vec<Option<PythonPart>>> {
         let named = |at: usize, error: Error| match error {
-            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(&self.names[at]))),
+            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::escape(&self.names[at]))),
             other => other,
         };
         let part = |at: usize| self.plan.part_of_rank(at, rank).map_err(|error| named(at, error));

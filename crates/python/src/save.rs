@@ -82,7 +82,7 @@ pub(crate) fn destination(store: Option<StoreHandle>, if_exists: &str) -> Result
         "fail" => IfExists::Fail,
         "same" => IfExists::Same,
         other => {
-            let other = text::shown(other);
+            let other = text::escape(other);
             return Err(Error::Argument(format!("if_exists must be \"replace\", \"fail\" or \"same\", not '{other}'")));
         }
     };

@@ -54,7 +54,7 @@ pub(crate) fn save_gguf_tensors(
                 if let (DType::UInt8, Some(row)) = (tensor.dtype(), shape.last_mut()) {
                     let per_block = encoding.bytes_per_block() as u64;
                     if !row.is_multiple_of(per_block) {
-                        let name = text::shown(name);
+                        let name = text::escape(name);
                         return Err(Error::Argument(format!(
                             "tensor '{name}': uint8 is taken for packed blocks, but rows of {row} bytes are not whole blocks of {encoding}, which have {per_block} each; give floats to have them packed"
                         ))
@@ -136,7 +136,7 @@ fn encoding(name: &str) -> Result<Encoding, Error> {
 fn values(pairs: Vec<PythonPair<'_>>) -> PyResult<Vec<(String, MetadataValue)>> {
     let pair = |(key, kind, value): PythonPair<'_>| {
         let made = made(&kind, &value)
-            .map_err(|error| PyValueError::new_err(format!("metadata '{}' as {kind}: {error}", text::shown(&key))));
+            .map_err(|error| PyValueError::new_err(format!("metadata '{}' as {kind}: {error}", text::escape(&key))));
         Ok((key, made?))
     };
     pairs.into_iter().map(pair).collect()

@@ -49,7 +49,7 @@ impl WeightsNode {
     pub(crate) fn values(&self, py: Python<'_>) -> BindingResult<PyTensor> {
         let number = self.number()?;
         if let Element::Packed(encoding) = self.catalog().table().get(number).element {
-            let name = text::shown(self.name());
+            let name = text::escape(self.name());
             let cause = format!(
                 "'{name}' ({}) is packed in blocks: decode it with data().astype('bfloat16'), or load it with packed='decode'; \
                  data().to_buffer() has the bytes of the blocks",
@@ -133,7 +133,7 @@ impl WeightsNode {
         }
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();
-            let cause = format!("its elements are of the type '{}', which is unknown", text::shown(&element));
+            let cause = format!("its elements are of the type '{}', which is unknown", text::escape(&element));
             let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied unchanged";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();

@@ -25,7 +25,7 @@ pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A name, key or value, escaped and cut for a message.
 #[pyfunction]
 pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(text::shown(&text_of(text)?))
+    Ok(text::escape(&text_of(text)?))
 }
 
 /// Up to three similar `names` for each of those `wanted`; for one pattern, also prefixes of names.

@@ -68,7 +68,7 @@ impl TorchFile {
     fn refused(&self, name: &str, position: Option<u64>, runs_code: bool) -> BindingFailure {
         let what =
             if runs_code { "can run code or reach files" } else { "is not one of those that tensors are made from" };
-        let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
+        let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::escape(name));
         let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_GLOBAL, cause) };
         fault.path(self.path()).unsupported().into()
     }

@@ -21,11 +21,11 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, RetryConfig};
 
-use crate::answer::{Head, ResponseBody};
 use crate::client::clients;
 use crate::credentials::{self, Client};
 use crate::failure::{FailureClass, RequestFailure, code, of_error, of_store};
 use crate::options::{Credentials, RemoteOptions};
+use crate::response::{Head, ResponseBody};
 use crate::url::{StoreKind, is_loopback, without_query};
 
 /// How long credentials from a function are used.
@@ -129,7 +129,7 @@ impl Bucket {
         if let Some(expected) = tag
             && found.as_deref() != Some(expected)
         {
-            let shown = max_weights::text::shown;
+            let shown = max_weights::text::escape;
             let found = found.as_deref().map_or("none".to_owned(), shown);
             let cause =
                 format!("the object changed since it was opened: its tag was {}, and is {found}", shown(expected));
@@ -296,7 +296,7 @@ impl HttpService for Service {
                 Ok(head) => {
                     parts.status = StatusCode::PARTIAL_CONTENT;
                     if !parts.headers.contains_key(header::CONTENT_RANGE) {
-                        let content = format!("bytes {}/{}", crate::answer::shown(&head.range), head.total);
+                        let content = format!("bytes {}/{}", crate::response::display_range(&head.range), head.total);
                         insert(&mut parts.headers, header::CONTENT_RANGE, &content);
                     }
                     if !parts.headers.contains_key(header::CONTENT_LENGTH) {

@@ -128,7 +128,7 @@ fn s3(
         }
     } else if !in_environment {
         if let Some(way) = way_of_others(&profile) {
-            let name = max_weights::text::shown(&profile_name());
+            let name = max_weights::text::escape(&profile_name());
             let cause = format!(
                 "the profile '{name}' has {way}, which boto3 knows: give credentials= a function that asks boto3"
             );

@@ -14,7 +14,7 @@ use max_weights::memory::changed_at;
 use max_weights::source::store;
 use max_weights::{Error, text};
 
-use crate::gate::LONGEST_WAIT;
+use crate::pacing::LONGEST_WAIT;
 
 /// What may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl RequestFailure {
     fn defect(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-        let said = text::shown(said);
+        let said = text::escape(said);
         Self::wrong(format!(
             "its answer cannot be processed, which is a defect of max_weights: please report it ({said})"
         ))
@@ -105,13 +105,13 @@ impl RequestFailure {
         let changed = if class == FailureClass::Changed { ANOTHER } else { "" };
         let mut cause = format!("{changed}{}", status.as_u16());
         if let Some(name) = name.as_deref().or(status.canonical_reason()) {
-            cause.push_str(&format!(" {}", text::cut(&text::shown(name), 80)));
+            cause.push_str(&format!(" {}", text::cut(&text::escape(name), 80)));
         }
         if let Some(message) = message(body) {
-            cause.push_str(&format!(": {}", text::cut(&text::shown(&message), 200)));
+            cause.push_str(&format!(": {}", text::cut(&text::escape(&message), 200)));
         }
         if let Some(request) = ["x-amz-request-id", "x-request-id"].iter().find_map(|name| headers.get(*name)) {
-            cause.push_str(&format!(" (request {})", text::cut(&text::shown(request.to_str().unwrap_or("?")), 60)));
+            cause.push_str(&format!(" (request {})", text::cut(&text::escape(request.to_str().unwrap_or("?")), 60)));
         }
         if let Some(seconds) = asked_wait(headers).filter(|seconds| *seconds > LONGEST_WAIT.as_secs()) {
             let most = LONGEST_WAIT.as_secs();
@@ -197,7 +197,7 @@ impl From<&reqwest::Error> for RequestFailure {
             reason = inner.to_string();
             source = inner.source();
         }
-        let cause = format!("{what}: {}", text::cut(&text::shown(&reason), 200));
+        let cause = format!("{what}: {}", text::cut(&text::escape(&reason), 200));
         match error.is_connect() {
             true if reason.contains("certificate") => Self::wrong(cause),
             true => Self::new(FailureClass::Unreachable, cause),
@@ -229,7 +229,7 @@ pub(crate) fn of_store(error: object_store::Error) -> RequestFailure {
         return error.into();
     }
     let broken = sources().any(<dyn std::error::Error>::is::<object_store::client::HttpError>);
-    let cause = text::cut(&text::shown(&error.to_string()), 300).to_string();
+    let cause = text::cut(&text::escape(&error.to_string()), 300).to_string();
     match error {
         object_store::Error::NotFound { .. } => RequestFailure::new(FailureClass::Missing, cause),
         object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {

@@ -15,12 +15,12 @@ use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use sha2::{Digest, Sha256};
 
-use crate::answer::{ResponseBody, shown};
 use crate::bucket::Bucket;
 use crate::failure::{FailureClass, RequestFailure, caught, code};
-use crate::gate::Gate;
 use crate::options::RemoteOptions;
+use crate::pacing::Gate;
 use crate::ranges::{Lengths, Request, requests};
+use crate::response::{ResponseBody, display_range};
 use crate::runtime::wait;
 use crate::web::WebFile;
 
@@ -102,7 +102,7 @@ impl RemoteFile {
                 if first.len() + chunk.len() > len as usize {
                     return Err(RequestFailure::wrong(format!(
                         "more bytes arrived than the requested {}",
-                        shown(&range)
+                        display_range(&range)
                     )));
                 }
                 first.extend_from_slice(&chunk);
@@ -157,7 +157,7 @@ impl RemoteFile {
     async fn fetch(&self, mut request: Request<'_>) -> Result<()> {
         let whole = request.range.clone();
         let mut at = whole.start;
-        let action = format!("read bytes {}", shown(&whole));
+        let action = format!("read bytes {}", display_range(&whole));
         tried(&self.asking, &self.url, &action, async |_| {
             let _pass = self.asking.gate.enter().await;
             let began = Instant::now();
@@ -179,7 +179,7 @@ impl RemoteFile {
                 )));
             }
             if answer.range != rest {
-                let cause = format!("requested bytes {}, got {}", shown(&rest), shown(&answer.range));
+                let cause = format!("requested bytes {}, got {}", display_range(&rest), display_range(&answer.range));
                 return Err(RequestFailure::wrong(cause));
             }
             let latency = began.elapsed();
@@ -189,7 +189,7 @@ impl RemoteFile {
                 if end > whole.end {
                     return Err(RequestFailure::wrong(format!(
                         "more bytes arrived than the requested {}",
-                        shown(&rest)
+                        display_range(&rest)
                     )));
                 }
                 request.fill(at, &chunk);

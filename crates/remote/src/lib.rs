@@ -10,24 +10,24 @@
 //! # Ok::<(), max_weights::Error>(())
 //! ```
 
-mod answer;
 mod bucket;
 mod cache;
 mod client;
 mod credentials;
+mod existing;
 mod failure;
 mod file;
-mod gate;
 mod hub;
 mod hub_cache;
 mod limiter;
 mod multipart;
 mod object;
 mod options;
+mod pacing;
 mod parts;
 mod ranges;
+mod response;
 mod runtime;
-mod same;
 mod sync;
 mod upload;
 mod url;
@@ -51,9 +51,9 @@ use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::failure::RequestFailure;
 use crate::file::{Asking, FileLocation, RemoteFile};
-use crate::gate::Gate;
 use crate::hub::Hub;
 use crate::hub_cache::{HubFile, offline};
+use crate::pacing::Gate;
 use crate::upload::ObjectUpload;
 use crate::url::{StoreKind, UrlAddress};
 use crate::web::WebFile;

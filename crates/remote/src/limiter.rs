@@ -38,15 +38,15 @@ impl Default for LimiterState {
 
 /// Admits a limited number of requests at a time.
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub(crate) struct ConcurrencyLimiter {
     most: usize,
     state: ForkMutex<LimiterState>,
 }
 
 /// A permit for a request in flight, of this process.
-pub(crate) struct Permit<'a>(&'a Limiter, u32);
+pub(crate) struct Permit<'a>(&'a ConcurrencyLimiter, u32);
 
-impl Limiter {
+impl ConcurrencyLimiter {
     pub(crate) fn new(most: usize) -> Self {
         Self { most: most.max(1), state: ForkMutex::new() }
     }

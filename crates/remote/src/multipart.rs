@@ -14,12 +14,12 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
+use crate::existing::Standing;
 use crate::failure::{FailureClass, RequestFailure};
 use crate::file::{Asking, tried_or};
 use crate::object::There;
 use crate::parts::patience;
 use crate::runtime::handle;
-use crate::same::Standing;
 use crate::url::StoreKind;
 
 /// How long a store may take to complete an upload.

@@ -13,13 +13,13 @@ use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 
+use crate::existing::Standing;
 use crate::failure::noted;
 use crate::file::{FileLocation, RemoteFile};
 use crate::multipart::{ABORTED_WITHIN, Multipart, UploadDestination};
 use crate::parts::{PartMemory, PartsState, UploadPart, is_taken, part_size};
 use crate::runtime::{handle, wait};
-use crate::same::Standing;
-use crate::url::shown;
+use crate::url::display_url;
 
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
@@ -61,7 +61,7 @@ impl ObjectUpload {
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
         let part = part_size(len, place.3.options.request_bytes).ok_or_else(|| {
-            Error::Argument(format!("{}: {len} bytes exceed the maximum size of an object", shown(&place.0)))
+            Error::Argument(format!("{}: {len} bytes exceed the maximum size of an object", display_url(&place.0)))
         })?;
         let mut shared = UploadState::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
         let to = &shared.to;
@@ -76,7 +76,7 @@ impl ObjectUpload {
         if !is_taken(part) {
             return Err(Error::Argument(format!(
                 "{}: parts of {part} bytes are not accepted by stores",
-                shown(&place.0)
+                display_url(&place.0)
             )));
         }
         let shared = UploadState::new(Multipart::new(place, len, part, IfExists::Replace), &[], false);
@@ -113,7 +113,7 @@ impl UploadState {
         if self.process == std::process::id() {
             return Ok(());
         }
-        let path = shown(&self.to.url);
+        let path = display_url(&self.to.url);
         Err(Error::Argument(format!(
             "{path}: only the process that began the upload can continue it, not one forked from it"
         )))
@@ -244,7 +244,7 @@ impl StoreUpload for ObjectUpload {
         let shared = &self.0;
         shared.require_own()?;
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > shared.to.len) {
-            let (len, path) = (shared.to.len, shown(&shared.to.url));
+            let (len, path) = (shared.to.len, display_url(&shared.to.url));
             return Err(Error::Argument(format!("{path}: bytes beyond its {len} were written")));
         }
         while !bytes.is_empty() {
@@ -254,8 +254,9 @@ impl StoreUpload for ObjectUpload {
             let part = shared.part(number, interrupt)?;
             let is_full = {
                 let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-                part.write(offset - range.start, now)?
-                    .ok_or_else(|| Error::Argument(format!("{}: bytes were written twice", shown(&shared.to.url))))?
+                part.write(offset - range.start, now)?.ok_or_else(|| {
+                    Error::Argument(format!("{}: bytes were written twice", display_url(&shared.to.url)))
+                })?
             };
             shared.state().come += now.len() as u64;
             if is_full && !shared.is_whole {
@@ -300,7 +301,7 @@ impl StoreUpload for ObjectUpload {
             return shared.standing.as_ref().map_or(Ok(()), |standing| shared.compare(standing, interrupt));
         }
         let (come, len) = (state.come, shared.to.len);
-        Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", shown(&shared.to.url))))
+        Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", display_url(&shared.to.url))))
     }
 
     fn stands(&self) -> bool {
@@ -315,7 +316,7 @@ impl StoreUpload for ObjectUpload {
         let shared = self.0.clone();
         let sent = shared.state().sent.len();
         if shared.has_others.load(Ordering::Relaxed) && sent != shared.to.parts() {
-            let (parts, path) = (shared.to.parts(), shown(&shared.to.url));
+            let (parts, path) = (shared.to.parts(), display_url(&shared.to.url));
             return Err(Error::Argument(format!("{path}: only {sent} of its {parts} parts were sent")));
         }
         let completed = wait(interrupt, None, ("complete the upload", &shared.to.url), async {
@@ -398,7 +399,7 @@ impl StoreUpload for ObjectUpload {
             std::thread::sleep(SHORT_WAIT);
         }
         let upload = shared.to.id.get()?.clone();
-        let named = max_weights::text::shown(&upload);
+        let named = max_weights::text::escape(&upload);
         let left = move |why: String| {
             format!("the parts of the upload {named} may still be stored, because it could not be aborted: {why}")
         };

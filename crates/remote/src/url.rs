@@ -46,7 +46,7 @@ pub(crate) enum StoreKind {
 impl UrlAddress {
     /// The address in this URL. `allow_http` allows unencrypted URLs to other machines.
     pub(crate) fn of(path: &Path, allow_http: bool) -> Result<Self> {
-        let refuse = |cause: &str| Err(Error::Argument(format!("{}: {cause}", shown(path))));
+        let refuse = |cause: &str| Err(Error::Argument(format!("{}: {cause}", display_url(path))));
         let Some(text) = path.to_str() else { return refuse("a URL is text in UTF-8") };
         if text.contains(['\0', '\n', '\r']) {
             return refuse("a URL must not have line breaks or NUL in it");
@@ -78,7 +78,7 @@ impl UrlAddress {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if bucket.is_empty() || !bucket.bytes().all(plain) {
-            return Err(Error::Argument(format!("{}: a URL of a bucket is scheme://bucket/key", shown(path))));
+            return Err(Error::Argument(format!("{}: a URL of a bucket is scheme://bucket/key", display_url(path))));
         }
         Ok(Self::Bucket { kind, bucket: bucket.to_owned(), key: key.to_owned() })
     }
@@ -97,14 +97,14 @@ impl UrlAddress {
         let steps_out = below.split('/').any(|part| part == "..");
         if !plain(org) || !plain(name) || revision.is_empty() || revision.contains(['?', '#']) || steps_out {
             let cause = "a URL of the hub is hf://org/model, hf://org/model@revision, or a file below it";
-            return Err(Error::Argument(format!("{}: {cause}", shown(path))));
+            return Err(Error::Argument(format!("{}: {cause}", display_url(path))));
         }
         Ok(Self::Hub { model: format!("{org}/{name}"), revision: revision.to_owned(), path: below.to_owned() })
     }
 }
 
 /// The URL for messages: without its query, which may hold a signature.
-pub(crate) fn shown(path: &Path) -> String {
+pub(crate) fn display_url(path: &Path) -> String {
     text::path(&store::redacted(path))
 }
 
@@ -283,8 +283,8 @@ mod tests {
 
     #[test]
     fn queries_and_passwords_are_not_shown() {
-        assert_eq!(shown(Path::new("https://u:p@host/a.bin?X-Amz-Signature=s#f")), "https://host/a.bin?…");
-        assert_eq!(shown(Path::new("hf://org/model@main/x")), "hf://org/model@main/x");
+        assert_eq!(display_url(Path::new("https://u:p@host/a.bin?X-Amz-Signature=s#f")), "https://host/a.bin?…");
+        assert_eq!(display_url(Path::new("hf://org/model@main/x")), "hf://org/model@main/x");
     }
 
     #[test]

@@ -9,10 +9,10 @@ use max_weights::memory::ForkMutex;
 use reqwest::{RequestBuilder, Response};
 use url::Url;
 
-use crate::answer::{Head, ResponseBody, shown};
 use crate::client::clients;
 use crate::failure::{FailureClass, RequestFailure};
 use crate::options::Secret;
+use crate::response::{Head, ResponseBody, display_range};
 use crate::url::{Refused, is_loopback, names_inner, names_link_local, without_query};
 
 /// Redirects that are followed for one request.
@@ -127,7 +127,7 @@ impl WebFile {
         };
         let mut request = client
             .get(url.clone())
-            .header(header::RANGE, format!("bytes={}", shown(range)))
+            .header(header::RANGE, format!("bytes={}", display_range(range)))
             .header(header::ACCEPT_ENCODING, "identity");
         if let Some(tag) = tag.filter(|tag| tag.starts_with('"') && tag.ends_with('"')) {
             request = request.header(header::IF_MATCH, tag);

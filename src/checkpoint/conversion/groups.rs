@@ -176,7 +176,7 @@ impl RuleGroup {
             .find(|(_, number)| self.members.iter().any(|member| member.number >= *number));
         let (source, number) = missing.unwrap_or_default();
         let missing = rule.sources.get(source as usize).map(|template| template.fill(&stars, number));
-        let missing = text::shown(&missing.unwrap_or_default());
+        let missing = text::escape(&missing.unwrap_or_default());
         refused(rule, &table.get(self.first()), format!("'{missing}', which belongs to it, is missing"))
     }
 }
@@ -195,15 +195,15 @@ pub(super) fn not_addable(element: Element<'_>) -> Option<String> {
 /// The error for a weight whose dtype or shape differs from another one of its group.
 fn unlike<T>(rule: &ConversionRule, other: &TensorInfo<'_>, like: &TensorInfo<'_>) -> Result<T> {
     let cause = if other.element == like.element {
-        format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, shown(like), like.shape)
+        format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, describe(like), like.shape)
     } else {
-        format!("it is {}, but '{}' is {}", other.element, shown(like), like.element)
+        format!("it is {}, but '{}' is {}", other.element, describe(like), like.element)
     };
     refused(rule, other, cause)
 }
 
-fn shown(info: &TensorInfo<'_>) -> String {
-    text::shown(info.name)
+fn describe(info: &TensorInfo<'_>) -> String {
+    text::escape(info.name)
 }
 
 /// An error about this weight that names the rule.

@@ -124,7 +124,7 @@ impl OpenedDelta {
             return refused("the header of the delta does not list it".to_owned());
         };
         let Some(dtype) = DType::from_safetensors_name(dtype) else {
-            return refused(format!("its elements would be '{}', which is not a dtype", text::shown(dtype)));
+            return refused(format!("its elements would be '{}', which is not a dtype", text::escape(dtype)));
         };
         let Some(len) = checked_bytes(shape, dtype) else {
             return refused(format!("no tensor of {dtype} has the shape {}", text::shape(shape)));

@@ -103,8 +103,8 @@ pub(super) fn of_file(
 pub(super) fn wrong_version(first: &OpenedDelta, version: &str) -> Error {
     let cause = format!(
         "the base is the version {}, but the first delta changes {}",
-        text::shown(version),
-        text::shown(&first.header.base)
+        text::escape(version),
+        text::escape(&first.header.base)
     );
     Diagnostic::new(rules::DELTA_BASE, cause).path(first.source.path()).format()
 }

@@ -198,7 +198,7 @@ impl OpenedDelta {
     /// The fault if the dtype or shape of an existing tensor differs from the delta's.
     fn misfit(&self, tensor: &str, element: &str, shape: &[u64]) -> Diagnostic {
         let (shape, changed) = (text::shape(shape), self.header.changed.get(tensor));
-        let changed = changed.map(|(dtype, shape, _)| format!("{} in {}", text::shown(dtype), text::shape(shape)));
+        let changed = changed.map(|(dtype, shape, _)| format!("{} in {}", text::escape(dtype), text::shape(shape)));
         let cause = format!(
             "it has {element} elements in the shape {shape}, but {} changed",
             changed.as_deref().unwrap_or("all of it")
@@ -221,8 +221,8 @@ impl OpenedDelta {
         let (Some(changes), Some(rows), Some(digest)) = (changes, self.rows(tensor), digest) else {
             let cause = format!(
                 "it changed, but the delta lacks '{}' of bytes, or '{}' of {COLUMNS} columns of U64",
-                text::shown(&delta::changes_of(tensor)),
-                text::shown(&delta::blocks_of(tensor))
+                text::escape(&delta::changes_of(tensor)),
+                text::escape(&delta::blocks_of(tensor))
             );
             return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
         };
@@ -243,7 +243,7 @@ impl OpenedDelta {
         let (Some(rows), Some(digest)) = (self.rows(tensor), self.header.whole.get(tensor)) else {
             let cause = format!(
                 "the delta has all of its elements, but lacks '{}' of {COLUMNS} columns of U64",
-                text::shown(&delta::blocks_of(tensor))
+                text::escape(&delta::blocks_of(tensor))
             );
             return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
         };

@@ -48,7 +48,7 @@ pub(super) fn locate(
         return Err(outside(item, file.len(), rules::DISTRIBUTED_OUTSIDE).path(file.path()).format());
     }
     if let Some(transform) = &item.transform {
-        let cause = format!("an item was saved through the transform '{}'", text::shown(transform));
+        let cause = format!("an item was saved through the transform '{}'", text::escape(transform));
         let fault = Diagnostic::new(rules::DISTRIBUTED_TRANSFORM, cause).offset(item.offset);
         return Err(fault.path(file.path()).unsupported());
     }

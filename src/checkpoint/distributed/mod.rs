@@ -254,7 +254,7 @@ fn check_items(
         if before.file == after.file && before.offset + before.length > after.offset {
             noted.note(rules::DISTRIBUTED_SHARED_ITEM, |rule| {
                 let other =
-                    name_of(first).map_or_else(|| "a value".to_owned(), |name| format!("'{}'", text::shown(name)));
+                    name_of(first).map_or_else(|| "a value".to_owned(), |name| format!("'{}'", text::escape(name)));
                 let cause = format!("one of its items overlaps an item of {other}");
                 let tensor = name_of(second).map(str::to_owned);
                 let path = &paths[after.file as usize];

@@ -107,7 +107,7 @@ impl DeltaHeader {
         let header = Self::parse(json)?;
         let (Some(digest), 2) = (find(DIGEST), metadata.len()) else {
             let keys: Vec<&str> = metadata.iter().map(|(key, _)| &**key).collect();
-            let keys = text::shown(&keys.join(", "));
+            let keys = text::escape(&keys.join(", "));
             return refused(format!("its metadata have the keys {keys}; those of a delta are {KEY} and {DIGEST}"));
         };
         let own = digest_of_header(
@@ -118,7 +118,7 @@ impl DeltaHeader {
             }),
         );
         if digest != own {
-            let digest = text::shown(digest);
+            let digest = text::escape(digest);
             return refused(format!("its header has the digest {own}, but states {digest}: it was damaged"));
         }
         header.check_tensors(tensors)?;
@@ -144,20 +144,20 @@ impl DeltaHeader {
         };
         for identity in [&header.base, &header.target, &header.base_tensors].into_iter().chain(&header.folded) {
             if !is_hexadecimal(identity, 32) {
-                return refused(format!("'{}' is not an identity of 32 hexadecimal digits", text::shown(identity)));
+                return refused(format!("'{}' is not an identity of 32 hexadecimal digits", text::escape(identity)));
             }
         }
         let digests = header.changed.values().map(|(.., rows)| rows).chain(header.whole.values());
         let digests = digests.chain(header.samples.iter().map(|(.., hash)| hash)).chain([&header.unchanged]);
         if let Some(digest) = digests.into_iter().find(|digest| !is_hexadecimal(digest, 16)) {
-            return refused(format!("'{}' is not a digest of 16 hexadecimal digits", text::shown(digest)));
+            return refused(format!("'{}' is not a digest of 16 hexadecimal digits", text::escape(digest)));
         }
         let is_changed = |name: &&String| header.changed.contains_key(*name) || header.whole.contains_key(*name);
         if let Some(name) = header.removed.iter().find(is_changed) {
-            return refused(format!("'{}' is both changed and removed", text::shown(name)));
+            return refused(format!("'{}' is both changed and removed", text::escape(name)));
         }
         if let Some(name) = header.whole.keys().find(|name| header.changed.contains_key(*name)) {
-            return refused(format!("'{}' is there both in part and as a whole", text::shown(name)));
+            return refused(format!("'{}' is there both in part and as a whole", text::escape(name)));
         }
         if header.samples.len() > MAX_SAMPLES {
             let (count, most) = (header.samples.len(), MAX_SAMPLES);
@@ -179,8 +179,8 @@ impl DeltaHeader {
         }
         let missing = expected.iter().find(|name| there.binary_search(&&***name).is_err());
         let cause = match (missing, there.iter().find(|name| !expected.iter().any(|own| own == **name))) {
-            (Some(name), _) => format!("the delta has no '{}', which its metadata need", text::shown(name)),
-            (None, Some(name)) => format!("the delta has '{}', of which its metadata say nothing", text::shown(name)),
+            (Some(name), _) => format!("the delta has no '{}', which its metadata need", text::escape(name)),
+            (None, Some(name)) => format!("the delta has '{}', of which its metadata say nothing", text::escape(name)),
             (None, None) => "the delta has two tensors of one name".to_owned(),
         };
         Err(Diagnostic::new(rules::DELTA_HEADER, cause).format())

@@ -2,8 +2,8 @@
 
 use super::refused;
 use crate::error::Result;
+use crate::format::escape;
 use crate::format::pickle::{GlobalUse, ObjectId, Opaque, PickleObject, Pickled};
-use crate::format::shown;
 use crate::tensor::TorchDType;
 
 /// The prefix of the modules of the dataclasses.
@@ -80,7 +80,7 @@ impl<'a> Attributes<'a> {
     pub(super) fn instance(self, id: ObjectId, class: TorchClass, what: &str) -> Result<&'a Opaque> {
         self.opaque_of(id, class).ok_or_else(|| {
             let name = self.pickled.name_of(id);
-            let name = name.map_or_else(|| "plain data".to_owned(), |name| format!("an instance of {}", shown(&name)));
+            let name = name.map_or_else(|| "plain data".to_owned(), |name| format!("an instance of {}", escape(&name)));
             let class = class.name();
             refused(format!("{what} is {name}, not a {class} of torch.distributed.checkpoint"))
         })
@@ -104,7 +104,7 @@ impl<'a> Attributes<'a> {
         let values = self.optional(instance, names);
         if let Some((name, _)) = names.iter().zip(&values).find(|(_, value)| value.is_none()) {
             let class = &self.pickled.global(instance.global).name;
-            return Err(refused(format!("a {} has no '{name}'", shown(class))));
+            return Err(refused(format!("a {} has no '{name}'", escape(class))));
         }
         Ok(values.map(|value| value.unwrap_or(instance.callee)))
     }

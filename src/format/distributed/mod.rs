@@ -20,7 +20,7 @@ use items::{OfName, PlaceContents, PlaceItems};
 pub use of_ranks::{RankFile, is_of_rank, of_ranks};
 
 use super::pickle::{self, GlobalUse, ObjectId, PersistentIds};
-use super::{HeaderLimits, shown, shown_shape};
+use super::{HeaderLimits, escape, shown_shape};
 use crate::budget::{self, Budget, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy, Result};
 use crate::rules::{self, Rule};
@@ -331,7 +331,7 @@ impl<'a> MetadataReader<'a, '_> {
     fn dims_of(&mut self, id: ObjectId, name: &str, dims: &mut Vec<u64>) -> Result<()> {
         let sizes = self.attributes.sizes(id)?;
         if sizes.len() > self.rank {
-            let cause = format!("'{}' has {} dimensions; at most {} are read", shown(name), sizes.len(), self.rank);
+            let cause = format!("'{}' has {} dimensions; at most {} are read", escape(name), sizes.len(), self.rank);
             return Err(refused(cause));
         }
         self.budget.reserve(dims, sizes.len())?;
@@ -348,7 +348,7 @@ impl<'a> MetadataReader<'a, '_> {
         let [transforms] = attributes.optional(info, ["transform_descriptors"]);
         let (path, offset, length) = (attributes.name(path_id)?, attributes.size(offset)?, attributes.size(length)?);
         if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(refused(format!("an item of '{}' has {length} bytes from {offset} on", shown(path))));
+            return Err(refused(format!("an item of '{}' has {length} bytes from {offset} on", escape(path))));
         }
         let last = self.last_file.filter(|(id, _)| *id == path_id).map(|(_, file)| file);
         let file = match last.or_else(|| self.files.get(path).copied()) {
@@ -372,7 +372,7 @@ impl<'a> MetadataReader<'a, '_> {
             return Err(refused(format!("it names more than {MAX_FILES} files")));
         }
         if !is_inside(path) {
-            let cause = format!("an item is in '{}', which is not a file of the folder", shown(path));
+            let cause = format!("an item is in '{}', which is not a file of the folder", escape(path));
             return Err(Diagnostic::new(rules::DISTRIBUTED_PATH, cause).format());
         }
         let number = budget::saturating_u32(self.found.files.len());

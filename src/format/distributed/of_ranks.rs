@@ -8,7 +8,7 @@ use super::{Distributed, DistributedItem, DistributedPiece, DistributedTensor, T
 use crate::budget::{self, saturating_u32};
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json::{self, Unique};
-use crate::format::{MAX_HEADER_BYTES, shown, shown_shape};
+use crate::format::{MAX_HEADER_BYTES, escape, shown_shape};
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable, TorchDType, checked_elements};
 
@@ -53,7 +53,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
                 Some(begins) => begins.get(info.name).and_then(|begin| begin.saved_offsets.clone()),
             };
             let Some(begin) = begin else {
-                let cause = format!("'{}' does not say where its piece begins", shown(name));
+                let cause = format!("'{}' does not say where its piece begins", escape(name));
                 note(findings, rules::DISTRIBUTED_MISSING_ITEM, info.name, cause);
                 continue;
             };

@@ -5,7 +5,7 @@ use super::record::{GgufTensorRecord, RecordBounds};
 use super::types::AMBIGUOUS;
 use crate::budget::saturating_u32;
 use crate::error::{Diagnostic, Diagnostics};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 use crate::tensor::checked_elements;
 
@@ -104,7 +104,7 @@ pub(super) fn check_places<'a>(
         };
         let overlap = |place: &DataRange, with: Option<DataRange>, how: String| -> CursorStep<Diagnostic> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
-            fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", shown(other)), start)
+            fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", escape(other)), start)
         };
         if !place.sized {
             let next = after.first().copied();

@@ -9,8 +9,8 @@ use super::value::{GgufValue, skip};
 use crate::budget;
 use crate::budget::{saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics};
+use crate::format::escape;
 use crate::format::name_table::NameTable;
-use crate::format::shown;
 use crate::rules;
 
 /// Where a key and its value are in the header.
@@ -48,7 +48,7 @@ impl KeyTable {
     fn check_duplicates(&self, header: &[u8], findings: &mut Diagnostics) -> CursorStep<()> {
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
         for (former, latter) in self.names.pairs(|i| self.key(header, i), |a, b| a == b)? {
-            let key = shown(self.key(header, latter));
+            let key = escape(self.key(header, latter));
             let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
             findings.report(Diagnostic::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?;
         }
@@ -97,7 +97,7 @@ fn walk_pair(cursor: &mut HeaderCursor<'_>, findings: &mut Diagnostics) -> Curso
         findings.report(Diagnostic::new(rules::GGUF_KEY_EMPTY, "a key is empty").offset(at))?;
     }
     if std::str::from_utf8(key).is_err() {
-        let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
+        let cause = format!("the key '{}' is not UTF-8", escape(&String::from_utf8_lossy(key)));
         findings.report(Diagnostic::new(rules::GGUF_KEY_UTF8, cause).offset(at))?;
     }
     let name = std::str::from_utf8(key).unwrap_or_default();
@@ -108,12 +108,12 @@ fn walk_pair(cursor: &mut HeaderCursor<'_>, findings: &mut Diagnostics) -> Curso
         Ok((value_type, start))
     };
     let (value_type, start) = walk(cursor).map_err(|stop: super::cursor::CursorStop| {
-        stop.explain(|fault| fault.message = format!("key '{}': {}", shown(name), fault.message))
+        stop.explain(|fault| fault.message = format!("key '{}': {}", escape(name), fault.message))
     })?;
     let value = cursor.header().get(start..cursor.position()).unwrap_or_default();
     if value_type == ValueType::Bool && value != [0] && value != [1] {
         findings.note(rules::GGUF_BOOL, |rule| {
-            let cause = format!("the value of '{}' is a bool, but neither 0 nor 1; it counts as true", shown(name));
+            let cause = format!("the value of '{}' is a bool, but neither 0 nor 1; it counts as true", escape(name));
             Diagnostic::new(rule, cause).offset(start as u64)
         });
     }
@@ -121,7 +121,7 @@ fn walk_pair(cursor: &mut HeaderCursor<'_>, findings: &mut Diagnostics) -> Curso
         let text = value.get(saturating_usize(cursor.form.length_bytes())..).unwrap_or_default();
         if std::str::from_utf8(text).is_err() {
             findings.note(rules::GGUF_TEXT_UTF8, |rule| {
-                let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", shown(name));
+                let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", escape(name));
                 Diagnostic::new(rule, cause).offset(start as u64)
             });
         }

@@ -24,7 +24,7 @@ use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::{FileHeader, HeaderOptions, Parse, ParseProgress, shown};
+use crate::format::{FileHeader, HeaderOptions, Parse, ParseProgress, escape};
 use crate::rules;
 use crate::source::ReadRange;
 
@@ -190,7 +190,7 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Diagnostics) -> Curs
     let Some(value) = keys.get(header, ALIGNMENT_KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
-        let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
+        let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", escape(&format!("{value:?}")));
         return Err(Diagnostic::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
     };
     if alignment < 8 {

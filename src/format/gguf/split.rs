@@ -6,8 +6,8 @@ use std::path::Path;
 use super::cursor::CursorStep;
 use super::metadata::KeyTable;
 use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy};
+use crate::format::escape;
 use crate::format::name_table::duplicates;
-use crate::format::shown;
 use crate::rules;
 use crate::tensor::TensorTable;
 use crate::text;
@@ -59,7 +59,7 @@ fn number<N: TryFrom<u64> + PartialOrd + Display>(
     let Some(value) = keys.get(header, key) else { return Ok(None) };
     let number = value.as_u64().and_then(|number| N::try_from(number).ok()).filter(|number| *number <= most);
     let refuse = || {
-        let cause = format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
+        let cause = format!("{key} is {}; it must be a whole number from 0 to {most}", escape(&format!("{value:?}")));
         Diagnostic::new(rules::GGUF_SPLIT_KEYS, cause).offset(keys.offset(header, key).unwrap_or_default())
     };
     Ok(Some(number.ok_or_else(refuse)?))

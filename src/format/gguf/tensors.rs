@@ -8,7 +8,7 @@ use crate::budget;
 use crate::budget::saturating_usize;
 use crate::error::{Diagnostic, Diagnostics};
 use crate::format::name_table::duplicates;
-use crate::format::{HeaderOptions, shown, shown_shape};
+use crate::format::{HeaderOptions, escape, shown_shape};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
 
@@ -264,7 +264,7 @@ fn unknown_type(rule: &'static Rule, record: &GgufTensorRecord<'_>, named: Tenso
     let elements = checked_elements(record.shape()).unwrap_or_default();
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");
     let cause = match named {
-        TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", shown(name)),
+        TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", escape(name)),
         TensorType::Fork(name, whose) => format!(
             "type {id} is {name} of {whose} fork of ggml ({found}), whose values are right only for activations that the fork transforms"
         ),

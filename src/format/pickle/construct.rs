@@ -11,7 +11,7 @@ use super::text;
 use super::{ParseStep, limit, python2};
 use crate::budget::{saturating_u32, vec_bytes};
 use crate::error::Diagnostic;
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// What a global takes in addition to the bytes of its names, in the list and in the map.
@@ -110,7 +110,7 @@ impl PickleMachine<'_> {
 
     fn arguments(&self, global: GlobalId) -> Box<Diagnostic> {
         let name = self.globals.get(global.index()).map(super::GlobalUse::full_name).unwrap_or_default();
-        self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", shown(&name)))
+        self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", escape(&name)))
     }
 
     /// The result of a call of a known global; `None` if its arguments are invalid.

@@ -8,7 +8,7 @@ use super::reach::leads_to_tensor;
 use super::{MIN_NAME_BYTES, ParseStep, PickleLimits, Pickled, limit};
 use crate::budget::{self, BLOCK_BYTES, MemoryPace};
 use crate::error::{Diagnostic, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// The name of a tensor that is the whole pickle.
@@ -417,7 +417,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> ParseStep<Vec<Leaf>>
             if !taken.insert(&leaf.name) {
                 let cause = format!(
                     "two tensors get the name \"{}\"; each key of a nested dict stands for a part of a name",
-                    shown(&leaf.name)
+                    escape(&leaf.name)
                 );
                 return Err(Diagnostic::new(rules::PICKLE_SAME_NAME, cause).tensor(&leaf.name).offset(position).into());
             }

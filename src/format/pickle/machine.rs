@@ -16,7 +16,7 @@ use super::text::{self, NoNumber};
 use super::{ParseStep, PersistentIds, PickleLimits, Pickled, keys, limit};
 use crate::budget::{Budget, MemoryPace, map_bytes, saturating_u32, saturating_usize, vec_bytes};
 use crate::error::Diagnostic;
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// The highest version of the format.
@@ -331,7 +331,10 @@ impl<'a> PickleMachine<'a> {
     }
 
     fn no_number(&self, line: &[u8]) -> Box<Diagnostic> {
-        self.fault(rules::PICKLE_NUMBER, format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
+        self.fault(
+            rules::PICKLE_NUMBER,
+            format!("\"{}\" is not a number that can be read", escape(&text::latin1(line))),
+        )
     }
 
     fn text(&mut self, opcode: u8) -> ParseStep<()> {

@@ -11,7 +11,7 @@ use super::tensor::{StorageRef, StorageView};
 use super::text;
 use super::{ParseStep, PersistentIds};
 use crate::budget::{BLOCK_BYTES, saturating_u32};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// The longest key or location of a storage.
@@ -54,7 +54,7 @@ impl PickleMachine<'_> {
             (kind, members, _) => {
                 let cause = format!(
                     "a reference to \"{}\" with {} members is not one of PyTorch's",
-                    shown(kind),
+                    escape(kind),
                     members.len()
                 );
                 Err(self.fault(rules::PICKLE_PERSISTENT, cause))
@@ -68,7 +68,7 @@ impl PickleMachine<'_> {
         let printed = str::from_utf8(line).ok().filter(|line| line.starts_with('('));
         let value = printed.map(|line| self.printed(line, 0)).transpose()?.flatten();
         let Some((tuple, "")) = value else {
-            let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", shown(&text::latin1(line)));
+            let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", escape(&text::latin1(line)));
             return Err(self.fault(rules::PICKLE_PERSISTENT, cause));
         };
         self.resolve(tuple)
@@ -124,14 +124,14 @@ impl PickleMachine<'_> {
         let name = (key.clone(), dtype, view.clone());
         let Some(bytes) = elements.checked_mul(dtype.bytes()).filter(|bytes| i64::try_from(*bytes).is_ok()) else {
             let cause =
-                format!("the storage \"{}\" has {elements} elements, more than any file has room for", shown(&key));
+                format!("the storage \"{}\" has {elements} elements, more than any file has room for", escape(&key));
             return Err(self.fault(rules::PICKLE_STORAGE, cause));
         };
         self.budget.entry(&mut self.storage_bytes).map_err(|short| self.short(short))?;
         let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
         if known != bytes {
             let cause =
-                format!("the storage \"{}\" is declared with {known} bytes, and here with {bytes}", shown(&key));
+                format!("the storage \"{}\" is declared with {known} bytes, and here with {bytes}", escape(&key));
             return Err(self.fault(rules::PICKLE_STORAGE_CONFLICT, cause));
         }
         if let Some(id) = self.storage_ids.get(&name) {
@@ -150,7 +150,7 @@ impl PickleMachine<'_> {
             PickleObject::Global(id) => match self.globals.get(id.index()).map(|global| (global.known, global)) {
                 Some((Some(KnownGlobal::Storage(dtype)), _)) => Ok(dtype),
                 Some((_, global)) => {
-                    let cause = format!("the storage type {} is unknown", shown(&global.full_name()));
+                    let cause = format!("the storage type {} is unknown", escape(&global.full_name()));
                     Err(self.fault(rules::PICKLE_STORAGE, cause))
                 }
                 None => Err(self.fault(rules::PICKLE_STORAGE, "the type of a storage is missing")),

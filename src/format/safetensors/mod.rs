@@ -14,7 +14,7 @@ use crate::budget;
 use crate::budget::saturating_usize;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::{FileHeader, HeaderLimits, HeaderOptions, Parse, ParseProgress, shown, shown_shape};
+use crate::format::{FileHeader, HeaderLimits, HeaderOptions, Parse, ParseProgress, escape, shown_shape};
 use crate::rules;
 use crate::source::ReadRange;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
@@ -124,7 +124,7 @@ fn check_start(text: &str) -> Result<()> {
         return Ok(());
     }
     let start: String = text.chars().take(20).collect();
-    let cause = format!("the header begins with \"{}\", not with {{", shown(&start));
+    let cause = format!("the header begins with \"{}\", not with {{", escape(&start));
     Err(Diagnostic::new(rules::SAFETENSORS_HEADER_START, cause).offset(LENGTH_BYTES).format())
 }
 
@@ -233,7 +233,7 @@ fn check_coverage(
             let cause = format!(
                 "its data starts {} bytes before the end of tensor '{}'",
                 end - start,
-                shown(previous.unwrap_or_default())
+                escape(previous.unwrap_or_default())
             );
             findings.report(Diagnostic::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start))?;
         }

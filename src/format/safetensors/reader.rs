@@ -12,7 +12,7 @@ use crate::budget::{self, MemoryPace, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json;
 use crate::format::name_table::duplicates;
-use crate::format::{HeaderOptions, shown};
+use crate::format::{HeaderOptions, escape};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
@@ -128,7 +128,7 @@ impl<'o> HeaderReader<'o> {
         let name = |i: usize| metadata.get(i).map_or("", |(name, _)| name);
         let of_metadata = self.metadata_key.and_then(|key| key_offset(text, key)).unwrap_or(LENGTH_BYTES);
         for (_, latter) in duplicates(metadata.len(), name)? {
-            let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
+            let cause = format!("the key '{}' is given twice in __metadata__", escape(name(latter)));
             let fault = Diagnostic::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
             self.findings.report(fault.offset(of_metadata))?;
         }
@@ -254,7 +254,7 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
         return Ok(());
     }
     if unknown.len() >= most {
-        let cause = format!("the file names more than {most} unknown dtypes, here '{}'", shown(dtype));
+        let cause = format!("the file names more than {most} unknown dtypes, here '{}'", escape(dtype));
         return Err(Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
     }
     unknown.push(dtype.to_owned());

@@ -7,8 +7,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 use super::reader::{ExpectedToken, HeaderReader, TensorEntry};
 use crate::budget;
 use crate::error::Diagnostic;
+use crate::format::escape;
 use crate::format::json::{self, Skipped, Text};
-use crate::format::shown;
 use crate::rules;
 
 /// The key that is not a tensor.
@@ -149,7 +149,7 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                 _ => {
                     map.next_value::<Skipped>()?;
                     reader.note(rules::SAFETENSORS_UNKNOWN_FIELD, |rule| {
-                        let cause = format!("the entry has an unknown field `{}`", shown(&field));
+                        let cause = format!("the entry has an unknown field `{}`", escape(&field));
                         Diagnostic::new(rule, cause).tensor(name)
                     });
                     false

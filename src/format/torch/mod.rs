@@ -162,7 +162,7 @@ fn places(
             let (have, wanted) = (place.bytes(), storage.bytes());
             let cause = format!(
                 "storage '{}' has {have} bytes, but its {} elements of {} take {wanted}",
-                crate::format::shown(&storage.key),
+                crate::format::escape(&storage.key),
                 storage.elements,
                 storage.dtype.torch_dtype().name()
             );
@@ -179,7 +179,7 @@ fn places(
 
 fn missing(storage: &StorageRef) -> Diagnostic {
     let cause =
-        format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
+        format!("the pickle names storage '{}', which the file does not have", crate::format::escape(&storage.key));
     Diagnostic::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
 }
 

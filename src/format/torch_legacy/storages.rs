@@ -7,8 +7,8 @@ use crate::budget::{saturating_u32, saturating_usize};
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::format::escape;
 use crate::format::pickle::{Pickled, StorageRef};
-use crate::format::shown;
 use crate::rules::{self, Rule};
 use crate::source::ReadRange;
 use crate::tensor::Span;
@@ -103,14 +103,14 @@ impl Storages {
         pickled: &Pickled,
     ) -> Result<u64> {
         let Some((number, storage)) = number.and_then(|i| Some((i, pickled.storages.get(i as usize)?))) else {
-            let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
+            let cause = format!("the list of keys has storage '{}', which nothing uses", escape(key));
             return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause, self.keys_at));
         };
         let span = span(storage, at, stream.file_len)?;
         self.listed.push((number, span));
         let before = self.places.get_mut(number as usize).and_then(|place| place.replace(span));
         if before.is_some() {
-            let cause = format!("the list of keys has storage '{}' twice", shown(key));
+            let cause = format!("the list of keys has storage '{}' twice", escape(key));
             return Err(refuse(rules::TORCH_LEGACY_DUPLICATE_KEY, cause, self.keys_at));
         }
         Ok(span.end())
@@ -137,7 +137,7 @@ impl Storages {
             let Some(storage) = pickled.storages.get(*number as usize) else { continue };
             let (elements, count) = (storage.elements, i64::from_le_bytes(*count));
             if u64::try_from(count) != Ok(elements) {
-                let key = shown(&storage.key);
+                let key = escape(&storage.key);
                 let cause = format!(
                     "storage '{key}' has {elements} elements according to the pickle, but {count} according to the number before its bytes"
                 );
@@ -177,7 +177,7 @@ fn refuse(rule: &'static Rule, cause: String, keys_at: usize) -> Error {
 
 /// The bytes of the storage whose count is at `at`.
 fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
-    let key = shown(&storage.key);
+    let key = escape(&storage.key);
     let (elements, width) = (storage.elements, storage.dtype.bytes());
     let start = at.saturating_add(COUNT_BYTES);
     let end = elements.checked_mul(width).and_then(|bytes| start.checked_add(bytes));
@@ -197,7 +197,7 @@ fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
 fn missing(storage: &StorageRef, keys_at: usize) -> Error {
     let cause = format!(
         "storage '{}' is used at byte {}, but is not in the list of keys",
-        shown(&storage.key),
+        escape(&storage.key),
         storage.position
     );
     Diagnostic::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).offset(keys_at as u64).format()
@@ -212,7 +212,7 @@ fn part<'a>(
 ) -> Result<Span> {
     let Some(view) = &storage.view else { return Ok(whole) };
     let refuse = |cause: String| {
-        let cause = format!("view '{}' of storage '{}' {cause}", shown(&view.key), shown(&storage.key));
+        let cause = format!("view '{}' of storage '{}' {cause}", escape(&view.key), escape(&storage.key));
         Diagnostic::new(rules::TORCH_LEGACY_VIEW, cause).offset(storage.position).format()
     };
     let width = storage.dtype.bytes();

@@ -8,7 +8,7 @@ use crate::budget::saturating_usize;
 
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 use crate::workers::Interrupt;
 
@@ -71,14 +71,14 @@ impl ZipEntry<'_> {
 pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
     let cause = format!(
         "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {said:08x}: they were changed or damaged",
-        shown(name)
+        escape(name)
     );
     Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
 }
 
 /// Adds which entry it is about, where it was noticed.
 pub(super) fn about(mut fault: Diagnostic, name: &str, offset: u64) -> Diagnostic {
-    fault.message = format!("entry '{}': {}", shown(name), fault.message);
+    fault.message = format!("entry '{}': {}", escape(name), fault.message);
     fault.offset(offset)
 }
 

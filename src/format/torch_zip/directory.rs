@@ -7,7 +7,7 @@ use crate::budget::saturating_u32;
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules::{self, Rule};
 use crate::tensor::Span;
 
@@ -146,7 +146,7 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
         return Err(format!("the name of an entry has {} bytes; at most {MAX_ZIP_NAME_BYTES} are read", name.len()));
     }
     let Ok(text) = std::str::from_utf8(name) else {
-        return Err(format!("the name '{}' of an entry is not UTF-8", shown(&String::from_utf8_lossy(name))));
+        return Err(format!("the name '{}' of an entry is not UTF-8", escape(&String::from_utf8_lossy(name))));
     };
     let odd = if text.is_empty() {
         Some("is empty")
@@ -159,7 +159,7 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
     } else {
         None
     };
-    odd.map_or(Ok(text), |odd| Err(format!("the name '{}' of an entry {odd}", shown(text))))
+    odd.map_or(Ok(text), |odd| Err(format!("the name '{}' of an entry {odd}", escape(text))))
 }
 
 fn check_kind(flags: u16, method_id: u16) -> Result<ZipMethod, Diagnostic> {

@@ -5,7 +5,7 @@ use super::{CheckedArchive, ZipEntry};
 
 use crate::budget::{self, Budget, Short};
 use crate::error::{Diagnostic, Result};
-use crate::format::{HeaderOptions, Parse, ParseProgress, shown};
+use crate::format::{HeaderOptions, Parse, ParseProgress, escape};
 use crate::rules;
 use crate::source::ReadRange;
 
@@ -61,7 +61,7 @@ impl<'a> LayoutParser<'a> {
         if let Some(&(first, second)) = pairs.first() {
             // PyTorch looks entries up case-insensitively, and takes one of the two.
             let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
-            let cause = format!("the name differs from '{}' only in letter case", shown(archive.name(first)));
+            let cause = format!("the name differs from '{}' only in letter case", escape(archive.name(first)));
             return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
         }
         let short =
@@ -88,7 +88,7 @@ impl<'a> LayoutParser<'a> {
             None | Some((_, "little")) => false,
             Some((_, "big")) => true,
             Some((at, other)) => {
-                let cause = format!("the entry byteorder is '{}', not little or big", shown(other));
+                let cause = format!("the entry byteorder is '{}', not little or big", escape(other));
                 return Err(Diagnostic::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
             }
         };
@@ -117,15 +117,15 @@ impl Parse for LayoutParser<'_> {
 
 fn no_pickle(archive: &CheckedArchive) -> Diagnostic {
     if let Some(entry) = archive.iter().find(|entry| entry.name == "data.pkl" || entry.name.ends_with("/data.pkl")) {
-        let first = archive.names.get(..archive.first_name_len).map(shown).unwrap_or_default();
+        let first = archive.names.get(..archive.first_name_len).map(escape).unwrap_or_default();
         let cause = format!(
             "its data.pkl is '{}', which is not in the folder of the first entry, '{first}', where PyTorch looks for it",
-            shown(entry.name)
+            escape(entry.name)
         );
         let help = "the archive was packed again: pack the folder itself, data.pkl first, or save the file again";
         return Diagnostic::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(entry.header_offset);
     }
-    let names: Vec<String> = archive.iter().take(3).map(|entry| format!("'{}'", shown(entry.name))).collect();
+    let names: Vec<String> = archive.iter().take(3).map(|entry| format!("'{}'", escape(entry.name))).collect();
     let cause = if names.is_empty() {
         "this is an empty zip archive".to_owned()
     } else {

@@ -7,7 +7,7 @@ use super::records::{IN_ZIP64_32, LocalHeader, SIZES_FOLLOW};
 use crate::budget::{self, saturating_u32, saturating_usize};
 
 use crate::error::{Diagnostic, Diagnostics, Result};
-use crate::format::{HeaderLimits, shown};
+use crate::format::{HeaderLimits, escape};
 use crate::rules;
 use crate::source::ReadRange;
 use crate::tensor::Span;
@@ -121,7 +121,7 @@ impl Headers {
             if central.header_offset < end {
                 let before = records.last().map(|record: &EntryRecord| record.name.of(names)).unwrap_or_default();
                 let cause =
-                    format!("it begins {} bytes before the end of '{}'", end - central.header_offset, shown(before));
+                    format!("it begins {} bytes before the end of '{}'", end - central.header_offset, escape(before));
                 findings.go_on(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
             }
             gaps.between(end, central.header_offset, findings);
@@ -187,9 +187,9 @@ fn one(central: &CentralEntry, name: &str, header: &[u8], extra: &[u8], director
     if u32::from(name_len) != central.name.len || own_name != name.as_bytes() {
         let own = match own_name {
             [] => format!("of {name_len} bytes"),
-            name => shown(&String::from_utf8_lossy(name)),
+            name => escape(&String::from_utf8_lossy(name)),
         };
-        return differs(rules::TORCH_ZIP_LOCAL_NAME, "the name", &own, &shown(name));
+        return differs(rules::TORCH_ZIP_LOCAL_NAME, "the name", &own, &escape(name));
     }
     if flags != central.flags {
         return differs(

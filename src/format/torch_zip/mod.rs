@@ -26,7 +26,7 @@ use crate::budget;
 use crate::budget::saturating_usize;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::name_table::NameTable;
-use crate::format::{HeaderOptions, Parse, ParseProgress, shown};
+use crate::format::{HeaderOptions, Parse, ParseProgress, escape};
 use crate::rules;
 use crate::source::ReadRange;
 use crate::tensor::Span;
@@ -311,8 +311,8 @@ impl CheckedArchive {
         let count = 1 + outside.count();
         let cause = format!(
             "{count} of the entries, the first named '{}', are outside the folder '{}' of the checkpoint",
-            shown(first.name),
-            shown(prefix)
+            escape(first.name),
+            escape(prefix)
         );
         findings.note(rules::TORCH_ZIP_OUTSIDE_PREFIX, |rule| Diagnostic::new(rule, cause).offset(first.header_offset));
     }

@@ -99,7 +99,8 @@ fn known_dtypes(piece: &ByteSpan<'_>, catalog: &Catalog, context: &mut FileConte
         if let Element::Unknown(dtype) = info.element
             && !dtype.is_empty()
         {
-            let message = format!("its dtype is '{}', which the format does not have", max_weights::text::shown(dtype));
+            let message =
+                format!("its dtype is '{}', which the format does not have", max_weights::text::escape(dtype));
             context.report(piece, Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPE, message).tensor(info.name));
         }
     }

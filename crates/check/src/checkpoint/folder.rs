@@ -1,7 +1,7 @@
 //! The files that accompany the weights of a model: configurations and tokenizers.
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
@@ -74,12 +74,12 @@ fn missing(
     }
     let file = set.path.file_name().unwrap_or_default().to_string_lossy();
     if names.file(CONFIG).is_none() {
-        let cause = format!("there is no {CONFIG} in the folder of {}", shown(&file));
+        let cause = format!("there is no {CONFIG} in the folder of {}", escape(&file));
         context.report(&set.path, Diagnostic::new(rules::SET_CONFIG_MISSING, cause));
     }
     let is_of_text = config.is_some_and(|config| config.value.get("vocab_size").is_some_and(Value::is_u64));
     if is_of_text && !TOKENIZERS.iter().any(|name| names.file(name).is_some()) {
-        let cause = format!("there is no tokenizer in the folder of {}, which has a vocabulary", shown(&file));
+        let cause = format!("there is no tokenizer in the folder of {}, which has a vocabulary", escape(&file));
         context.report(&set.path, Diagnostic::new(rules::SET_TOKENIZER_MISSING, cause));
     }
 }

@@ -8,7 +8,7 @@ use max_weights::error::Policy;
 use max_weights::format::index::{IndexParser, ShardIndex};
 use max_weights::format::{HeaderOptions, drive};
 use max_weights::source::store;
-use max_weights::text::{listed, shown};
+use max_weights::text::{escape, listed};
 use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, rules};
 use max_weights::{Error, Result};
@@ -61,8 +61,8 @@ pub(super) fn check<'f>(
         if let Some(file) = names.file(&whole).filter(|_| !index.shards.contains(&whole)) {
             let cause = format!(
                 "{} and {} are in the same folder: a loader takes one or the other, and they may differ",
-                shown(&whole),
-                shown(entry.name())
+                escape(&whole),
+                escape(entry.name())
             );
             context.report(&file.path, Diagnostic::new(rules::SET_FILE_AND_INDEX, cause));
         }
@@ -123,7 +123,7 @@ fn compare<'f>(
         let mut finding = fault;
         if !is_there {
             finding.message =
-                format!("{}: {}", shown(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
+                format!("{}: {}", escape(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
         }
         context.report(if is_there { &path } else { &entry.path }, finding);
     }
@@ -148,7 +148,7 @@ fn orphans<'f>(
             let cause = format!(
                 "by its name it is shard {}, but {} does not name it",
                 number.unwrap_or_default(),
-                shown(index.name())
+                escape(index.name())
             );
             context.report(&entry.path, Diagnostic::new(rules::SET_ORPHAN_SHARD, cause));
         }
@@ -160,7 +160,7 @@ fn several(indices: &[(&ListedFile, &str, &str)], context: &mut FolderContext<'_
         let of_this: Vec<&ListedFile> =
             indices.iter().filter(|(_, _, suffix)| *suffix == end).map(|(entry, ..)| *entry).collect();
         if let [first, _, ..] = of_this.as_slice() {
-            let listed = listed(of_this.iter().map(|entry| shown(entry.name())));
+            let listed = listed(of_this.iter().map(|entry| escape(entry.name())));
             let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed);
             context.report(&first.path, Diagnostic::new(rules::SET_INDEXES, cause));
         }

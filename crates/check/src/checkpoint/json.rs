@@ -1,6 +1,6 @@
 //! Configurations: JSON as Python reads it, with the keys that appear twice.
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
@@ -18,13 +18,13 @@ pub(super) fn read(entry: Option<&ListedFile>, context: &mut FolderContext<'_>) 
     match Document::read(&text, JsonDialect::Python, MAX_VALUES) {
         Ok(Document { value, duplicates }) => {
             for (key, _) in duplicates {
-                let cause = format!("the key '{}' appears twice in one object", shown(&key));
+                let cause = format!("the key '{}' appears twice in one object", escape(&key));
                 context.report(&entry.path, Diagnostic::new(rules::SET_JSON_KEY, cause));
             }
             Some(value)
         }
         Err(error) => {
-            let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error));
+            let cause = format!("{} is not valid JSON: {}", escape(entry.name()), escape(&error));
             context.report(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
             None
         }

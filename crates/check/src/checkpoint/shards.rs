@@ -8,7 +8,7 @@ use max_weights::format::gguf::split::{Shard, check_set};
 use max_weights::names::NameIndex;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorTable};
-use max_weights::text::{listed, plural, shown};
+use max_weights::text::{escape, listed, plural};
 use max_weights::{Catalog, Diagnostic, Result};
 
 use super::sets::{CheckpointSet, FolderNames, SetTensors, Sharded, is_weights, stem, suffix};
@@ -104,7 +104,7 @@ pub(super) fn single<'f>(
 
 fn missing(stem: &str, count: usize, suffix: &str, shards: &BTreeMap<usize, &ListedFile>) -> String {
     let missing = (1..=count).filter(|number| !shards.contains_key(number));
-    let names = missing.map(|number| shown(&format!("{stem}-{number:05}-of-{count:05}{suffix}")));
+    let names = missing.map(|number| escape(&format!("{stem}-{number:05}-of-{count:05}{suffix}")));
     format!("{} of {count} shards are there; missing: {}", shards.len(), listed(names))
 }
 
@@ -137,7 +137,7 @@ fn duplicates(
         let (former, latter) = (table.get(*a.min(b)), table.get(*a.max(b)));
         let entry = |file: u32| files.get(file as usize).copied().flatten();
         if let (Some(one), Some(other)) = (entry(former.file), entry(latter.file)) {
-            let cause = format!("the same name is in {} and in {}", shown(one.name()), shown(other.name()));
+            let cause = format!("the same name is in {} and in {}", escape(one.name()), escape(other.name()));
             let finding = Diagnostic::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
             context.report(&other.path, finding.offset(latter.span.start()));
         }
@@ -155,14 +155,14 @@ pub(super) fn are_alike(set: &CheckpointSet<'_>, context: &mut FolderContext<'_>
     };
     if suffix(first.name()) == ".safetensors" {
         let said =
-            |format: &Option<String>| format.as_ref().map_or("none".to_owned(), |text| format!("'{}'", shown(text)));
+            |format: &Option<String>| format.as_ref().map_or("none".to_owned(), |text| format!("'{}'", escape(text)));
         let expected = format(of_first);
         if let Some((entry, found)) =
             others.iter().map(|(entry, catalog)| (entry, format(catalog))).find(|(_, found)| *found != expected)
         {
             let (found, expected) = (said(&found), said(&expected));
             let cause =
-                format!("its metadata gives the format as {found}, and that of {} as {expected}", shown(first.name()));
+                format!("its metadata gives the format as {found}, and that of {} as {expected}", escape(first.name()));
             context.report(&entry.path, Diagnostic::new(rules::SET_SHARD_METADATA, cause));
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::BufReader;
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -32,7 +32,7 @@ pub(super) fn rows(entry: &ListedFile, context: &mut FolderContext<'_>) -> Optio
         // A tokenizer of another form than is known here.
         Err(error) if error.is_data() => None,
         Err(error) => {
-            let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error.to_string()));
+            let cause = format!("{} is not valid JSON: {}", escape(entry.name()), escape(&error.to_string()));
             context.report(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
             None
         }
@@ -46,7 +46,7 @@ pub(super) fn compare(entry: &ListedFile, needed: u64, set: &CheckpointSet<'_>, 
         let cause = format!(
             "its tokens are numbered up to {}, but the embedding {} has {rows} rows",
             needed - 1,
-            shown(info.name)
+            escape(info.name)
         );
         context.report(&entry.path, Diagnostic::new(rules::SET_TOKENIZER_SIZE, cause));
     }

@@ -73,7 +73,7 @@ impl Duplicates {
 }
 
 fn finding(group: &DuplicateGroup) -> Diagnostic {
-    let quoted: Vec<String> = group.first.iter().skip(1).map(|name| format!("'{}'", text::shown(name))).collect();
+    let quoted: Vec<String> = group.first.iter().skip(1).map(|name| format!("'{}'", text::escape(name))).collect();
     let others = group.names.len() - 1;
     let more = if others > NAMES { format!(" and {} more", others - NAMES) } else { String::new() };
     let lost = text::size(group.bytes.saturating_mul(others as u64));

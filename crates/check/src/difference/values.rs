@@ -139,8 +139,8 @@ fn opened<'a>(
     let Some(kind) = CompareKind::of(of_a.element, of_b.element) else {
         return Ok(Err(format!(
             "the values of {} and {} are not compared",
-            text::shown(&of_a.element.to_string()),
-            text::shown(&of_b.element.to_string())
+            text::escape(&of_a.element.to_string()),
+            text::escape(&of_b.element.to_string())
         )));
     };
     let Some(elements) = checked_elements(of_a.shape) else { return Ok(Err("its shape is too large".into())) };

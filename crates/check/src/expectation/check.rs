@@ -6,7 +6,7 @@ use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::names::nearest;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::TensorInfo;
-use max_weights::text::{self, plural, shown};
+use max_weights::text::{self, escape, plural};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Diagnostic, Result};
 
@@ -57,7 +57,7 @@ pub fn check_ties(
     }
     for ((first, other), same) in pairs.iter().zip(same_bytes(checkpoint, &pairs, interrupt)?) {
         if same == Some(false) {
-            let [a, b] = [first, other].map(|number| shown(catalog.table().name(*number)));
+            let [a, b] = [first, other].map(|number| escape(catalog.table().name(*number)));
             let message = format!("'{b}' is expected to be '{a}', but has other values");
             found.push(about(catalog, *other, Diagnostic::new(rules::EXPECTATION_TIES, message)));
         }
@@ -112,7 +112,7 @@ impl<'a> ExpectationCheck<'a> {
     }
 
     fn name(&self, number: usize) -> String {
-        shown(self.catalog.table().name(number))
+        escape(self.catalog.table().name(number))
     }
 
     /// The tensors that an entry names, and each of them.
@@ -126,7 +126,7 @@ impl<'a> ExpectationCheck<'a> {
             Some(ExpectedCount::Bounds(bounds))
                 if !(bounds.has(numbers.len() as u64) || (wanted.optional && numbers.is_empty())) =>
             {
-                let (name, there) = (shown(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
+                let (name, there) = (escape(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
                 let (words, verb) = (bounds.words(), verb(numbers.len(), "matches", "match"));
                 let are = if words == "1" { "is" } else { "are" };
                 let message = format!("{there} {verb} '{name}', and {words} {are} expected");
@@ -162,7 +162,7 @@ impl<'a> ExpectationCheck<'a> {
         if groups.any(|group| group.iter().any(|name| self.catalog.find(name).is_some())) {
             return;
         }
-        let name = shown(wanted.name.text());
+        let name = escape(wanted.name.text());
         let Some(exact) = wanted.name.name() else {
             self.report(None, rules::EXPECTATION_MISSING, format!("no tensor matches '{name}'"));
             return;
@@ -186,14 +186,14 @@ impl<'a> ExpectationCheck<'a> {
         let dtype = info.element.to_string();
         if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
             let expected = wanted.dtypes.join(" or ");
-            let message = format!("'{}' is {}, but {expected} is expected", shown(info.name), shown(&dtype));
+            let message = format!("'{}' is {}, but {expected} is expected", escape(info.name), escape(&dtype));
             self.report(Some(number), rules::EXPECTATION_DTYPE, message);
         }
         let Some(shape) = &wanted.shape else { return };
         let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(wanted) if wanted != length);
         if shape.len() != info.shape.len() || !shape.iter().zip(info.shape).all(fits) {
             let expected: Vec<String> = shape.iter().map(Dim::to_string).collect();
-            let (name, there) = (shown(info.name), text::shape(info.shape));
+            let (name, there) = (escape(info.name), text::shape(info.shape));
             let message = format!("'{name}' has shape {there}, but [{}] is expected", expected.join(", "));
             self.report(Some(number), rules::EXPECTATION_SHAPE, message);
             return;
@@ -216,7 +216,7 @@ impl<'a> ExpectationCheck<'a> {
                 (None, Some(SymbolPlace::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
                 (None, Some(SymbolPlace::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
             };
-            let symbol = shown(symbol);
+            let symbol = escape(symbol);
             for (place, number) in places.into_iter().filter(|(_, number)| *number != value) {
                 match place {
                     SymbolPlace::Dim(tensor, axis) => {
@@ -237,7 +237,7 @@ impl<'a> ExpectationCheck<'a> {
     }
 
     fn pattern(&self, position: usize) -> String {
-        self.expected.tensors.get(position).map_or_else(String::new, |wanted| shown(wanted.name.text()))
+        self.expected.tensors.get(position).map_or_else(String::new, |wanted| escape(wanted.name.text()))
     }
 
     /// The names of one tensor: one of them is there, and those that are there are alike.
@@ -261,7 +261,7 @@ impl<'a> ExpectationCheck<'a> {
             for other in others {
                 let (a, b) = (self.catalog.table().get(*first), self.catalog.table().get(*other));
                 if a.shape != b.shape || a.element != b.element {
-                    let (name, of) = (shown(b.name), shown(a.name));
+                    let (name, of) = (escape(b.name), escape(a.name));
                     let [a, b] = [a, b].map(described);
                     let message = format!("'{name}' is {b}, but is expected to be '{of}', which is {a}");
                     self.report(Some(*other), rules::EXPECTATION_TIES, message);
@@ -277,7 +277,7 @@ impl<'a> ExpectationCheck<'a> {
             let info = self.catalog.table().get(number);
             let is_named = self.named.get(number).is_some_and(|named| *named);
             if !is_named && !patterns.iter().any(|glob| glob.matches(info.name)) {
-                let message = format!("'{}', {}, is not expected", shown(info.name), described(info));
+                let message = format!("'{}', {}, is not expected", escape(info.name), described(info));
                 self.report(Some(number), rules::EXPECTATION_EXTRA, message);
             }
         }
@@ -299,11 +299,11 @@ impl<'a> ExpectationCheck<'a> {
             None => self.catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
         };
         for (key, expected) in &self.expected.metadata {
-            let (there, key) = (texts.get(key.as_str()), shown(key));
+            let (there, key) = (texts.get(key.as_str()), escape(key));
             let message = match (there, expected) {
                 (None, _) => format!("the metadata has no key '{key}'"),
                 (Some(there), Some(expected)) if there != expected => {
-                    format!("the metadata has '{}' for '{key}', but '{}' is expected", shown(there), shown(expected))
+                    format!("the metadata has '{}' for '{key}', but '{}' is expected", escape(there), escape(expected))
                 }
                 (Some(_), _) => continue,
             };
@@ -324,7 +324,7 @@ impl std::fmt::Display for Dim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exact(length) => length.fmt(f),
-            Self::Symbol(symbol) => f.write_str(&shown(symbol)),
+            Self::Symbol(symbol) => f.write_str(&escape(symbol)),
             Self::Any => f.write_str("*"),
         }
     }
@@ -336,11 +336,11 @@ fn verb<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
 
 /// What a tensor is.
 fn described(info: TensorInfo<'_>) -> String {
-    format!("{} of shape {}", shown(&info.element.to_string()), text::shape(info.shape))
+    format!("{} of shape {}", escape(&info.element.to_string()), text::shape(info.shape))
 }
 
 fn quoted(names: &[String]) -> String {
-    text::listed(names.iter().map(|name| format!("'{}'", shown(name))))
+    text::listed(names.iter().map(|name| format!("'{}'", escape(name))))
 }
 
 /// The number that most places have; the first of several.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::workers::stopped_here;
 use max_weights::{DType, Encoding, Error, Result};
 use serde_json::{Map, Value};
@@ -101,7 +101,7 @@ fn at(path: &Path) -> String {
 
 /// A key as it appears in a place.
 fn quoted(key: &str) -> String {
-    format!("\"{}\"", shown(key))
+    format!("\"{}\"", escape(key))
 }
 
 fn wrong<T>(place: &str, found: &Value, expected: &str) -> Result<T> {

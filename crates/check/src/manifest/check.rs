@@ -121,7 +121,7 @@ fn linked() -> Diagnostic {
 
 /// A path that no manifest may have.
 fn unsafe_path(path: &str) -> Diagnostic {
-    let path = text::shown(path);
+    let path = text::escape(path);
     Diagnostic::new(rules::MANIFEST_PATH, format!("'{path}' is not a path below the folder, and was not read"))
 }
 
@@ -160,11 +160,11 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
         ));
     }
     if manifest.schema != SCHEMA {
-        return Err(format!("its schema is '{}', but {SCHEMA} was expected", text::shown(&manifest.schema)));
+        return Err(format!("its schema is '{}', but {SCHEMA} was expected", text::escape(&manifest.schema)));
     }
     let mut paths = BTreeSet::new();
     for file in &manifest.files {
-        let path = text::shown(&file.path);
+        let path = text::escape(&file.path);
         if !is_sha256(&file.sha256) {
             return Err(format!("the SHA-256 of '{path}' is not valid"));
         }
@@ -185,7 +185,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     };
     let mut all = manifest.tensors.iter().zip(&contents);
     if let Some((tensor, _)) = all.find(|(tensor, made)| !is_said(tensor.content.as_ref(), made.as_ref())) {
-        let name = text::shown(&tensor.name);
+        let name = text::escape(&tensor.name);
         return Err(format!("the content of '{name}' is not the hash of its name, dtype, shape and elements"));
     }
     let made = set_hash(contents.into_iter().flatten());

@@ -34,11 +34,11 @@ pub fn create(
 ) -> Result<Manifest> {
     let mut tree = FileTree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
-        let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::shown(below));
+        let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::escape(below));
         return Err(Diagnostic::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
     }
     if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {
-        let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
+        let cause = format!("'{}' is a name that systems read as different paths", text::escape(below));
         return Err(Diagnostic::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
     }
     let task = task.map(|task| {

@@ -54,7 +54,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path
                 counts.missing += 1;
                 let sha256 = tensor.sha256.as_deref().unwrap_or_default();
                 let called = new_by_elements.get(&(&*tensor.dtype, &*tensor.shape, sha256));
-                let called = called.map(|found| format!("; '{}' has its elements", text::shown(&found.name)));
+                let called = called.map(|found| format!("; '{}' has its elements", text::escape(&found.name)));
                 let message = format!("it is not in any file{}", called.unwrap_or_default());
                 report(rules::MANIFEST_MISSING_TENSOR, tensor, message);
             }
@@ -79,7 +79,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path
         checked.report(&path, finding);
     }
     for ((from, to), count) in moved {
-        let (from, tensors) = (text::shown(from), text::plural(count, "tensor"));
+        let (from, tensors) = (text::escape(from), text::plural(count, "tensor"));
         let message =
             format!("{tensors} that the manifest lists in '{from}' {} here", if count == 1 { "is" } else { "are" });
         checked.report(&place(root, to), Diagnostic::new(rules::MANIFEST_MOVED, message));
@@ -98,7 +98,7 @@ fn is_same(one: &ManifestTensor, other: &ManifestTensor) -> bool {
 /// What is another, the first of it.
 fn difference(said: &ManifestTensor, found: &ManifestTensor) -> String {
     if said.dtype != found.dtype {
-        return format!("it is {}, and the manifest has {}", text::shown(&found.dtype), text::shown(&said.dtype));
+        return format!("it is {}, and the manifest has {}", text::escape(&found.dtype), text::escape(&said.dtype));
     }
     if said.shape != found.shape {
         return format!(

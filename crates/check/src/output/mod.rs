@@ -66,7 +66,7 @@ impl FromStr for Format {
     fn from_str(word: &str) -> Result<Self, String> {
         Self::from_name(word).ok_or_else(|| {
             let all: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
-            format!("'{}' is not a report format: {}", max_weights::text::shown(word), all.join(", "))
+            format!("'{}' is not a report format: {}", max_weights::text::escape(word), all.join(", "))
         })
     }
 }

@@ -67,8 +67,8 @@ pub(super) fn is_inside(name: &str) -> bool {
 
 /// The place in the file, for people: `archive/data.pkl, tensor 'a', byte 12`; empty if there is none.
 pub(super) fn inside(finding: &Diagnostic) -> String {
-    let member = finding.member.as_deref().map(text::shown);
-    let tensor = finding.tensor.as_deref().map(|tensor| format!("tensor '{}'", text::shown(tensor)));
+    let member = finding.member.as_deref().map(text::escape);
+    let tensor = finding.tensor.as_deref().map(|tensor| format!("tensor '{}'", text::escape(tensor)));
     let offset = finding.offset.map(|offset| format!("byte {offset}"));
     [member, tensor, offset].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

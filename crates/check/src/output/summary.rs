@@ -203,7 +203,7 @@ pub(super) fn seconds(report: &Report) -> String {
 
 /// A file in a line: what it is, how large, how deep it was looked into.
 pub(super) fn about(file: &FileReport) -> String {
-    let mut parts = vec![text::shown(&file.kind), text::size(file.bytes)];
+    let mut parts = vec![text::escape(&file.kind), text::size(file.bytes)];
     if let Some(tensors) = file.tensors {
         parts.push(text::plural(tensors, "tensor"));
     }

@@ -117,7 +117,7 @@ impl Page<'_> {
                 .filter(|(_, count)| *count > 0)
                 .map(|(depth, count)| format!("{} {}", depth.name(), text::grouped(count)))
                 .collect();
-            let name = text::shown(kind.kind);
+            let name = text::escape(kind.kind);
             let line = format!(
                 "{name:kind_width$}  {:>7}  {:>9}  {}",
                 text::grouped(kind.files),
@@ -136,7 +136,7 @@ impl Page<'_> {
         self.line(0, &format!("{title}:"))?;
         for file in files.iter().take(MAX_LISTED) {
             let mut line = text::printable(places.name(&file.path)).into_owned();
-            line.push_str(&format!(" ({})", text::shown(&file.kind)));
+            line.push_str(&format!(" ({})", text::escape(&file.kind)));
             if let Some(note) = file.note.as_deref().filter(|_| file.depth == Depth::NotLookedAt) {
                 line.push_str(&format!(": {}", text::printable(note)));
             }

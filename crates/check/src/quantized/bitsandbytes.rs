@@ -7,7 +7,7 @@ use max_weights::dtype::DType;
 use max_weights::format::json;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
-use max_weights::text::{grouped, shown};
+use max_weights::text::{escape, grouped};
 use serde_json::{Map, Value};
 
 use super::group::{FLOATS, NoLayout, PartFault, QuantizedGroup};
@@ -126,7 +126,7 @@ fn sizes(
         return Err(wrong("blocksize", &format!("one of {blocks}")).into());
     };
     if let Some(word) = word.filter(|word| *word != kind) {
-        let cause = format!("it says '{}', which is not what its name says", shown(word));
+        let cause = format!("it says '{}', which is not what its name says", escape(word));
         return Err(group.fault(rules::QUANTIZED_METHOD, TensorRole::QuantState, cause).into());
     }
     let elements = dims.iter().try_fold(1, |all: u64, size| all.checked_mul(*size));
@@ -196,7 +196,7 @@ fn printed(value: Option<&Value>) -> String {
         Some(value) => value.to_string(),
         None => "null".to_owned(),
     };
-    let text = shown(&text);
+    let text = escape(&text);
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,

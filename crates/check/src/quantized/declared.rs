@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Error, Result, rules};
 use regex_lite::Regex;
 use serde_json::Value;
@@ -132,7 +132,7 @@ impl DeclaredQuantization {
             let path: Arc<Path> = folder.join(name).into();
             let fault = |problem: &str| {
                 let help = "It says how the weights are quantized: repair it, or move the weights away from it";
-                let cause = format!("this is no configuration: {}", shown(problem));
+                let cause = format!("this is no configuration: {}", escape(problem));
                 Diagnostic::new(rules::SET_JSON, cause).path(&*path).help(help).format()
             };
             let mut bytes = Vec::new();
@@ -411,7 +411,7 @@ fn problem_of(targets: &BTreeMap<String, Scheme>) -> Option<String> {
     let mut patterns = targets.keys().filter_map(|target| target.strip_prefix("re:"));
     patterns.find_map(|pattern| {
         let error = at_start(pattern).err()?;
-        Some(format!("the target 're:{}' is no pattern that can be tried: {error}", shown(pattern)))
+        Some(format!("the target 're:{}' is no pattern that can be tried: {error}", escape(pattern)))
     })
 }
 

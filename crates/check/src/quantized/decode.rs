@@ -8,7 +8,7 @@ use max_weights::checkpoint::{Checkpoint, Decode, Grain};
 use max_weights::dtype::DType;
 use max_weights::memory::{Block, Exclusive};
 use max_weights::quant::{self, After};
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
@@ -144,7 +144,7 @@ impl WeightDecoding<'_> {
 
     fn number(&self, role: &str) -> Result<usize> {
         self.find(role).ok_or_else(|| {
-            Error::Argument(format!("a weight of the scheme {} has no {role}", shown(self.layout.scheme)))
+            Error::Argument(format!("a weight of the scheme {} has no {role}", escape(self.layout.scheme)))
         })
     }
 

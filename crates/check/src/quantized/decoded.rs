@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use max_weights::checkpoint::{Catalog, Checkpoint, DecodedWeight};
 use max_weights::dtype::DType;
 use max_weights::tensor::Element;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::workers::stopped_here;
 use max_weights::{Diagnostic, Error, Result};
 
@@ -124,8 +124,8 @@ impl QuantizedWeights {
             return Err(raised(catalog, layer.name, fault));
         }
         let refused = |scheme: &str, cause: &str| {
-            let name = shown(&found.weight);
-            Error::Argument(format!("'{name}' ({}) cannot be decoded: {cause}; {cure}", shown(scheme)))
+            let name = escape(&found.weight);
+            Error::Argument(format!("'{name}' ({}) cannot be decoded: {cause}; {cure}", escape(scheme)))
         };
         match decided {
             Ok(layout) if layer.has(TensorRole::InputFactors) => {

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use max_weights::dtype::DType;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 
 use super::declared::{DeclaredQuantization, Scheme};
 use super::parts::{QuantizedLayer, TensorRole, is_float8};
@@ -144,7 +144,7 @@ impl<'a> QuantizedGroup<'a> {
     pub(super) fn missing(&self, part: TensorRole, rule: &'static Rule) -> PartFault {
         let mut others = self.layer.parts().map(|(_, number)| number);
         let tensor = others.find(|number| self.table.name(*number) != self.layer.name);
-        let cause = format!("there is no {} for it", shown(&part.names(self.layer.name)));
+        let cause = format!("there is no {} for it", escape(&part.names(self.layer.name)));
         let help = Some("get the missing file of the checkpoint");
         PartFault { rule, tensor, cause, help, missing: Some(part), is_certain: true }
     }
@@ -169,7 +169,7 @@ impl<'a> QuantizedGroup<'a> {
 
     pub(super) fn wrong_dtype(&self, part: TensorRole, element: Element<'_>, dtypes: &[DType]) -> PartFault {
         let expected = dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<&str>>().join(" or ");
-        self.fault(rules::QUANTIZED_DTYPE, part, format!("it is {}; expected {expected}", shown(&element.to_string())))
+        self.fault(rules::QUANTIZED_DTYPE, part, format!("it is {}; expected {expected}", escape(&element.to_string())))
     }
 
     /// The fault of a part that has none of these shapes; `None` if it has one.

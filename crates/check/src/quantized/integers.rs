@@ -12,7 +12,7 @@
 use max_weights::dtype::DType;
 use max_weights::rules;
 use max_weights::tensor::Element;
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 
 use super::declared::{DeclaredQuantization, QuantizationMethod, Scheme};
 use super::group::{FLOATS, NoLayout, QuantizedGroup, cut};
@@ -30,10 +30,10 @@ pub(super) fn packed(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
     let scheme = if word.is_empty() { "gptq" } else { word };
     let refused = |why: String| Err(group.refused(TensorRole::QWeight, scheme.to_owned(), why));
     if let Some(layout) = group.declared.and_then(DeclaredQuantization::layout_of_a_kernel) {
-        return refused(format!("the layout '{}' of {} cannot be decoded", shown(layout), shown(word)));
+        return refused(format!("the layout '{}' of {} cannot be decoded", escape(layout), escape(word)));
     }
     if group.declared.is_some_and(|declared| declared.method == QuantizationMethod::Other && !word.is_empty()) {
-        return refused(format!("packed integers of {} are not known", shown(word)));
+        return refused(format!("packed integers of {} are not known", escape(word)));
     }
     let scale = group.need(TensorRole::Scales)?;
     let zeros = group.need_for(TensorRole::QZeros, rules::QUANTIZED_ZERO_POINT_MISSING)?;

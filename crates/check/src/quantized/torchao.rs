@@ -9,7 +9,7 @@ use max_weights::dtype::DType;
 use max_weights::format::json;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
-use max_weights::text::{cut, shape, shown};
+use max_weights::text::{cut, escape, shape};
 use serde_json::Value;
 
 use super::floats::{FLOAT8, grid};
@@ -69,7 +69,7 @@ pub(super) fn flattened(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLa
     }
     let is_float = class == FLOAT8_TENSOR;
     if !is_float && !INT8_TENSORS.contains(&class) {
-        let why = format!("'{}' is no class of torchao that is known here", shown(&cut(class, MAX_SHOWN)));
+        let why = format!("'{}' is no class of torchao that is known here", escape(&cut(class, MAX_SHOWN)));
         return Err(group.refused(TensorRole::Qdata, "torchao", why));
     }
     group.require_dtype(TensorRole::Qdata, if is_float { &FLOAT8 } else { &[DType::Int8] })?;

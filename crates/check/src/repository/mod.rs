@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
@@ -260,7 +260,7 @@ fn config(
         Err(why) => {
             let sentence = format!(
                 "the configuration is not valid JSON, so what it makes loaders run is unknown: {}",
-                shown(&why)
+                escape(&why)
             );
             report(Diagnostic::new(rules::REPOSITORY_CONFIG_UNREADABLE, sentence));
             return Vec::new();
@@ -301,7 +301,7 @@ fn run_by(referenced: Vec<(String, String)>, programs: &HashMap<&str, Program>) 
     let mut seen = HashSet::new();
     let mut waiting: Vec<(String, String)> = referenced
         .into_iter()
-        .map(|(module, config)| (module, format!("{} makes loaders run it", shown(&config))))
+        .map(|(module, config)| (module, format!("{} makes loaders run it", escape(&config))))
         .collect();
     while let Some((module, why)) = waiting.pop() {
         // `folder.module` is in a subfolder, whose check reports the same by its name.
@@ -312,7 +312,7 @@ fn run_by(referenced: Vec<(String, String)>, programs: &HashMap<&str, Program>) 
         let program = programs.get(format!("{module}.py").as_str());
         let siblings = program.map(|program| program.siblings.as_slice()).unwrap_or_default();
         waiting.extend(
-            siblings.iter().map(|name| (name.clone(), format!("{}.py imports it, which loaders run", shown(&module)))),
+            siblings.iter().map(|name| (name.clone(), format!("{}.py imports it, which loaders run", escape(&module)))),
         );
         run_by.insert(module, why);
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::source::store;
-use max_weights::text::{listed, path as shown_path, shown};
+use max_weights::text::{escape, listed, path as shown_path};
 use max_weights::{Diagnostic, rules};
 
 use crate::folder::{FolderListing, ListedFile};
@@ -22,7 +22,8 @@ pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnost
         });
         if let Some((rule, why)) = found {
             report(
-                Diagnostic::new(rule, format!("weight_map names '{}', which {why}", shown(file))).evidence(shown(file)),
+                Diagnostic::new(rule, format!("weight_map names '{}', which {why}", escape(file)))
+                    .evidence(escape(file)),
             );
         }
     }
@@ -60,7 +61,7 @@ pub(super) fn of_links(folder: &FolderListing, report: &mut dyn FnMut(&ListedFil
         }
     }
     if let Some(first) = twins.first() {
-        let names = listed(twins.iter().map(|entry| shown(entry.name())));
+        let names = listed(twins.iter().map(|entry| escape(entry.name())));
         let sentence =
             format!("the same bytes have another name elsewhere, through which they can be changed: {names}");
         report(first, Diagnostic::new(rules::REPOSITORY_HARD_LINK, sentence));

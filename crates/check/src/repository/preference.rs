@@ -1,6 +1,6 @@
 //! Which of several files with the same weights a loader takes: it loads pickles instead of the safetensors on request.
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 
 use crate::folder::{FolderListing, ListedFile};
@@ -27,15 +27,15 @@ pub(super) fn look(folder: &FolderListing, report: &mut dyn FnMut(&ListedFile, D
         let more = if pickles.len() > 1 { format!(" and {} more", pickles.len() - 1) } else { String::new() };
         let sentence = format!(
             "{}{more} holds weights as pickles in the folder of {}: {library} takes the safetensors, and the pickles with use_safetensors=False",
-            shown(first.name()),
-            shown(safe.name())
+            escape(first.name()),
+            escape(safe.name())
         );
         report(first, Diagnostic::new(rules::REPOSITORY_PICKLE_BESIDE, sentence));
     }
     // A file by the name of safetensors that is none: loaders refuse it or take another one.
     let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), "safetensors"));
     for entry in named.filter(|entry| matches!(entry.kind, Kind::Pickle | Kind::Zip | Kind::TorchLegacy)) {
-        let sentence = format!("{} is named .safetensors, but is {}", shown(entry.name()), entry.kind);
+        let sentence = format!("{} is named .safetensors, but is {}", escape(entry.name()), entry.kind);
         report(entry, Diagnostic::new(rules::REPOSITORY_PICKLE_NAMED_SAFE, sentence));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use max_weights::source::store;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 use serde_json::{Map, Value};
 
@@ -296,14 +296,14 @@ fn findings(text: &[u8], references: &[Reference], beside: &ConfigCompanions<'_>
         let (rule, sentence) = match repository {
             None => (
                 rules::REPOSITORY_REMOTE_CODE,
-                format!("{place}{} makes loaders run code that is here: {list}{more}", shown(key)),
+                format!("{place}{} makes loaders run code that is here: {list}{more}", escape(key)),
             ),
             Some(other) => (
                 rules::REPOSITORY_REMOTE_CODE_ELSEWHERE,
                 format!(
                     "{place}{} makes loaders fetch and run code from another repository, {}, which may change at any time: {list}{more}",
-                    shown(key),
-                    shown(other)
+                    escape(key),
+                    escape(other)
                 ),
             ),
         };
@@ -316,8 +316,8 @@ fn findings(text: &[u8], references: &[Reference], beside: &ConfigCompanions<'_>
 
 fn evidence(reference: &Reference) -> String {
     let repository =
-        reference.repository.as_ref().map(|repository| format!("{}--", shown(repository))).unwrap_or_default();
-    format!("{}: {repository}{}.{}", shown(&reference.key), shown(&reference.module), shown(&reference.class))
+        reference.repository.as_ref().map(|repository| format!("{}--", escape(repository))).unwrap_or_default();
+    format!("{}: {repository}{}.{}", escape(&reference.key), escape(&reference.module), escape(&reference.class))
 }
 
 fn described(reference: &Reference, beside: &ConfigCompanions<'_>) -> String {
@@ -325,8 +325,8 @@ fn described(reference: &Reference, beside: &ConfigCompanions<'_>) -> String {
     let missing = reference.repository.is_none() && !beside.has_module(&reference.module);
     let missing = if missing { " (which is not here)" } else { "" };
     match reference.class.as_str() {
-        "" => format!("{}{missing}", shown(&file)),
-        class => format!("{} of {}{missing}", shown(class), shown(&file)),
+        "" => format!("{}{missing}", escape(&file)),
+        class => format!("{} of {}{missing}", escape(class), escape(&file)),
     }
 }
 
@@ -347,6 +347,6 @@ pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Diagnostic> {
         _ => (rules::REPOSITORY_ADAPTER_BASE, "a path"),
     };
     let line = line_of(text, "base_model_name_or_path").unwrap_or(1);
-    let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", shown(base));
-    Some(Diagnostic::new(rule, sentence).evidence(shown(base)))
+    let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", escape(base));
+    Some(Diagnostic::new(rule, sentence).evidence(escape(base)))
 }

@@ -74,5 +74,5 @@ pub(crate) fn look(
 /// Says that the values of an array were not looked at, and why.
 pub(crate) fn unknown(what: &str, context: &mut FileContext<'_>) {
     context.arrays.unread += 1;
-    context.arrays.why.get_or_insert_with(|| max_weights::text::shown(what));
+    context.arrays.why.get_or_insert_with(|| max_weights::text::escape(what));
 }

@@ -46,7 +46,7 @@ impl Shell {
         Self::from_str(&name, true).map_err(|_| {
             let shells: Vec<_> = Self::value_variants().iter().filter_map(Self::to_possible_value).collect();
             let shells: Vec<&str> = shells.iter().map(clap::builder::PossibleValue::get_name).collect();
-            format!("there are completions for {}, but none for '{}'", shells.join(", "), text::shown(&name))
+            format!("there are completions for {}, but none for '{}'", shells.join(", "), text::escape(&name))
         })
     }
 

@@ -46,7 +46,7 @@ pub(super) fn items(
         }
         let name = names.of(number, info.name);
         if let Some(first) = taken.insert(name.clone(), number) {
-            let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
+            let [first, second] = [catalog.table().name(first), info.name].map(text::escape);
             return Err(CommandFailure::Usage(format!(
                 "--rename gives '{first}' and '{second}' the same name, '{name}'"
             )));
@@ -99,14 +99,14 @@ fn stored(
     target: &ConvertTarget,
 ) -> Result<StoredElements, CommandFailure> {
     let Some(found) = StoredElements::of(info.element) else {
-        let (name, element) = (text::shown(info.name), info.element);
+        let (name, element) = (text::escape(info.name), info.element);
         return Err(CommandFailure::Usage(format!(
             "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out with --select"
         )));
     };
     let keeps = wanted.packed.is_some();
     if let (true, StoredElements::Packed(_), false) = (keeps, found, target.is_gguf()) {
-        let name = text::shown(info.name);
+        let name = text::escape(info.name);
         return Err(CommandFailure::Usage(format!(
             "--packed keep: '{name}' is packed in blocks of GGUF, which only FILE.gguf can hold"
         )));

@@ -1,6 +1,6 @@
 //! `max-weights convert`, `merge` and `split`: a checkpoint written again, in another format, dtype, number of files or with other names.
 
-mod beside;
+mod companions;
 mod hugging_face;
 mod items;
 mod layouts;
@@ -252,7 +252,7 @@ impl<'a> ConvertRequest<'a> {
         let files = output.files(&declared)?;
         write::check_whole(&checkpoint, &output)?;
         self.check_apart(&checkpoint, &files)?;
-        let beside = beside::files(self, &checkpoint, (&target, is_decoded), host)?;
+        let beside = companions::files(self, &checkpoint, (&target, is_decoded), host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
@@ -328,7 +328,7 @@ pub(crate) fn run(options: &ConvertArguments, host: &Host, screen: &mut Screen) 
 /// Says which values are not written: those of PyTorch files that are not tensors.
 fn left_out(catalog: &Catalog) -> Option<String> {
     let names: Vec<String> =
-        catalog.objects().map(|object| object.name).filter(|name| !name.is_empty()).map(text::shown).collect();
+        catalog.objects().map(|object| object.name).filter(|name| !name.is_empty()).map(text::escape).collect();
     let first = names.first()?;
     let values = text::plural(names.len() as u64, "value");
     Some(if names.len() == 1 {

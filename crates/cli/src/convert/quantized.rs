@@ -9,7 +9,7 @@ use max_weights::tensor::Element;
 use max_weights::{DType, text};
 use max_weights_check::quantized::{DeclaredQuantization, QuantizedWeights};
 
-use super::beside::is_of_gpt_oss;
+use super::companions::is_of_gpt_oss;
 use super::target::ConvertTarget;
 use super::{ConvertRequest, Packed};
 use crate::failure::CommandFailure;
@@ -56,7 +56,7 @@ pub(super) fn decoded(
     }
     let select = PatternArguments::new("--select", wanted.select)?;
     if let Some(unknown) = listing.unknown.iter().find(|number| select.is_wanted(catalog.table().name(**number))) {
-        let name = text::shown(catalog.table().name(*unknown));
+        let name = text::escape(catalog.table().name(*unknown));
         return Err(CommandFailure::Usage(format!(
             "'{name}' holds codes of a quantized weight in a layout that is not known here, and would lose its scales: {CURE}"
         )));
@@ -65,7 +65,7 @@ pub(super) fn decoded(
         (0..listing.found.len()).filter(|at| select.is_wanted(&listing.found[*at].weight)).collect();
     let turned = || listing.turned().find(|turned| select.is_wanted(&turned.weight));
     if let (ConvertTarget::Folder(..), true, Some(found)) = (target, is_of_gpt_oss(wanted), turned()) {
-        let name = text::shown(&found.weight);
+        let name = text::escape(&found.weight);
         return Err(CommandFailure::Usage(format!(
             "'{name}' is decoded as [experts, out, in], and transformers takes it from a folder of gpt_oss as [experts, in, out]: give FILE.safetensors as OUT, or --packed keep"
         )));
@@ -78,7 +78,7 @@ pub(super) fn decoded(
             && found.parts.iter().any(|(_, number)| select.is_wanted(catalog.table().name(*number)))
     };
     if let Some(found) = listing.found.iter().find(|found| has_parts(found)) {
-        let name = text::shown(&found.weight);
+        let name = text::escape(&found.weight);
         return Err(CommandFailure::Usage(format!(
             "--select takes a part of the quantized weight '{name}', which is decoded as a whole: select '{name}', or keep its tensors packed with --packed keep"
         )));

@@ -8,7 +8,7 @@ use max_weights::write::ConvertItem;
 use serde::Serialize;
 
 use super::ConvertRequest;
-use super::beside::CompanionFiles;
+use super::companions::CompanionFiles;
 use crate::failure::CommandFailure;
 use crate::screen::{Screen, columns, padded};
 

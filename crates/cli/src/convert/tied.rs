@@ -55,7 +55,7 @@ pub(super) fn resolve(
     let groups = groups(catalog, items);
     let Some(first) = groups.first() else { return Ok(BTreeMap::new()) };
     let name = |at: usize| &items[at].tensor.name;
-    let example = format!("'{}' is '{}'", text::shown(name(first[1])), text::shown(name(first[0])));
+    let example = format!("'{}' is '{}'", text::escape(name(first[1])), text::escape(name(first[0])));
     let more = groups.iter().map(|group| group.len() - 1).sum::<usize>();
     match tied {
         Tied::Refuse => Err(CommandFailure::Usage(format!("--tied refuse: {example}: one tensor has several names"))),

@@ -34,7 +34,7 @@ pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> 
     };
     let name = |text: &str| text::printable(text).into_owned();
     let only = |list: &[OneSidedTensor]| -> Vec<Vec<String>> {
-        list.iter().map(|of| vec![name(&of.name), text::shown(&of.dtype), shape(&of.shape)]).collect()
+        list.iter().map(|of| vec![name(&of.name), text::escape(&of.dtype), shape(&of.shape)]).collect()
     };
     section("only in A", "weight", only(&found.removed), &[])?;
     section("only in B", "weight", only(&found.added), &[])?;
@@ -45,7 +45,7 @@ pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> 
     section("other shapes", "weight", shapes.collect(), &[])?;
     let dtypes = found.changed.iter().filter_map(|of| Some((of, of.dtype.as_ref()?)));
     let dtypes = dtypes.map(|(of, (a, b))| {
-        vec![name(&of.name), format!("{} → {}", text::shown(a), text::shown(b)), after_the_cast(of).to_owned()]
+        vec![name(&of.name), format!("{} → {}", text::escape(a), text::escape(b)), after_the_cast(of).to_owned()]
     });
     section("other dtypes", "weight", dtypes.collect(), &[])?;
     let is_different =

@@ -173,7 +173,7 @@ impl<'a> PatternArguments<'a> {
         let (option, said) = (self.option, &self.said[unused]);
         let names: Vec<&str> = table.iter().map(|info| info.name).collect();
         let near: Vec<String> =
-            nearest_to_pattern(&names, said, NEAR).iter().map(|name| format!("'{}'", text::shown(name))).collect();
+            nearest_to_pattern(&names, said, NEAR).iter().map(|name| format!("'{}'", text::escape(name))).collect();
         Err(CommandFailure::Usage(format!("{option} {said}: no name matches{}", did_you_mean(&near))))
     }
 }

@@ -100,6 +100,6 @@ fn show(
     }
     match catalog.require(name) {
         Err(error) => Err(error.into()),
-        Ok(_) => Err(Error::Argument(format!("there is nothing named '{}'", max_weights::text::shown(name))).into()),
+        Ok(_) => Err(Error::Argument(format!("there is nothing named '{}'", max_weights::text::escape(name))).into()),
     }
 }

@@ -68,7 +68,7 @@ impl Cache {
     /// Disables the cache, with one warning that has the reason.
     pub(crate) fn give_up(&self, error: &io::Error) {
         if !self.off.swap(true, Ordering::Relaxed) {
-            self.warn(&format!("is not used: {}", text::shown(&error.to_string())));
+            self.warn(&format!("is not used: {}", text::escape(&error.to_string())));
         }
     }
 

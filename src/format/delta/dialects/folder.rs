@@ -25,7 +25,7 @@ const COMPRESSION: &str = "zstd";
 pub(super) fn encoding(name: &str) -> Result<DeltaDialect, String> {
     let known =
         DeltaDialect::of_name(name).filter(|dialect| matches!(dialect, DeltaDialect::Xor | DeltaDialect::Overwrite));
-    known.ok_or_else(|| format!("delta_encoding '{}'; xor and overwrite are known", text::shown(name)))
+    known.ok_or_else(|| format!("delta_encoding '{}'; xor and overwrite are known", text::escape(name)))
 }
 
 impl DialectForm {
@@ -45,12 +45,12 @@ impl DialectForm {
         let unknown = |cause: String| refused(format!("the index has the {cause}"));
         let dialect = encoding(&encoded).map_err(unknown)?;
         if compression != COMPRESSION {
-            let word = text::shown(&compression);
+            let word = text::escape(&compression);
             return Err(unknown(format!("compression_format '{word}'; {COMPRESSION} is known")));
         }
         let checksum = ChecksumFormat::of_name(&checksum).map_err(unknown)?;
         if version == base_version {
-            return Err(refused(format!("it changes the version {} into itself", text::shown(&version))));
+            return Err(refused(format!("it changes the version {} into itself", text::escape(&version))));
         }
         Ok(Self { dialect, version, base_version, checksum })
     }

@@ -164,7 +164,7 @@ impl DialectForm {
         if is_sparse {
             for version in versions.iter_mut().rev().filter(|version| !version.is_empty()) {
                 let Some(number) = number(version) else {
-                    let version = text::shown(version);
+                    let version = text::escape(version);
                     return Err(Error::Argument(format!(
                         "the version '{version}' is not a number, unlike those of TRL"
                     )));
@@ -179,7 +179,7 @@ impl DialectForm {
             } else {
                 "which differ, or a folder weight_v000012"
             };
-            let name = text::shown(&name);
+            let name = text::escape(&name);
             return Err(Error::Argument(format!(
                 "which version changes into which is not known: give both, {rest}, not '{name}'"
             )));

@@ -87,14 +87,14 @@ impl Sparse {
     pub(crate) fn of_trl<'a>(metadata: &[(String, String)], names: impl Iterator<Item = &'a str>) -> Result<Self> {
         let value = |key: &str| value_of(metadata, key);
         if value("version") != Some("1") {
-            let version = text::shown(value("version").unwrap_or_default());
+            let version = text::escape(value("version").unwrap_or_default());
             return refused(format!("it is a sparse delta of version '{version}'; version 1 is read"));
         }
         let are_encoded = match value("encoding") {
             None | Some("raw") => false,
             Some(GAPS) => true,
             Some(other) => {
-                let cause = format!("its places are written as '{}'; raw and gap_delta are read", text::shown(other));
+                let cause = format!("its places are written as '{}'; raw and gap_delta are read", text::escape(other));
                 let fault = Diagnostic::new(rules::DELTA_HEADER, cause);
                 return Err(fault.help("write it with another encoding").unsupported());
             }
@@ -103,7 +103,7 @@ impl Sparse {
             let Some(value) = value(key) else { return Ok(None) };
             match value.parse::<u64>() {
                 Ok(number) => Ok(Some(version_of_number(number))),
-                Err(_) => refused(format!("its {key} '{}' is no number", text::shown(value))),
+                Err(_) => refused(format!("its {key} '{}' is no number", text::escape(value))),
             }
         };
         let (base, target) = (number("prev_model_version")?.unwrap_or_default(), number("model_version")?);
@@ -112,7 +112,7 @@ impl Sparse {
         for name in names.filter(|name| *name != NOTHING) {
             let part = SUFFIXES.iter().flatten().find_map(|suffix| Some((name.strip_suffix(suffix)?, *suffix)));
             let Some((tensor, suffix)) = part else {
-                return refused(format!("its tensor '{}' is neither places nor values", text::shown(name)));
+                return refused(format!("its tensor '{}' is neither places nor values", text::escape(name)));
             };
             let is_encoded = SUFFIXES[0].contains(&suffix);
             let [indices, values] = SUFFIXES[usize::from(!is_encoded)];
@@ -140,7 +140,7 @@ impl Sparse {
             Err(problem) => return refused(format!("it is not a manifest of a sparse delta: {problem}")),
         };
         if manifest.format != OF_PRIME_RL || manifest.version != VERSION {
-            let format = text::shown(&manifest.format);
+            let format = text::escape(&manifest.format);
             return refused(format!(
                 "it is a manifest of '{format}' in version {}; version {VERSION} of {OF_PRIME_RL} is read",
                 manifest.version
@@ -155,7 +155,7 @@ impl Sparse {
         match &file {
             None if !tensors.is_empty() => refused("it names tensors, and no file"),
             Some(name) if name.contains(['/', '\\', ':', '\0']) || matches!(&**name, "" | "." | "..") => {
-                refused(format!("its file '{}' is not one of its folder", text::shown(name)))
+                refused(format!("its file '{}' is not one of its folder", text::escape(name)))
             }
             _ => Self { base, target, file, tensors }.of_different_tensors(),
         }
@@ -164,7 +164,7 @@ impl Sparse {
     fn of_different_tensors(self) -> Result<Self> {
         let mut names = HashSet::new();
         match self.tensors.iter().find(|tensor| !names.insert(&*tensor.name)) {
-            Some(twice) => refused(format!("'{}' is in it twice", text::shown(&twice.name))),
+            Some(twice) => refused(format!("'{}' is in it twice", text::escape(&twice.name))),
             None => Ok(self),
         }
     }
@@ -180,7 +180,7 @@ impl Sparse {
             let change = if let (Some(indices), Some(values)) = (find(&tensor.indices), find(&tensor.values)) {
                 tensor.change(&indices, &values)
             } else {
-                let [indices, values] = [&tensor.indices, &tensor.values].map(|name| text::shown(name));
+                let [indices, values] = [&tensor.indices, &tensor.values].map(|name| text::escape(name));
                 Err(format!("it changed, but the delta has no '{indices}', or no '{values}'"))
             };
             let fault = |cause| Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(&tensor.name).format();

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{TensorInfo, checked_elements};
-use max_weights::text::{listed, shown};
+use max_weights::text::{escape, listed};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
@@ -190,7 +190,7 @@ pub(super) fn targets(
         let is_named = patterns.fitting(layer.in_model()).next().is_some();
         are_named &= is_named;
         if let Some(number) = layer.first().filter(|_| !is_named) {
-            let cause = format!("target_modules does not name {}", shown(layer.in_model()));
+            let cause = format!("target_modules does not name {}", escape(layer.in_model()));
             set.report(&set.table().get(number), rules::ADAPTER_TARGETS, cause, context);
         }
     }
@@ -213,7 +213,7 @@ fn unused<'n>(
 ) {
     let used: HashSet<usize> = layers.iter().flat_map(|layer| patterns.fitting(layer.in_model())).collect();
     let unused = names.enumerate().filter(|(number, _)| !used.contains(number));
-    let unused: Vec<String> = unused.map(|(_, name)| shown(name)).collect();
+    let unused: Vec<String> = unused.map(|(_, name)| escape(name)).collect();
     if !unused.is_empty() {
         let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
         context.report(&config.path, Diagnostic::new(rule, cause));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use max_weights::rules;
 use max_weights::tensor::TensorInfo;
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
@@ -117,7 +117,7 @@ pub(super) fn check(
             continue;
         }
         if set.stem == STEM && names.folder.is_whole && names.file(CONFIG).is_none() {
-            let cause = format!("there is no {CONFIG} in the folder of {}", shown(&file));
+            let cause = format!("there is no {CONFIG} in the folder of {}", escape(&file));
             context.report(&set.path, Diagnostic::new(rules::ADAPTER_CONFIG_MISSING, cause));
         }
         // The layers of adapters of other programs have two matrices, too.
@@ -172,7 +172,7 @@ fn modules_to_save(set: &CheckpointSet<'_>, config: &AdapterConfig, context: &mu
     };
     // Real lists are short; the rest of a longer one is ignored.
     if !modules.iter().take(64).any(is_there) {
-        let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
+        let listed: Vec<String> = modules.iter().take(8).map(|module| escape(module)).collect();
         let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));
         context.report(&config.path, Diagnostic::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
     }

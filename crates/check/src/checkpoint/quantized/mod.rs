@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{Element, TensorInfo};
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, Result};
 
@@ -259,7 +259,7 @@ fn excluded(check: &LayerCheck<'_, '_, '_>, layer: &QuantizedLayer<'_>) {
     let weight = weights.into_iter().find_map(|part| check.get(layer, part));
     if let Some(weight) = weight.filter(|weight| !is_float(weight)) {
         let file = declared.path.file_name().unwrap_or_default().to_string_lossy();
-        let cause = format!("{} says that {} is not quantized, but it is", shown(&file), shown(layer.name));
+        let cause = format!("{} says that {} is not quantized, but it is", escape(&file), escape(layer.name));
         check.add(&weight, rules::QUANTIZED_EXCLUDED, cause);
     }
 }
@@ -293,7 +293,7 @@ fn method(check: &LayerCheck<'_, '_, '_>, layers: &Layers<'_>, families: &[Famil
     if families.iter().any(|family| expected.contains(family)) || is_foreign || is_uncompressed(declared) {
         return;
     }
-    let word = shown(&declared.word);
+    let word = escape(&declared.word);
     let finding = match families.first() {
         Some(found) => {
             let cause = format!("the configuration says {word}, but the weights are quantized by {}", name(*found));

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use max_weights::dtype::DType;
 use max_weights::rules;
 use max_weights::tensor::Element;
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::LayerCheck;
 use crate::quantized::{Family, Layers, QuantizationMethod, QuantizedLayer, TensorRole};
@@ -54,7 +54,7 @@ fn of_blocks(check: &LayerCheck<'_, '_, '_>, layer: &QuantizedLayer<'_>) {
     });
     if !is_left {
         let is = weight.element.to_string();
-        let cause = format!("it is {}; expected eight bits, as it has a scale for each block", shown(&is));
+        let cause = format!("it is {}; expected eight bits, as it has a scale for each block", escape(&is));
         check.add(&weight, rules::QUANTIZED_DTYPE, cause);
     }
 }
@@ -64,7 +64,7 @@ fn of_bits_and_bytes(check: &LayerCheck<'_, '_, '_>, layer: &QuantizedLayer<'_>)
     let Some(weight) = check.get(layer, TensorRole::Weight) else { return };
     if layer.has(TensorRole::Scb) {
         let is = weight.element.to_string();
-        let cause = format!("it is {}; expected int8, as it has a scale for each row (SCB)", shown(&is));
+        let cause = format!("it is {}; expected int8, as it has a scale for each row (SCB)", escape(&is));
         return check.add(&weight, rules::QUANTIZED_DTYPE, cause);
     }
     let parts = [TensorRole::Absmax, TensorRole::QuantState].into_iter().filter(|part| !layer.has(*part));

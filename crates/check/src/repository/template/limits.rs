@@ -1,7 +1,7 @@
 //! What the tags of a template may not have: attributes that lead into Python, however their names are composed, and endless loops.
 
 use max_weights::rules::{self, Rule};
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::names::{self, inside_in, inside_of_format, is_inside};
 use super::origin::{Origins, TextOrigin, arguments, end_of_group, is, is_value, position};
@@ -35,10 +35,10 @@ pub(super) fn look(tag: &Tag<'_>, origins: &Origins<'_>, broken: &mut Vec<Templa
                 look.filter(at, name);
             }
             TemplateToken::Name(name) if inside_in(name).is_some() => {
-                look.escape(at, format!("it has the name {}, a Python internal", shown(name)));
+                look.escape(at, format!("it has the name {}, a Python internal", escape(name)));
             }
             TemplateToken::Name(name) if look.has(at + 1, "=") && is_inside(name) => {
-                look.escape(at, format!("the argument '{}' names a Python internal", shown(name)));
+                look.escape(at, format!("the argument '{}' names a Python internal", escape(name)));
             }
             TemplateToken::Name("range") if look.has(at + 1, "(") && !is_long => look.range(at + 1),
             TemplateToken::Text(text) => look.text(at, text),
@@ -80,7 +80,7 @@ impl<'t> Look<'_, 't> {
     /// An attribute or item of this name (empty: unknown) is taken of the expression that ends at `of`.
     fn attribute(&mut self, at: usize, name: &str, of: usize) {
         if is_inside(name) {
-            return self.escape(at, format!("it reaches for {}, a Python internal", shown(name)));
+            return self.escape(at, format!("it reaches for {}, a Python internal", escape(name)));
         }
         let Some(TemplateToken::Name(base)) = self.token(of) else { return };
         let base = *base;

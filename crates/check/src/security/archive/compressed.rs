@@ -3,7 +3,7 @@
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use max_weights::source::Spooled;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use super::unpack::{Packing, StreamReader, UnpackEnd, unpack};
@@ -72,7 +72,7 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'
                     let message = format!(
                         "the {kind} stream ends or breaks off after {} unpacked bytes: {}",
                         spooled.len(),
-                        shown(&why)
+                        escape(&why)
                     );
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(start));
                     break;

@@ -9,7 +9,7 @@ pub(crate) use unpack::StreamReader;
 
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Error, Result};
 
 use crate::bytes::{ByteSlice, RandomRead};
@@ -205,7 +205,7 @@ pub(crate) fn check_link(piece: &ByteSpan<'_>, name: &str, target: &str, context
         }
     }
     if out {
-        let message = format!("the member '{}' is a link to '{}', outside the archive", shown(name), shown(target));
+        let message = format!("the member '{}' is a link to '{}', outside the archive", escape(name), escape(target));
         context.report(piece, Diagnostic::new(rules::ARCHIVE_LINK, message));
     }
 }

@@ -1,7 +1,7 @@
 //! Tar archives: PyTorch's from before 0.1.10, NeMo's, and any other.
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use super::{Archive, ArchiveMember, check_link, is_zero, leads_out, look_behind, scan_members};
@@ -108,7 +108,7 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
                 let with_prefix = header.with_prefix.filter(|name| leads_out(name));
                 if let Some(name) = Some(&name).filter(|name| leads_out(name)).or(with_prefix.as_ref()) {
                     let message =
-                        format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
+                        format!("the name '{}' of a member leads out of the folder of the archive", escape(name));
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_PATH, message).offset(at));
                 }
                 if matches!(kind, b'1' | b'2') {
@@ -121,7 +121,7 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
                 if is_sparse {
                     let message = format!(
                         "member '{}' is sparse: unpacked, it has zeros that are not in the archive",
-                        shown(&name)
+                        escape(&name)
                     );
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
                     // The list of its parts precedes them, in separate blocks.

@@ -2,7 +2,7 @@
 
 use max_weights::rules;
 use max_weights::rules::Rule;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
@@ -107,7 +107,7 @@ fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context
     let of_config = |key: &str| config.and_then(|config| config.get(key));
     let module = text("module").unwrap_or_default();
     let report = |rule: &'static Rule, message: String, context: &mut FileContext<'_>| {
-        let evidence = format!("{}.{}", shown(module), shown(class));
+        let evidence = format!("{}.{}", escape(module), escape(class));
         context.report(piece, Diagnostic::new(rule, message).evidence(evidence));
     };
     match class {
@@ -124,12 +124,12 @@ fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context
         }
         "TFSMLayer" => {
             let path = of_config("filepath").and_then(Value::as_str).unwrap_or_default();
-            report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", shown(path)), context);
+            report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", escape(path)), context);
         }
         "TFOpLambda" | "SlicingOpLambda" => {
             let function = of_config("function").and_then(Value::as_str).unwrap_or_default();
             if function.split('.').any(|part| words::has(OUTSIDE, part)) {
-                let message = format!("the layer {class} calls TensorFlow's '{}'", shown(function));
+                let message = format!("the layer {class} calls TensorFlow's '{}'", escape(function));
                 report(rules::KERAS_MALICIOUS, message, context);
             }
         }
@@ -137,7 +137,11 @@ fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context
             if let Some(path) = of_config("vocabulary").and_then(Value::as_str) {
                 let is_outside = leads_out(path) || path.contains("://") || path.starts_with('~');
                 let rule = if is_outside { rules::KERAS_MALICIOUS } else { rules::KERAS_CUSTOM };
-                report(rule, format!("the layer {lookup} reads the file '{}' when it is loaded", shown(path)), context);
+                report(
+                    rule,
+                    format!("the layer {lookup} reads the file '{}' when it is loaded", escape(path)),
+                    context,
+                );
             }
         }
         _ => {}
@@ -149,7 +153,7 @@ fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context
     } else {
         class
     };
-    let what = format!("'{}.{}'", shown(module), shown(name));
+    let what = format!("'{}.{}'", escape(module), escape(name));
     if is_dangerous_in_model(module, name) && !module.is_empty() {
         let message = format!("the loader imports {what}, which runs commands or reaches files");
         report(rules::KERAS_MALICIOUS, message, context);
@@ -168,7 +172,7 @@ fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context
         report(rules::KERAS_CUSTOM, format!("the loader imports {what}, which is not part of Keras"), context);
     }
     if let Some(custom) = text("registered_name").filter(|name| name.contains('>') && !name.starts_with("keras")) {
-        report(rules::KERAS_CUSTOM, format!("'{}' is the author's own class or function", shown(custom)), context);
+        report(rules::KERAS_CUSTOM, format!("'{}' is the author's own class or function", escape(custom)), context);
     }
     Ok(())
 }

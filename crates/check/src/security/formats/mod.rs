@@ -17,7 +17,7 @@ pub(crate) mod tflite;
 mod unpickled;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use crate::bytes::RandomRead;
@@ -80,7 +80,7 @@ pub(crate) fn check_members(piece: &ByteSpan<'_>, archive: &dyn Archive, context
         return;
     }
     for member in members.iter().filter(|member| has_suffix(&member.name, "py so sh")) {
-        let message = format!("the server runs '{}' when it loads the model", shown(&member.name));
+        let message = format!("the server runs '{}' when it loads the model", escape(&member.name));
         context.report(piece, Diagnostic::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn json(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
             skops::walk(piece, &value, context)?;
         }
         Err(why) if words.are_plain || is_named => {
-            report(format!("the configuration cannot be read: {}", shown(&why)), context);
+            report(format!("the configuration cannot be read: {}", escape(&why)), context);
         }
         Err(_) => {}
     }

@@ -2,7 +2,7 @@
 
 use max_weights::rules;
 use max_weights::tensor::checked_elements;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{DType, Diagnostic, Result};
 
 use super::literal::Literal;
@@ -72,7 +72,8 @@ fn array(piece: &ByteSpan<'_>, at: u64, context: &mut FileContext<'_>) -> Result
     let Some(header) = Literal::parse(&text).and_then(|header| NpyHeader::of(&header)) else {
         let message =
             "the header of the array is not the plain dict of descr, fortran_order and shape that NumPy writes";
-        context.report(piece, Diagnostic::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(shown(&text)));
+        context
+            .report(piece, Diagnostic::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(escape(&text)));
         array::unknown("a header that cannot be read", context);
         return Ok(Some((data, false)));
     };

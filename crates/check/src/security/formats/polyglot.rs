@@ -225,7 +225,7 @@ fn metadata(piece: &ByteSpan<'_>, pairs: &[(String, String)], context: &mut File
         context.go_on()?;
         pickle_in_text(piece, key, text, context)?;
         if let Some(code) = words::each(CODE).find(|code| text.contains(code)) {
-            let key = max_weights::text::shown(key);
+            let key = max_weights::text::escape(key);
             let at = text.find(code).unwrap_or(0);
             let around: String = text.get(at..).unwrap_or_default().chars().take(120).collect();
             let message = format!("the value of '{key}' in the metadata holds code: {code}…");
@@ -233,7 +233,7 @@ fn metadata(piece: &ByteSpan<'_>, pairs: &[(String, String)], context: &mut File
                 piece,
                 Diagnostic::new(rules::CONTAINER_METADATA, message)
                     .offset(8)
-                    .evidence(max_weights::text::shown(&around)),
+                    .evidence(max_weights::text::escape(&around)),
             );
         }
     }
@@ -250,7 +250,7 @@ fn pickle_in_text(piece: &ByteSpan<'_>, key: &str, text: &str, context: &mut Fil
     if bytes.len() < MIN_PICKLE || !is_binary_pickle(first) && !pickle::may_be_pickle(first, bytes.len() as u64, "") {
         return Ok(());
     }
-    let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::shown(key));
+    let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::escape(key));
     context.report(piece, Diagnostic::new(rules::CONTAINER_METADATA, message).offset(8));
     scan_inside(piece, &bytes, "metadata", context)
 }

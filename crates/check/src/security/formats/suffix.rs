@@ -4,7 +4,7 @@ use std::path::Path;
 
 use max_weights::rules::{self, Verdict};
 use max_weights::source::store;
-use max_weights::text::{shown, size};
+use max_weights::text::{escape, size};
 use max_weights::{Diagnostic, Result};
 
 use crate::context::{ByteSpan, FileContext};
@@ -71,7 +71,7 @@ pub(crate) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<
             report(rules::FORMAT_JSON, "this is JSON in place of weights".into(), context);
         }
         Kind::Script | Kind::Python if names_weights => {
-            let message = format!("'{}' is a script named like weights", shown(piece.name));
+            let message = format!("'{}' is a script named like weights", escape(piece.name));
             report(rules::CONTAINER_EXECUTABLE, message, context);
         }
         Kind::Text if has_suffix(piece.name, "pth") && is_path_file(piece)? => {}
@@ -81,7 +81,7 @@ pub(crate) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<
             report(rules::FORMAT_STRANGER, message, context);
         }
         Kind::Executable if names_weights => {
-            let message = format!("'{}' is an executable program named like weights", shown(piece.name));
+            let message = format!("'{}' is an executable program named like weights", escape(piece.name));
             report(rules::CONTAINER_EXECUTABLE, message, context);
         }
         _ => mismatch(piece, kind, context),
@@ -144,7 +144,7 @@ pub(crate) fn mismatch(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileConte
         let suffix = piece.name.rsplit('.').next().unwrap_or_default();
         let expected = kinds.first().map_or("data without code", |kind| kind.name());
         let message =
-            format!("the name ends in .{}, as for {expected}, but this is {}", shown(suffix), kind.with_article());
+            format!("the name ends in .{}, as for {expected}, but this is {}", escape(suffix), kind.with_article());
         context.report(piece, Diagnostic::new(rules::CONTAINER_SUFFIX, message).offset(0));
     }
 }
@@ -159,7 +159,7 @@ fn path_lines(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -
     let runs = |line: &&[u8]| line.starts_with(b"import ") || line.starts_with(b"import\t");
     if let Some(line) = text.split(|byte| matches!(byte, b'\n' | b'\r')).find(runs) {
         let message = "Python runs a line of this file whenever it starts, if the file is in a folder of packages";
-        let line = shown(&String::from_utf8_lossy(line));
+        let line = escape(&String::from_utf8_lossy(line));
         context.report(piece, Diagnostic::new(rules::CONTAINER_PATH_FILE, message).evidence(line));
     }
     Ok(())

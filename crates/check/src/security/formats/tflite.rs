@@ -1,7 +1,7 @@
 //! TensorFlow Lite models: the operators that they need beyond those of TensorFlow Lite. Of the flatbuffer only the way to their names is followed.
 
 use max_weights::rules;
-use max_weights::text::{listed, shown};
+use max_weights::text::{escape, listed};
 use max_weights::{Diagnostic, Error, Result};
 
 use super::tensorflow::OPERATIONS;
@@ -61,7 +61,7 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
         if names.is_empty() {
             continue;
         }
-        let listed = listed(names.iter().map(|name| shown(name)));
+        let listed = listed(names.iter().map(|name| escape(name)));
         context.report(piece, Diagnostic::new(rule, format!("the model needs {whose}: {listed}")));
     }
     if piece.member.is_none() {

@@ -98,7 +98,7 @@ impl ScanMachine<'_, '_> {
         if shown && danger != Danger::Harmless && (is_reported || danger != Danger::RunsCode) {
             let source = self.source_of_call(callee, arguments, keywords);
             if is_reported {
-                let message = format!("loading it calls {}", max_weights::text::shown(&format!("{module}.{name}")));
+                let message = format!("loading it calls {}", max_weights::text::escape(&format!("{module}.{name}")));
                 self.found.report(rules::CODE_MALICIOUS_GLOBAL, message, at, Some(source.clone()));
             }
             if let Some(named) = self.names.get_mut(callee.payload()) {
@@ -273,7 +273,7 @@ impl ScanMachine<'_, '_> {
         }
         if special > 0 {
             let key = self.reader.text(special)?.unwrap_or_default();
-            let key = max_weights::text::shown(&key);
+            let key = max_weights::text::escape(&key);
             let message = format!("a state sets {key}, which turns the object into another one");
             self.report_value(rules::CODE_PATCHED, message, state);
         }
@@ -469,7 +469,7 @@ impl ScanMachine<'_, '_> {
     }
 
     fn keep_storage(&mut self, key: String, elements: Option<u64>, bytes: Option<u64>) {
-        let shown = max_weights::text::shown(&key);
+        let shown = max_weights::text::escape(&key);
         if !self.found.storage(key, elements, bytes) {
             self.report(rules::CODE_STORAGE, format!("storage '{shown}' is said to have two different sizes"));
         }
@@ -486,7 +486,7 @@ impl ScanMachine<'_, '_> {
         let line = self.reader.some(start, len.min(2048) as usize)?;
         let line = String::from_utf8_lossy(line).into_owned();
         let Some((class, key, elements)) = printed_storage(&line) else {
-            let shown = max_weights::text::shown(&line);
+            let shown = max_weights::text::escape(&line);
             self.found.report(rules::CODE_PERSISTENT_ID, STRANGE_REFERENCE.to_owned(), self.at, Some(shown));
             return Ok(StackValue::UNKNOWN);
         };

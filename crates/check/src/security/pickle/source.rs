@@ -4,7 +4,7 @@ use max_weights::format::pickle::spelling::{
     Instruction, Limited, SourceForm, SourcePart, SourceValues, SourceWriter, UnresolvedCall, big_integer, float,
     integer_of, put_global, text_of,
 };
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::machine::ScanMachine;
 use super::value::{KEPT, StackValue, ValueKind};
@@ -60,13 +60,13 @@ impl ScanMachine<'_, '_> {
             ValueKind::Int if is_cut => out.put(&format!("<an integer of {len} bytes>")),
             ValueKind::Int => match integer_of(opcode, &bytes) {
                 Ok(value) => out.put(&value.to_string()),
-                Err(_) if matches!(opcode, b'I' | b'L') => out.put(&shown(&String::from_utf8_lossy(&bytes))),
+                Err(_) if matches!(opcode, b'I' | b'L') => out.put(&escape(&String::from_utf8_lossy(&bytes))),
                 Err(_) => out.put(&big_integer(&bytes)),
             },
             ValueKind::Float if opcode == b'G' => {
                 out.put(&bytes.try_into().map_or("…".to_owned(), |bytes| float(f64::from_be_bytes(bytes))));
             }
-            ValueKind::Float => out.put(&shown(&String::from_utf8_lossy(&bytes))),
+            ValueKind::Float => out.put(&escape(&String::from_utf8_lossy(&bytes))),
             ValueKind::Bytes | ValueKind::ByteArray => {
                 out.put(if value.kind() == ValueKind::ByteArray { "bytearray(" } else { "" });
                 out.bytes(&bytes);

@@ -352,7 +352,7 @@ fn too_often(piece: &ByteSpan<'_>, at: u64, context: &mut FileContext<'_>) {
 }
 
 fn report_name(piece: &ByteSpan<'_>, named: NamedGlobal, is_said: bool, context: &mut FileContext<'_>) {
-    let full = max_weights::text::shown(&named.full());
+    let full = max_weights::text::escape(&named.full());
     context.global(Global {
         module: named.module.clone(),
         name: named.name.clone(),
@@ -396,7 +396,7 @@ fn scan_nested(piece: &ByteSpan<'_>, nested: &Nested, is_loaded: bool, context: 
             let message = "bytes in the pickle are a pickle, but nothing in it loads them";
             let mut finding = Diagnostic::new(rules::CODE_NESTED_PICKLE, message).offset(nested.at);
             if !names.is_empty() {
-                finding = finding.evidence(max_weights::text::shown(&names.join(", ")));
+                finding = finding.evidence(max_weights::text::escape(&names.join(", ")));
             }
             context.report(piece, finding);
         }

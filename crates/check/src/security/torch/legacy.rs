@@ -58,7 +58,7 @@ pub fn scan_legacy(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
         let count = piece.bytes.part(at, COUNT as usize)?.try_into().map(u64::from_le_bytes).ok();
         let Some(end) = end.filter(|_| count == storage.and_then(|storage| storage.elements)) else {
             let message =
-                format!("storage '{}' is not in the file with the size that the pickle says", text::shown(key));
+                format!("storage '{}' is not in the file with the size that the pickle says", text::escape(key));
             context.report(piece, Diagnostic::new(rules::CODE_STORAGE, message).offset(at));
             return pickle::rest(piece, at, true, PickleOrigin::TorchLegacy, context).map(drop);
         };

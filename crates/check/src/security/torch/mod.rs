@@ -129,7 +129,7 @@ impl TorchCheck<'_> {
     fn storage(&mut self, pickle: &ByteSpan<'_>, folder: &str, storage: &StorageSeen, context: &mut FileContext<'_>) {
         let name = format!("{folder}{}", storage.key);
         let numbers = self.by_name.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let key = text::shown(&storage.key);
+        let key = text::escape(&storage.key);
         let message = match (numbers, storage.bytes) {
             ([], _) => format!("the pickle refers to storage '{key}', but the archive has no member for it"),
             ([number], Some(bytes)) => match self.members.get(*number) {
@@ -216,7 +216,7 @@ impl TorchCheck<'_> {
                     .and_then(|rest| rest.strip_prefix("data/"))
                     .is_some_and(|key| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit()))
             });
-            let name = text::shown(&member.name);
+            let name = text::escape(&member.name);
             let message = if is_storage {
                 format!("'{name}' is named like a storage, but no tensor refers to it with its size")
             } else {

@@ -32,7 +32,7 @@ pub(super) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
             _ => false,
         };
         if file {
-            let message = format!("the program calls {}, which reads or writes files", max_weights::text::shown(path));
+            let message = format!("the program calls {}, which reads or writes files", max_weights::text::escape(path));
             context.report(
                 piece,
                 Diagnostic::new(rules::CODE_SCRIPT_FILES, message).offset(at as u64).evidence(line(&source, at)),
@@ -79,7 +79,7 @@ fn paths(source: &[u8]) -> impl Iterator<Item = (usize, &str)> {
 fn line(source: &[u8], at: usize) -> String {
     let start = source.iter().take(at).rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let line: Vec<u8> = source.iter().skip(start).take_while(|byte| **byte != b'\n').copied().take(1000).collect();
-    max_weights::text::shown(String::from_utf8_lossy(&line).trim())
+    max_weights::text::escape(String::from_utf8_lossy(&line).trim())
 }
 
 #[cfg(test)]

@@ -52,7 +52,10 @@ type BlockKernel = unsafe fn(&[u8], &mut [u8]) -> bool;
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<D: BlockDecoder<BYTES>, O: OutputElement, const BYTES: usize>(blocks: &[u8], out: &mut [u8]) -> bool {
+        unsafe fn $name<D: BlockDecoder<BYTES>, O: OutputElement, const BYTES: usize>(
+            blocks: &[u8],
+            out: &mut [u8],
+        ) -> bool {
             let mut regular = true;
             for (block, out) in blocks.as_chunks().0.iter().zip(O::steps(out).chunks_exact_mut(D::STEPS)) {
                 regular &= !O::IS_BF16 || D::is_regular(block);

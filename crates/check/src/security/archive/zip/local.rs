@@ -2,7 +2,7 @@
 
 use max_weights::Result;
 use max_weights::format::torch_zip::records::{ExtraFields, LocalHeader, SIZES_FOLLOW};
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::directory::MemberRecord;
 use crate::bytes::RandomRead;
@@ -52,11 +52,11 @@ impl Local {
         let own = &self.record;
         let mut found = Vec::new();
         if own.name != central.name || own.raw != central.raw {
-            found.push(format!("the name '{}', and the directory '{}'", shown(&own.name), shown(&central.name)));
+            found.push(format!("the name '{}', and the directory '{}'", escape(&own.name), escape(&central.name)));
         }
         let mut second_names = own.second_name.iter().chain(&central.second_name);
         if let Some(second) = second_names.find(|second| **second != central.name) {
-            found.push(format!("a second name '{}' for '{}'", shown(second), shown(&central.name)));
+            found.push(format!("a second name '{}' for '{}'", escape(second), escape(&central.name)));
         }
         if own.method != central.method {
             found.push(format!("method {}, and the directory {}", own.method, central.method));

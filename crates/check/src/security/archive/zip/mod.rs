@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use max_weights::format::torch_zip::records::{LocalHeader, SIZES_FOLLOW};
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 pub(crate) use open::Zip;
@@ -181,7 +181,7 @@ fn add(zip: &mut Zip<'_>, record: MemberRecord, context: &mut FileContext<'_>) -
     let Some(local) = local::read(piece.bytes, record.header, record.name.len())? else {
         let message = format!(
             "member '{}' should begin at byte {}, but there is no member header there: it was not looked at",
-            shown(&record.name),
+            escape(&record.name),
             record.header
         );
         context.report(&piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(record.header));
@@ -199,7 +199,7 @@ fn add(zip: &mut Zip<'_>, record: MemberRecord, context: &mut FileContext<'_>) -
     if piece.bytes.len().saturating_sub(local.data) < record.packed {
         let message = format!(
             "member '{}' has {} bytes from byte {} on, but the file ends at byte {}",
-            shown(&record.name),
+            escape(&record.name),
             record.packed,
             local.data,
             piece.bytes.len()
@@ -207,7 +207,7 @@ fn add(zip: &mut Zip<'_>, record: MemberRecord, context: &mut FileContext<'_>) -
         context.report(&piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(local.data));
     }
     if record.method == 0 && record.flags & local::LOCKED == 0 && record.packed != record.size {
-        let (name, packed, size) = (shown(&record.name), record.packed, record.size);
+        let (name, packed, size) = (escape(&record.name), record.packed, record.size);
         let message = format!("member '{name}' is stored in {packed} bytes, but has {size} according to the directory");
         context.report(&piece, Diagnostic::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
     }
@@ -259,16 +259,16 @@ fn name_members(piece: &ByteSpan<'_>, zip: &Zip<'_>, context: &mut FileContext<'
     for (number, member) in zip.members().iter().enumerate() {
         let ArchiveMember { name, .. } = member;
         if leads_out(name) {
-            let message = format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
+            let message = format!("the name '{}' of a member leads out of the folder of the archive", escape(name));
             context.report(piece, Diagnostic::new(rules::ARCHIVE_PATH, message).offset(member.start));
         }
         if let Some(first) = seen.insert(name, number) {
             if !zip.same(first, number) {
-                let message = format!("the member '{}' appears twice, with different contents", shown(name));
+                let message = format!("the member '{}' appears twice, with different contents", escape(name));
                 context.report(piece, Diagnostic::new(rules::ARCHIVE_DUPLICATE, message).offset(member.start));
             }
         } else if let Some(other) = folded.insert(name.to_lowercase(), name) {
-            let message = format!("the names '{}' and '{}' differ only in case", shown(other), shown(name));
+            let message = format!("the names '{}' and '{}' differ only in case", escape(other), escape(name));
             context.report(piece, Diagnostic::new(rules::ARCHIVE_CASE, message).offset(member.start));
         }
     }

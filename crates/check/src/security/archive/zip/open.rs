@@ -2,7 +2,7 @@
 
 use max_weights::rules;
 use max_weights::source::Spooled;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use super::directory::MemberRecord;
@@ -118,7 +118,7 @@ impl<'p> Zip<'p> {
     fn report_method(&self, member: &ArchiveMember, detail: Detail, context: &mut FileContext<'_>) {
         let message = format!(
             "member '{}' is compressed by method {}, which is not supported: it was not looked at",
-            shown(&member.name),
+            escape(&member.name),
             detail.method
         );
         context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_METHOD, message).offset(member.start));
@@ -127,7 +127,7 @@ impl<'p> Zip<'p> {
     /// PyTorch can be told not to compute checksums, and then writes zero.
     fn compare_crc(&self, member: &ArchiveMember, detail: Detail, actual: u32, context: &mut FileContext<'_>) {
         if detail.crc != actual && detail.crc != 0 {
-            let (name, said) = (shown(&member.name), detail.crc);
+            let (name, said) = (escape(&member.name), detail.crc);
             let message =
                 format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {said:08x}");
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_CRC, message).offset(member.start));
@@ -147,7 +147,7 @@ impl<'p> Zip<'p> {
             self.report_method(member, detail, context);
             return Ok(None);
         };
-        let name = shown(&member.name);
+        let name = escape(&member.name);
         let made = spooled.len();
         let finding = match end {
             UnpackEnd::TooMuch => {
@@ -155,7 +155,7 @@ impl<'p> Zip<'p> {
                 Some(Diagnostic::new(rules::ARCHIVE_BOMB, message))
             }
             UnpackEnd::Damaged(why) => {
-                let message = format!("member '{name}' cannot be unpacked beyond {made} bytes: {}", shown(&why));
+                let message = format!("member '{name}' cannot be unpacked beyond {made} bytes: {}", escape(&why));
                 Some(Diagnostic::new(rules::ARCHIVE_DAMAGED, message))
             }
             UnpackEnd::Whole if made != member.size && member.size > 1 => {
@@ -197,12 +197,12 @@ impl Archive for Zip<'_> {
         };
         let is_locked = detail.flags & LOCKED != 0;
         if is_locked && !self.is_open(member, detail, context)? {
-            let message = format!("member '{}' is encrypted: it was not looked at", shown(&member.name));
+            let message = format!("member '{}' is encrypted: it was not looked at", escape(&member.name));
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_ENCRYPTED, message).offset(member.start));
             return Ok(None);
         }
         if is_locked {
-            let (name, flags) = (shown(&member.name), detail.flags);
+            let (name, flags) = (escape(&member.name), detail.flags);
             let message = format!("member '{name}' is marked as encrypted or patched (flags {flags:#06x}), but is not");
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_FLAGS, message).offset(member.start));
         }

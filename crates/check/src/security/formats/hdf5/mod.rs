@@ -4,7 +4,7 @@
 mod values;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use super::configurations::{self, Configurations};
@@ -37,20 +37,20 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
         };
         for place in memchr::memchr_iter(0x40, &window).filter(|place| *place < WINDOW) {
             if let Some(file) = external_link(&window, place) {
-                let message = format!("a link leads to an object of another file, '{}'", shown(&file));
+                let message = format!("a link leads to an object of another file, '{}'", escape(&file));
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }
         let find = |mark: &'static [u8]| memchr::memmem::find_iter(&window, mark).filter(|place| *place < WINDOW);
         for place in find(b"\x01\0\0\0") {
             if let Some(file) = external_storage(bytes, window.get(place..).unwrap_or_default())? {
-                let message = format!("the values of a dataset are in another file, '{}'", shown(&file));
+                let message = format!("the values of a dataset are in another file, '{}'", escape(&file));
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }
         for place in find(b"\x04\x03") {
             if let Some(file) = virtual_source(bytes, window.get(place + 2..).unwrap_or_default())? {
-                let message = format!("the values of a virtual dataset are in another file, '{}'", shown(&file));
+                let message = format!("the values of a virtual dataset are in another file, '{}'", escape(&file));
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }

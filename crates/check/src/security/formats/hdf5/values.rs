@@ -2,7 +2,7 @@
 //! recognised by their fields; the objects that refer to them are not followed.
 
 use max_weights::Result;
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::number;
 use crate::bytes::RandomRead;
@@ -60,7 +60,7 @@ pub(super) fn attribute(bytes: &[u8]) -> Option<Attribute> {
     }
     let size = u64::from(u32::from_le_bytes(*class.get(4..)?.first_chunk()?));
     let len = size.checked_mul(elements(shape)?)?;
-    Some(Attribute { name: shown(name), at: (bytes.len() - rest.len()) as u64, len })
+    Some(Attribute { name: escape(name), at: (bytes.len() - rest.len()) as u64, len })
 }
 
 /// How many elements a shape has: a version, the number of its dimensions, flags, five bytes or a type, and then eight bytes each.

@@ -6,7 +6,7 @@ mod tensor;
 use std::collections::HashSet;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use super::protobuf::{ProtobufField, ProtobufFields};
@@ -99,7 +99,7 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
         context.report(piece, Diagnostic::new(rules::ONNX_DAMAGED, message).offset(at));
     }
     let custom: Vec<String> =
-        found.domains.iter().filter(|domain| is_custom(domain)).map(|domain| shown(domain)).collect();
+        found.domains.iter().filter(|domain| is_custom(domain)).map(|domain| escape(domain)).collect();
     if !custom.is_empty() {
         let first: Vec<&str> = custom.iter().take(10).map(String::as_str).collect();
         let message = format!("the model needs operators of {} other domains: {}", custom.len(), first.join(", "));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use max_weights::source::{Source, store};
 use max_weights::tensor::checked_elements;
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 use max_weights::{DType, Diagnostic, Result, rules};
 
 use super::super::protobuf::{ProtobufField, ProtobufFields};
@@ -170,12 +170,12 @@ impl ExternalFiles {
             return Err("its values should be in another file, but none is named".into());
         };
         let Some(Some(beside)) = self.files.get(location) else { return Ok(None) };
-        let file = shown(location);
+        let file = escape(location);
         let len = beside.len.ok_or_else(|| format!("its values should be in '{file}', but there is no such file"))?;
         let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>()).transpose();
         let (Ok(offset), Ok(length)) = (number(&tensor.offset), number(&tensor.length)) else {
             let [offset, length] =
-                [&tensor.offset, &tensor.length].map(|text| shown(text.as_deref().unwrap_or("none")));
+                [&tensor.offset, &tensor.length].map(|text| escape(text.as_deref().unwrap_or("none")));
             return Err(format!("'{offset}' and '{length}' are not a valid offset and length in '{file}'"));
         };
         let offset = offset.unwrap_or(0);

@@ -47,7 +47,12 @@ fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<GroupLookupKern
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<O: HalfFloat, const STREAM: bool>(row: &TileRow<'_>, size: usize, start: usize, out: &mut [Elements32]) {
+        unsafe fn $name<O: HalfFloat, const STREAM: bool>(
+            row: &TileRow<'_>,
+            size: usize,
+            start: usize,
+            out: &mut [Elements32],
+        ) {
             // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
             unsafe { decode_columns::<$lanes, O, STREAM>(row, size, start, out) }
         }

@@ -5,10 +5,10 @@ use std::mem;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use super::choice::{LoadOptions, PROBES, ReadStrategy, TensorMemory};
-use super::faster::{Question, remember};
-use super::layout::LoadPlan;
-use super::wanted::TensorRequest;
+use super::load_plan::LoadPlan;
+use super::probe_cache::{Question, remember};
+use super::request::TensorRequest;
+use super::strategy::{LoadOptions, PROBES, ReadStrategy, TensorMemory};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::choice::{LoadOptions, ReadStrategy, TensorMemory};
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::GroupScratch;
 use super::job::{JobSizes, RowRun, RunTarget};
 use super::recipe::{Fill, Recipe, RecipeRequest};
+use super::request::{Conversion, TensorRequest};
+use super::strategy::{LoadOptions, ReadStrategy, TensorMemory};
 use super::tensor;
-use super::wanted::{Conversion, TensorRequest};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
@@ -158,7 +158,7 @@ impl LoadPlan {
                 };
                 ways[i] = Some(way);
             }
-            for together in touching(&plain, &wanted) {
+            for together in overlapping(&plain, &wanted) {
                 let first = &wanted[together.tensors[0]];
                 let room = (together.bytes.end - together.bytes.start) as usize;
                 let run = RowRun::new(&first.placement, Conversion::Nothing, together.bytes.start, room as u64);
@@ -478,7 +478,7 @@ struct SharedTensors {
 }
 
 /// Groups tensors of one segment, sorted by their start, that share bytes.
-fn touching(tensors: &[usize], wanted: &[TensorRequest]) -> Vec<SharedTensors> {
+fn overlapping(tensors: &[usize], wanted: &[TensorRequest]) -> Vec<SharedTensors> {
     let mut groups: Vec<SharedTensors> = Vec::new();
     for &i in tensors {
         let needed = tensor::needed(&wanted[i].placement);

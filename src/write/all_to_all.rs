@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::ops::Range;
 
-use super::together::ShardedSave;
+use super::sharded_save::ShardedSave;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::load::ranks::Move;

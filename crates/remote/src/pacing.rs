@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use max_weights::memory::ForkMutex;
 use max_weights::source::ReadCost;
 
-use crate::limiter::{Limiter, Permit};
+use crate::limiter::{ConcurrencyLimiter, Permit};
 use crate::ranges::Lengths;
 
 /// Assumed before the first measurement: the figures of a store in the same region.
@@ -48,13 +48,13 @@ impl Default for Measured {
 /// Limits the requests to one server.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    limiter: Limiter,
+    limiter: ConcurrencyLimiter,
     measured: ForkMutex<Measured>,
 }
 
 impl Gate {
     pub(crate) fn new(most: usize) -> Self {
-        Self { limiter: Limiter::new(most), measured: ForkMutex::new() }
+        Self { limiter: ConcurrencyLimiter::new(most), measured: ForkMutex::new() }
     }
 
     /// Waits until a request may begin.

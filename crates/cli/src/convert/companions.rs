@@ -135,7 +135,7 @@ fn made(
         let count = text::plural(written.not_loaded.len() as u64, "weight");
         notes.push(format!(
             "{count} that the model of the configuration does not have, such as '{}'",
-            text::shown(first)
+            text::escape(first)
         ));
     }
     Ok(CompanionFiles { files, notes, _made: Some((folder, noted)), is_decoded: false })

@@ -8,10 +8,10 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use super::direct::has_rings;
-use super::faster::{Question, remembered};
 use super::job::JobSizes;
 use super::placement::Placement;
-use super::wanted::TensorRequest;
+use super::probe_cache::{Question, remembered};
+use super::request::TensorRequest;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::device::Device;
 use crate::error::{Error, Result};

@@ -43,7 +43,7 @@ impl Head {
     ) -> Result<Self, RequestFailure> {
         let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(encoding) = text(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-            let encoding = text::shown(encoding);
+            let encoding = text::escape(encoding);
             return Err(RequestFailure::wrong(format!(
                 "the server sends it compressed ({encoding}), which has no ranges"
             )));
@@ -52,10 +52,10 @@ impl Head {
         if let Some(expected) = tag
             && found.as_deref() != Some(expected)
         {
-            let found = found.as_deref().map_or("none".to_owned(), text::shown);
+            let found = found.as_deref().map_or("none".to_owned(), text::escape);
             let cause = format!(
                 "the object changed since it was opened: its tag was {}, and is {found}",
-                text::shown(expected)
+                text::escape(expected)
             );
             return Err(RequestFailure::changed(cause));
         }
@@ -64,12 +64,13 @@ impl Head {
             (Some(content), StatusCode::OK | StatusCode::PARTIAL_CONTENT) => {
                 let Some((answered, total)) = content_range(content) else {
                     let cause =
-                        format!("the answer has the Content-Range '{}', which is invalid", text::shown(content));
+                        format!("the answer has the Content-Range '{}', which is invalid", text::escape(content));
                     return Err(RequestFailure::wrong(cause));
                 };
                 let expected = range.start..range.end.min(total);
                 if answered != expected {
-                    let cause = format!("requested bytes {}, got {}", shown(&expected), shown(&answered));
+                    let cause =
+                        format!("requested bytes {}, got {}", display_range(&expected), display_range(&answered));
                     return Err(RequestFailure::wrong(cause));
                 }
                 (answered, total)
@@ -91,7 +92,8 @@ impl Head {
             }
         };
         if len.is_some_and(|len| len != range.end - range.start) {
-            let cause = format!("the answer has {} bytes, not those of {}", len.unwrap_or_default(), shown(&range));
+            let cause =
+                format!("the answer has {} bytes, not those of {}", len.unwrap_or_default(), display_range(&range));
             return Err(RequestFailure::again(cause));
         }
         Ok(Self { range, total, tag: found })
@@ -99,7 +101,7 @@ impl Head {
 }
 
 /// `0-99`, as in a header.
-pub(crate) fn shown(range: &Range<u64>) -> String {
+pub(crate) fn display_range(range: &Range<u64>) -> String {
     format!("{}-{}", range.start, range.end.saturating_sub(1))
 }
 

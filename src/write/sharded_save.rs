@@ -195,7 +195,7 @@ impl ShardedSave {
             RankParts::Boxes(boxes) => OwnedBytes::of_box(&tensor.shape, unit, &boxes[rank as usize][part].1).map(Some),
         };
         owned.map_err(|error| match error {
-            Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(&tensor.name))),
+            Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::escape(&tensor.name))),
             other => other,
         })
     }
@@ -205,7 +205,7 @@ impl ShardedSave {
         let RankParts::Boxes(boxes) = &self.parts else { return Ok(()) };
         for (number, (tensor, holders)) in self.tensors.iter().zip(&self.holders).enumerate() {
             let refused = |why: String| {
-                let (file, name) = (text::path(&self.target(self.file(number))), text::shown(&tensor.name));
+                let (file, name) = (text::path(&self.target(self.file(number))), text::escape(&tensor.name));
                 Err(Error::Argument(format!("{file}: tensor '{name}': {why}")))
             };
             let (mut own, mut covered) = (Vec::new(), 0);

@@ -299,13 +299,13 @@ impl Catalog {
             Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
             Element::Torch(dtype) => (1, dtype.bytes() as usize),
             Element::Unknown(_) | Element::NoArray(..) => {
-                let (name, element) = (text::shown(info.name), info.element);
+                let (name, element) = (text::escape(info.name), info.element);
                 let cause = format!("'{name}': elements of the type '{element}' cannot be cut: their size is unknown");
                 return Err(Error::Argument(cause));
             }
         };
         let named = |error: Error| match error {
-            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(info.name))),
+            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::escape(info.name))),
             other => other,
         };
         let cut = Cut::new(info.shape, unit, region).map_err(named)?;
