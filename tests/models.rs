@@ -19,7 +19,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use self::fork::ForkMutex;
-use self::lane::{Helpers, Lane};
+use self::lane::{Helpers, ThreadLane};
 use self::limiter::Limiter;
 use self::pool::{HasSize, Pool};
 
@@ -283,11 +283,11 @@ fn a_released_block_is_found_by_whoever_comes_after() {
 }
 
 /// A model of threads at four locks. loom tries a bounded number of preemptions of runnable threads.
-fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
+fn threads_of_a_lane(model: impl Fn(&ThreadLane) + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
-        let lane = Lane::new();
+        let lane = ThreadLane::new();
         model(&lane);
         lane.end_idle(); // the clock stands still, by which they would end
     });
@@ -297,7 +297,7 @@ fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
 const TICK: Duration = Duration::from_secs(1);
 
 /// Calls the lane for `helpers` helpers, waits for them, and runs `meanwhile`; no helper works before or after. Returns how many came.
-fn called(lane: &Lane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
+fn called(lane: &ThreadLane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
     let (inside, came, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         inside.fetch_add(1, Ordering::SeqCst);

@@ -23,7 +23,7 @@ impl PackageName {
 
 macro_rules! imported {
     ($($module:literal => { $($object:ident = $name:literal),+ $(,)? })+) => {
-        $($(pub(crate) static $object: Imported = Imported::of(concat!("max_weights.", $module), $name);)+)+
+        $($(pub(crate) static $object: PackageName = PackageName::of(concat!("max_weights.", $module), $name);)+)+
     };
 }
 

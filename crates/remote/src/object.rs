@@ -22,7 +22,7 @@ pub(crate) struct There {
 macro_rules! renewed {
     ($bucket:expr, $request:expr) => {
         match $request {
-            Err(failure) if failure.class == Class::Denied && $bucket.renew() => $request,
+            Err(failure) if failure.class == FailureClass::Denied && $bucket.renew() => $request,
             done => done,
         }
     };

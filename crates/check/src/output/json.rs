@@ -27,7 +27,7 @@ struct ReportJson<'a> {
     summary: Totals<'a>,
     files: Vec<FileJson<'a>>,
     findings: Vec<FindingRecord<'a>>,
-    #[serde(skip_serializing_if = "<[TensorRecord]>::is_empty")]
+    #[serde(skip_serializing_if = "<[TensorJson]>::is_empty")]
     statistics: Vec<TensorJson<'a>>,
 }
 

@@ -154,11 +154,11 @@ pub(in crate::security) fn one(
     let (value, end) = machine.run(at)?;
     let mut root = Root::Other;
     match value.kind() {
-        value::Kind::Int => root = machine.reader.integer(value.payload())?.map_or(Root::Other, Root::Integer),
-        value::Kind::List => {
+        value::ValueKind::Int => root = machine.reader.integer(value.payload())?.map_or(Root::Other, Root::Integer),
+        value::ValueKind::List => {
             let items = machine.arena.get(value).filter(|node| node.is_whole()).map(|node| node.items.clone());
             let mut texts = Vec::new();
-            for item in items.iter().flatten().filter(|item| item.kind() == value::Kind::Text) {
+            for item in items.iter().flatten().filter(|item| item.kind() == value::ValueKind::Text) {
                 texts.extend(machine.reader.text(item.payload())?);
             }
             if items.is_some_and(|items| items.len() == texts.len()) {

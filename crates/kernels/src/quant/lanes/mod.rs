@@ -163,7 +163,7 @@ macro_rules! decoders {
             }
 
             #[inline(always)]
-            unsafe fn decode<V: Lanes, O: OutputElement>($block: &[u8; $bytes], $out: &mut [O::GroupStep]) {
+            unsafe fn decode<V: Lanes, O: OutputElement>($block: &[u8; $bytes], $out: &mut [O::Step]) {
                 // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }

@@ -27,12 +27,12 @@ macro_rules! outputs {
             $(const IS_BF16: bool = $is_bf16;)?
 
             #[inline(always)]
-            fn steps(out: &mut [u8]) -> &mut [Self::GroupStep] {
+            fn steps(out: &mut [u8]) -> &mut [Self::Step] {
                 out.as_chunks_mut().0
             }
 
             #[inline(always)]
-            unsafe fn put<V: Lanes>(values: V, step: &mut Self::GroupStep) {
+            unsafe fn put<V: Lanes>(values: V, step: &mut Self::Step) {
                 // SAFETY: a step has room for sixteen elements, at a multiple of 16 if `STREAM`; the caller has enabled the instructions.
                 unsafe { values.$put::<STREAM>(step.as_mut_ptr()) }
             }
