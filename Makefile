@@ -212,7 +212,7 @@ nightly: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST) ## th
 	@$(MAKE) --no-print-directory compare-max site-check
 
 .PHONY: lint
-lint: lint-rust lint-python lint-types ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels
+lint: lint-rust lint-python lint-types ## formatting, clippy, vocabulary, ruff, mypy, basedpyright, stubs against the extension, GPU kernels
 
 .PHONY: lint-rust
 lint-rust: need-cargo need-c++ $(stamps)/venv $(stamps)/cuda-packages
@@ -227,6 +227,7 @@ lint-rust: need-cargo need-c++ $(stamps)/venv $(stamps)/cuda-packages
 lint-python: $(stamps)/test-packages $(stamps)/site-packages $(stamps)/extension
 	ruff check
 	ruff format --check
+	python tools/vocabulary.py
 	lint-imports
 	basedpyright
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist

@@ -87,6 +87,10 @@ IDENTIFIERS = {
     "bring": "read_into",
     "beside": "scratch_bytes",
     "room": "buffer; reserve",
+    "stands": "exists",
+    "standing": "existing",
+    "aside": "spill",
+    "ahead": "readahead",
 }
 # Names of types and constants.
 TYPES = {
@@ -100,11 +104,11 @@ TYPES = {
     "Standing": "ExistingObject",
     "Ahead": "Readahead",
 }
-BOUNDS = re.compile(r"\b(?:MOST|LEAST|FEWEST|LONGEST|SHORTEST|LARGEST|SMALLEST)(?:_[A-Z0-9_]+)?\b")
+BOUNDS = re.compile(r"\b_?(?:MOST|LEAST|FEWEST|LONGEST|SHORTEST|LARGEST|SMALLEST)(?:_[A-Z0-9_]+)?\b")
 
 
 @dataclass(frozen=True)
-class Exception_:
+class Allowed:
     """A place where a term is right."""
 
     term: str
@@ -112,7 +116,7 @@ class Exception_:
     reason: str
 
 
-EXCEPTIONS: tuple[Exception_, ...] = ()
+EXCEPTIONS: tuple[Allowed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,20 +278,32 @@ def is_right(hit: Hit) -> bool:
     return any(one.term == hit.term and fnmatch(hit.path, one.path) for one in EXCEPTIONS)
 
 
+def unused(found: list[Hit]) -> Iterator[str]:
+    """Yield what is wrong with the exceptions themselves."""
+    if len(EXCEPTIONS) > MAX_EXCEPTIONS:
+        yield f"tools/vocabulary.py: {len(EXCEPTIONS)} exceptions, of {MAX_EXCEPTIONS} at most"
+    for one in EXCEPTIONS:
+        if not any(one.term == hit.term and fnmatch(hit.path, one.path) for hit in found):
+            yield f"tools/vocabulary.py: the exception '{one.term}' in {one.path} allows nothing: remove it"
+
+
 def main() -> int:
     """Print what is to be written in another way; the status is 1 if there is any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", help="what to check (all tracked files)")
     parser.add_argument("--count", action="store_true", help="print how often each term is left")
     arguments = parser.parse_args()
-    found = [hit for path in files(arguments.paths) for hit in hits(path) if not is_right(hit)]
+    everything = [hit for path in files(arguments.paths) for hit in hits(path)]
+    found = [hit for hit in everything if not is_right(hit)]
     if arguments.count:
         for instead, count in Counter(hit.instead for hit in found if "words" not in hit.instead).most_common():
             print(f"{count:6} say {instead}")
         print(f"{sum('words' in hit.instead for hit in found):6} sentences, cells and pages that are too long")
         return 0
-    print(*found, sep="\n")
-    return int(bool(found))
+    wrong = [*map(str, found), *(() if arguments.paths else unused(everything))]
+    if wrong:
+        print(*wrong, sep="\n")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
