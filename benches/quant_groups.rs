@@ -33,9 +33,9 @@ fn speed(mut seconds: Vec<f64>) -> f64 {
     OUTPUT as f64 / seconds[ROUNDS / 2] / 1e9
 }
 
-fn fill(room: &mut [u8], threads: usize, byte: u8) {
+fn fill(part_buffer: &mut [u8], threads: usize, byte: u8) {
     std::thread::scope(|scope| {
-        for part in room.chunks_mut(room.len().div_ceil(threads)) {
+        for part in part_buffer.chunks_mut(part_buffer.len().div_ceil(threads)) {
             scope.spawn(move || black_box(part).fill(byte));
         }
     });
@@ -51,9 +51,9 @@ fn of_bytes(bytes: &[u8], dtype: DType, shape: &[i64]) -> Buffer {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let requested: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     println!("output in GB/s, {OUTPUT} bytes | bits group |  f32 memset |  bf16 memset | threads");
-    let mut room = vec![1u8; OUTPUT];
+    let mut part_buffer = vec![1u8; OUTPUT];
     let noise = |i: usize| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     for (name, layout, bits, group, zeros, index) in [
         ("rows", CodeLayout::Rows, 4, 128, false, false),
@@ -66,7 +66,7 @@ fn main() {
         ("gptq order", CodeLayout::Gptq, 4, 128, true, true),
         ("awq", CodeLayout::Awq, 4, 128, true, false),
     ] {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.starts_with(wanted.as_str())) {
+        if !requested.is_empty() && !requested.iter().any(|requested| name.starts_with(requested.as_str())) {
             continue;
         }
         for threads in [1, std::thread::available_parallelism().map_or(1, usize::from)] {
@@ -103,7 +103,7 @@ fn main() {
                         let made = dequantize_groups(&parts, dtype, None, &uninterrupted).expect("parts that fit");
                         black_box(made);
                     });
-                    let of_memset = time(|| fill(&mut room, threads, round as u8));
+                    let of_memset = time(|| fill(&mut part_buffer, threads, round as u8));
                     if round > 0 {
                         decoding.push(seconds);
                         filling.push(of_memset);

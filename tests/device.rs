@@ -36,10 +36,10 @@ fn file(folder: &Path) -> PathBuf {
 fn load(path: &Path, device: Device, dtype: Option<DType>, backend: Backend) -> Result<Vec<Buffer>> {
     let checkpoint = Checkpoint::open(&[path.to_path_buf()], &OpenOptions::default())?;
     let catalog = checkpoint.catalog();
-    let wanted =
-        (0..catalog.table().len()).map(|number| Ok(TensorRequest { device, ..catalog.wanted(number, dtype)? }));
+    let requests =
+        (0..catalog.table().len()).map(|number| Ok(TensorRequest { device, ..catalog.tensor_request(number, dtype)? }));
     let options = LoadOptions { backend, ..LoadOptions::default() };
-    let layout = LoadPlan::new(&checkpoint, wanted.collect::<Result<Vec<_>>>()?, TensorMemory::Own, &[], &options)?;
+    let layout = LoadPlan::new(&checkpoint, requests.collect::<Result<Vec<_>>>()?, TensorMemory::Own, &[], &options)?;
     layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted).map(|(loaded, _)| loaded)
 }
 

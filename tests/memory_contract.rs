@@ -12,7 +12,7 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const BYTES_PER_FILE_BYTE: usize = 16;
-const BYTES_BESIDE: usize = 64 << 20;
+const SCRATCH_BYTES: usize = 64 << 20;
 
 #[track_caller]
 fn bounded(what: &str, input: &[u8], read: impl FnOnce(&[u8]) -> String) {
@@ -20,7 +20,7 @@ fn bounded(what: &str, input: &[u8], read: impl FnOnce(&[u8]) -> String) {
     let before = ALLOCATOR.current_usage();
     let outcome = read(input);
     let most = ALLOCATOR.peak_usage().saturating_sub(before);
-    let limit = input.len() * BYTES_PER_FILE_BYTE + BYTES_BESIDE;
+    let limit = input.len() * BYTES_PER_FILE_BYTE + SCRATCH_BYTES;
     assert!(most <= limit, "{what}: {most} bytes for {}; the limit is {limit}. {outcome}", input.len());
 }
 

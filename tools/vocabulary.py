@@ -263,14 +263,28 @@ def _messages(path: Path, text: str) -> Iterator[tuple[int, str]]:
     yield from ((line, one) for line, one in found if len(one.split()) > 2)
 
 
+# What is no code in Rust: comments, strings, and the characters that could begin a string.
+_NO_CODE = re.compile(r'//[^\n]*|r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|\'(?:\\.|[^\\\n])\'', re.DOTALL)
+
+
+def _names(text: str, rust: bool) -> Iterator[tuple[int, str]]:
+    """Yield the identifiers of a file, each with its line."""
+    if not rust:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NAME:
+                yield token.start[0], token.string
+        return
+    code = _NO_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for number, line in enumerate(code.splitlines(), 1):
+        yield from ((number, word) for word in re.findall(r"\b[A-Za-z_]\w*\b", line))
+
+
 def _of_identifiers(name: str, text: str, rust: bool) -> Iterator[Hit]:
-    for number, line in enumerate(text.splitlines(), 1):
-        code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line.split("//" if rust else "#")[0])
-        for word in re.findall(r"\b[A-Za-z_][A-Za-z0-9_]*\b", code):
-            if instead := IDENTIFIERS.get(word.lower().strip("_")) or TYPES.get(word):
-                yield Hit(name, number, word, f"`{instead}`")
-            elif BOUNDS.fullmatch(word):
-                yield Hit(name, number, word, "`MAX_…` or `MIN_…`")
+    for number, word in _names(text, rust):
+        if instead := IDENTIFIERS.get(word.lower().strip("_")) or TYPES.get(word):
+            yield Hit(name, number, word, f"`{instead}`")
+        elif BOUNDS.fullmatch(word):
+            yield Hit(name, number, word, "`MAX_…` or `MIN_…`")
 
 
 def is_right(hit: Hit) -> bool:

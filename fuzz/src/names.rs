@@ -110,8 +110,8 @@ fn check_printed(catalog: &Catalog, names: &[&[u8]]) {
             check_text(&tree.text(), true);
             check_html(&tree.html());
         }
-        for asked in [format!("{name}x"), name.to_uppercase(), format!("{name}.{name}")] {
-            if let Err(error) = catalog.require(&asked) {
+        for requested in [format!("{name}x"), name.to_uppercase(), format!("{name}.{name}")] {
+            if let Err(error) = catalog.require(&requested) {
                 check_message(&error.to_string());
             }
         }

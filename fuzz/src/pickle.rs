@@ -62,11 +62,11 @@ fn check_error(error: &Error, len: usize) {
 
 /// The text of the whole, and of the first calls, has an end and is safe to print.
 fn check_source(pickled: &Pickled) {
-    const MOST: usize = 300;
+    const MAX: usize = 300;
     const CALLS: usize = 10;
     for id in pickled.calls().take(CALLS).map(|(id, _)| id).chain([pickled.root]) {
-        let text = source_of(pickled, id, MOST);
-        assert!(!text.is_empty() && text.chars().count() <= MOST + 1, "{text}");
+        let text = source_of(pickled, id, MAX);
+        assert!(!text.is_empty() && text.chars().count() <= MAX + 1, "{text}");
         check_message(&text);
     }
 }

@@ -49,7 +49,7 @@ pub fn check_zip(input: &[u8]) {
         assert_eq!(archive.find(entry.name), Some(entry));
         assert!(!entry.name.contains('\0') && !entry.name.split('/').any(|part| part == ".."), "{entry:?}");
         let contents = memory::bounded(input.len(), || {
-            let mut stored = entry.room(LOOKED_AT)?;
+            let mut stored = entry.reserve(LOOKED_AT)?;
             stored.copy_from_slice(&input[entry.data.start() as usize..entry.data.end() as usize]);
             entry.contents(stored, &uninterrupted)
         });

@@ -11,9 +11,9 @@ use crate::memory::Storage;
 use crate::quant::Encoding;
 
 impl Buffer {
-    pub(super) fn astype_there(&self, memory: &DeviceMemory, dtype: DType, saturate: bool) -> Result<Self> {
+    pub(super) fn astype_on_device(&self, memory: &DeviceMemory, dtype: DType, saturate: bool) -> Result<Self> {
         self.require_supported(dtype)?;
-        self.require_contiguous_there("astype")?;
+        self.require_contiguous_on_device("astype")?;
         checked_size(dtype, &self.shape)?;
         let kernel =
             DeviceKernel::cast(self.dtype, dtype, saturate).ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
@@ -22,7 +22,7 @@ impl Buffer {
     }
 
     /// The elements of `count` blocks; this tensor has their bytes.
-    pub(super) fn dequantize_there(
+    pub(super) fn dequantize_on_device(
         &self,
         memory: &DeviceMemory,
         encoding: Encoding,
@@ -30,14 +30,14 @@ impl Buffer {
         dtype: DType,
         shape: &[i64],
     ) -> Result<Self> {
-        self.require_contiguous_there("dequantize")?;
+        self.require_contiguous_on_device("dequantize")?;
         let kernel = DeviceKernel::dequantize(encoding, dtype).ok_or_else(|| self.no_kernel(encoding, dtype))?;
         let made = memory.convert(&kernel, self.offset, count, None)?;
         Self::contiguous_at(Storage::on_device(made), 0, dtype, shape)
     }
 
     /// Multiplies this tensor, matrices of this size, by the scales of their blocks; `None` if both are in host memory.
-    pub(super) fn scale_blocks_there(
+    pub(super) fn scale_blocks_on_device(
         &self,
         scales: &Self,
         (rows, cols): (usize, usize),
@@ -55,8 +55,8 @@ impl Buffer {
             return Ok(None);
         };
         require_scalable(self.dtype, scales.dtype, dtype)?;
-        self.require_contiguous_there("scale_blocks")?;
-        scales.require_contiguous_there("scale_blocks")?;
+        self.require_contiguous_on_device("scale_blocks")?;
+        scales.require_contiguous_on_device("scale_blocks")?;
         checked_size(dtype, &self.shape)?;
         let blocks = Blocks { scales_dtype: scales.dtype, rows, cols, block };
         let kernel = DeviceKernel::scale(self.dtype, dtype, &blocks, saturate);
@@ -67,18 +67,18 @@ impl Buffer {
     }
 
     fn no_kernel(&self, from: impl Display, to: DType) -> Error {
-        let there = self.device();
-        Error::Device(format!("{there} has no kernel from {from} to {to}: move the tensor with .to(\"cpu\") first"))
+        let present = self.device();
+        Error::Device(format!("{present} has no kernel from {from} to {to}: move the tensor with .to(\"cpu\") first"))
     }
 
     /// Kernels need contiguous elements.
-    fn require_contiguous_there(&self, what: &str) -> Result<()> {
+    fn require_contiguous_on_device(&self, what: &str) -> Result<()> {
         if self.is_contiguous() {
             return Ok(());
         }
-        let (there, shape, strides) = (self.device(), &self.shape, &self.strides);
+        let (present, shape, strides) = (self.device(), &self.shape, &self.strides);
         Err(Error::Device(format!(
-            "{what} on {there} needs contiguous tensors, but this view of shape {shape:?} has strides {strides:?}: move it with .to(\"cpu\"), or convert the whole tensor and index the result"
+            "{what} on {present} needs contiguous tensors, but this view of shape {shape:?} has strides {strides:?}: move it with .to(\"cpu\"), or convert the whole tensor and index the result"
         )))
     }
 }

@@ -20,9 +20,9 @@ const LARGE: u64 = 64 << 20;
 /// The rows of a tensor are divided into about this many blocks.
 const ROW_BLOCKS: u64 = 64;
 /// A tensor of more matrices than this is hashed as one matrix of all their rows.
-const MOST_MATRICES: u64 = 4096;
+const MAX_MATRICES: u64 = 4096;
 /// The most blocks of columns.
-pub const MOST_COLUMN_BLOCKS: u64 = 64;
+pub const MAX_COLUMN_BLOCKS: u64 = 64;
 
 /// The fingerprint of a tensor: sums of its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,15 +57,15 @@ struct Grid {
 impl Grid {
     /// For a tensor of these elements, in a shape that counts them.
     fn new(dtype: DType, shape: &[u64], column_blocks: u64) -> Result<Self> {
-        if !(1..=MOST_COLUMN_BLOCKS).contains(&column_blocks) {
-            let cause = format!("the columns are in 1 to {MOST_COLUMN_BLOCKS} blocks, not in {column_blocks}");
+        if !(1..=MAX_COLUMN_BLOCKS).contains(&column_blocks) {
+            let cause = format!("the columns are in 1 to {MAX_COLUMN_BLOCKS} blocks, not in {column_blocks}");
             return Err(Error::Argument(cause));
         }
         let (mut rows, mut matrices) = (1, 1);
         if let [outer @ .., of_matrix, _] = shape {
             (rows, matrices) = (*of_matrix, outer.iter().product());
         }
-        if matrices > MOST_MATRICES {
+        if matrices > MAX_MATRICES {
             (rows, matrices) = (rows * matrices, 1);
         }
         let per_matrix = (ROW_BLOCKS / matrices.max(1)).max(1);
@@ -186,7 +186,7 @@ fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
 /// The fingerprint of a tensor in memory, with its columns in `column_blocks` blocks, 1 by default.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`], and memory that is mapped from a file that changed meanwhile.
+/// More than [`MAX_COLUMN_BLOCKS`], and memory that is mapped from a file that changed meanwhile.
 pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<TensorFingerprint> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), column_blocks)?;
@@ -222,7 +222,7 @@ pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Fingerp
 /// The fingerprints of weights by their numbers, in that order. All bytes are read, in file order; `done` counts them.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`]; a weight without an array in the file; a file that cannot be read, or that changed meanwhile.
+/// More than [`MAX_COLUMN_BLOCKS`]; a weight without an array in the file; a file that cannot be read, or that changed meanwhile.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.
@@ -240,8 +240,8 @@ pub fn fingerprints(
     let (large, small): (Vec<_>, Vec<_>) =
         order.into_iter().partition(|&(_, number)| table.get(number).bytes() >= LARGE);
     let results: Mutex<Vec<Option<TensorFingerprint>>> = Mutex::new(vec![None; numbers.len()]);
-    let one = |(position, number): (usize, usize), all_cores: bool, read: &mut Vec<u8>, go_on: Interrupt<'_>| {
-        let fingerprint = of_weight(checkpoint, number, column_blocks, all_cores, read, go_on)?;
+    let one = |(position, number): (usize, usize), all_cores: bool, read: &mut Vec<u8>, cancel: Interrupt<'_>| {
+        let fingerprint = of_weight(checkpoint, number, column_blocks, all_cores, read, cancel)?;
         if let Some(place) = results.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
             *place = Some(fingerprint);
         }
@@ -253,7 +253,7 @@ pub fn fingerprints(
     }
     let numbers: Vec<usize> = small.iter().map(|(_, number)| *number).collect();
     let threads = scan_threads(checkpoint, &numbers, threads, interrupt)?;
-    in_order(threads, small, interrupt, |weight, read: &mut Vec<u8>, go_on| one(weight, false, read, go_on))?;
+    in_order(threads, small, interrupt, |weight, read: &mut Vec<u8>, cancel| one(weight, false, read, cancel))?;
     Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
 }
 

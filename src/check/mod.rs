@@ -14,7 +14,7 @@ mod summary;
 mod wide;
 
 pub use equality::hold;
-pub use fingerprint::{MOST_COLUMN_BLOCKS, TensorFingerprint, fingerprint_of, fingerprints, row_sums};
+pub use fingerprint::{MAX_COLUMN_BLOCKS, TensorFingerprint, fingerprint_of, fingerprints, row_sums};
 pub use histogram::MAX_BINS;
 pub use known_content::key_of_content;
 pub use pass::{PassRequest, PassResult, TensorPass, statistics};

@@ -86,8 +86,8 @@ pub fn statistics(
     let progress = |bytes: u64| {
         done.fetch_add(bytes, Ordering::Relaxed);
     };
-    let wanted = PassRequest { values: true, ..PassRequest::default() };
-    let found = pass.over(checkpoint, number, wanted, &progress, interrupt)?.statistics;
+    let requested = PassRequest { values: true, ..PassRequest::default() };
+    let found = pass.over(checkpoint, number, requested, &progress, interrupt)?.statistics;
     found.ok_or_else(|| {
         let info = checkpoint.catalog().table().get(number);
         let cause = format!("values of the type '{}' are not supported", info.element);
@@ -107,20 +107,21 @@ impl TensorPass {
         &mut self,
         checkpoint: &Checkpoint,
         number: usize,
-        wanted: PassRequest,
+        requested: PassRequest,
         progress: &(dyn Fn(u64) + Sync),
         interrupt: Interrupt<'_>,
     ) -> Result<PassResult> {
         let info = checkpoint.catalog().table().get(number);
         let found = || {
-            let in_order = if wanted.hash || wanted.rows { TensorScan::of_weight(checkpoint, number)? } else { None };
+            let in_order =
+                if requested.hash || requested.rows { TensorScan::of_weight(checkpoint, number)? } else { None };
             let scan = match in_order {
-                Some(scan) => return self.read(&scan, &info, wanted, progress, interrupt),
+                Some(scan) => return self.read(&scan, &info, requested, progress, interrupt),
                 // The elements overlap and are far more than the file has: each byte is read once.
                 None => TensorScan::once_of_weight(checkpoint, number)?,
             };
-            let wanted = PassRequest { values: wanted.values, ..PassRequest::default() };
-            let mut found = self.read(&scan, &info, wanted, progress, interrupt)?;
+            let requested = PassRequest { values: requested.values, ..PassRequest::default() };
+            let mut found = self.read(&scan, &info, requested, progress, interrupt)?;
             if let Some(statistics) = &mut found.statistics {
                 statistics.repeat(scan.repeats());
             }
@@ -147,27 +148,29 @@ impl TensorPass {
         let element = Element::Plain(dtype);
         let span = Span::within(u64::MAX, 0, bytes)?;
         let info = TensorInfo { name: "", element, shape, file: 0, span, view: None };
-        let wanted = PassRequest { hash: false, values: true, rows: true };
-        self.read(&TensorScan::of_elements(read, unit, bytes), &info, wanted, &|_| (), interrupt)
+        let requested = PassRequest { hash: false, values: true, rows: true };
+        self.read(&TensorScan::of_elements(read, unit, bytes), &info, requested, &|_| (), interrupt)
     }
 
     fn read(
         &self,
         scan: &TensorScan<'_>,
         info: &TensorInfo<'_>,
-        wanted: PassRequest,
+        requested: PassRequest,
         progress: &(dyn Fn(u64) + Sync),
         interrupt: Interrupt<'_>,
     ) -> Result<PassResult> {
         if self.bins > MAX_BINS {
             return Err(Error::Argument(format!("a histogram has at most {MAX_BINS} bins, not {}", self.bins)));
         }
-        let reading = TensorReading { scan, all_cores: self.all_cores && !wanted.hash && !wanted.rows, interrupt };
-        let rows = RowCounter::new(info.element, info.shape).filter(|_| wanted.rows);
-        let in_order = Mutex::new((wanted.hash.then(Sha256::new), rows));
-        let has_order = wanted.hash || wanted.rows;
+        let reading =
+            TensorReading { scan, all_cores: self.all_cores && !requested.hash && !requested.rows, interrupt };
+        let rows = RowCounter::new(info.element, info.shape).filter(|_| requested.rows);
+        let in_order = Mutex::new((requested.hash.then(Sha256::new), rows));
+        let has_order = requested.hash || requested.rows;
         let is_narrow = matches!(info.element, Element::Plain(dtype) if dtype.bits() <= 16);
-        let (times, counted) = (if is_narrow || !wanted.values || self.bins == 0 { 1 } else { 2 }, AtomicU64::new(0));
+        let (times, counted) =
+            (if is_narrow || !requested.values || self.bins == 0 { 1 } else { 2 }, AtomicU64::new(0));
         let count = |bytes: &[u8]| {
             let bytes = bytes.len() as u64 / times;
             counted.fetch_add(bytes, Ordering::Relaxed);
@@ -187,18 +190,18 @@ impl TensorPass {
         };
         let mut found = PassResult::default();
         match info.element {
-            Element::Plain(dtype) if wanted.values && dtype.bits() <= 16 => {
+            Element::Plain(dtype) if requested.values && dtype.bits() <= 16 => {
                 let mut codes = self.codes(&reading, dtype, &each)?;
                 let summary = codes.summary(dtype, self.bins)?;
                 found.statistics = Some(summary.statistics);
                 (found.saturated, found.odd_bools) = (summary.saturated, summary.odd_bools);
                 *self.kept() = Some(codes);
             }
-            Element::Plain(dtype) if wanted.values => {
+            Element::Plain(dtype) if requested.values => {
                 found.statistics =
                     Some(wide::statistics(&reading, wide::WideKind::Plain(dtype), self.bins, &each, &count)?);
             }
-            Element::Packed(encoding) if wanted.values => {
+            Element::Packed(encoding) if requested.values => {
                 found.statistics =
                     Some(wide::statistics(&reading, wide::WideKind::Packed(encoding), self.bins, &each, &count)?);
             }

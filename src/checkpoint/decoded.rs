@@ -86,8 +86,8 @@ impl PlacedWeight {
             interrupt()?;
             let matrix = at / row / rows;
             let first = at / row % rows / align * align;
-            let wanted = end.div_ceil(row) - matrix * rows;
-            let last = wanted.min(first + at_a_time).next_multiple_of(align).min(rows);
+            let requests = end.div_ceil(row) - matrix * rows;
+            let last = requests.min(first + at_a_time).next_multiple_of(align).min(rows);
             let decoded = self.decode.rows(of, matrix, first..last, interrupt)?;
             let start = at - (matrix * rows + first) * row;
             let bytes = decoded.bytes().and_then(|bytes| bytes.get(start as usize..)).unwrap_or_default();

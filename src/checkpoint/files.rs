@@ -17,7 +17,7 @@ use crate::source::{LocalFile, ReadRange, Source};
 /// The first read of a file: the whole header of a small checkpoint, and enough to recognise the format.
 const FIRST_READ: usize = 16 << 10;
 /// The readahead per shard, which covers the headers of nearly all checkpoints. So cold shards are fetched concurrently.
-const READ_AHEAD: u64 = 64 << 10;
+const READAHEAD: u64 = 64 << 10;
 /// The maximum number of files of a set that stay open; the others are reopened for each read. Systems limit a process to 1,024 open files, or to
 /// 256.
 const HELD_OPEN: usize = 128;
@@ -39,13 +39,13 @@ pub(super) struct FileOpener<'a> {
     store: Option<&'a dyn ObjectStore>,
     pub(super) options: &'a OpenOptions,
     /// Files that were opened ahead, and not yet taken.
-    ahead: RefCell<HashMap<PathBuf, Arc<dyn Source>>>,
+    opened_early: RefCell<HashMap<PathBuf, Arc<dyn Source>>>,
 }
 
 impl<'a> FileOpener<'a> {
     pub(super) fn new(options: &'a OpenOptions) -> Self {
         let store = options.store.as_ref().or(store::store()).map(|store| &**store);
-        Self { store, options, ahead: RefCell::default() }
+        Self { store, options, opened_early: RefCell::default() }
     }
 
     /// The store that opens this path.
@@ -68,14 +68,14 @@ impl<'a> FileOpener<'a> {
     ///
     /// # Errors
     /// Cancellation, which is not reported again later.
-    pub(super) fn open_ahead(&self, paths: &[PathBuf]) -> Result<()> {
+    pub(super) fn open_early(&self, paths: &[PathBuf]) -> Result<()> {
         let urls: Vec<PathBuf> =
             paths.iter().filter(|path| store::is_url(path) && is_file_url(path)).cloned().collect();
         if urls.len() > 1 {
             let opened = self.open_each(&urls);
             for (url, file) in urls.into_iter().zip(opened) {
                 match file {
-                    Ok(file) => _ = self.ahead.borrow_mut().insert(url, file),
+                    Ok(file) => _ = self.opened_early.borrow_mut().insert(url, file),
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
                     Err(_) => {}
                 }
@@ -86,11 +86,11 @@ impl<'a> FileOpener<'a> {
 
     /// Opens the files of a set, and fetches the first bytes of all of them concurrently.
     pub(super) fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
-        let ahead: Vec<_> = paths.iter().map(|path| self.ahead.borrow_mut().remove(path)).collect();
-        if ahead.iter().any(Option::is_some) {
-            let others = paths.iter().zip(&ahead).filter(|(_, file)| file.is_none());
+        let opened_early: Vec<_> = paths.iter().map(|path| self.opened_early.borrow_mut().remove(path)).collect();
+        if opened_early.iter().any(Option::is_some) {
+            let others = paths.iter().zip(&opened_early).filter(|(_, file)| file.is_none());
             let mut others = self.open_each(&others.map(|(path, _)| path.clone()).collect::<Vec<_>>()).into_iter();
-            return ahead.into_iter().filter_map(|file| file.map(Ok).or_else(|| others.next())).collect();
+            return opened_early.into_iter().filter_map(|file| file.map(Ok).or_else(|| others.next())).collect();
         }
         match paths.first().and_then(|path| self.store(path)) {
             Some(store) if paths.iter().all(|path| store::is_url(path)) => {
@@ -114,7 +114,7 @@ fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
         }
         if let Ok(file) = &mut file {
             if paths.len() > 1 {
-                file.read_ahead(0, READ_AHEAD);
+                file.readahead(0, READAHEAD);
             }
             if paths.len() > 1 && files.len() >= most {
                 file.close_for_now();

@@ -53,8 +53,8 @@ fn find(file: &LocalFile, header: &[u8], options: &OpenOptions) -> Option<Arc<Ca
         all[0].clone()
     };
     let (theirs, ours) = (&known.options.format, &options.format);
-    let as_asked = (theirs.policy, &theirs.limits) == (ours.policy, &ours.limits);
-    (as_asked && known.file_len == file.len() && known.header == header).then(|| known.catalog.clone())
+    let as_requested = (theirs.policy, &theirs.limits) == (ours.policy, &ours.limits);
+    (as_requested && known.file_len == file.len() && known.header == header).then(|| known.catalog.clone())
 }
 
 fn keep(known: CachedHeader) {

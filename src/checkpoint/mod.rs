@@ -520,8 +520,8 @@ impl Checkpoint {
     /// See [`Catalog::recipe`].
     pub fn look_up(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let (catalog, mut pieces, mut changed) = (self.catalog(), Vec::new(), BTreeMap::<u32, Vec<Range<u64>>>::new());
-        let is_told = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
-        if !catalog.files.iter().any(is_told) {
+        let is_reported = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
+        if !catalog.files.iter().any(is_reported) {
             return Ok(());
         }
         // The sources of composed weights are looked up separately.

@@ -88,6 +88,6 @@ impl Catalog {
             torch.pickled.globals.iter().chain(&torch.stray_globals).map(move |global| (file, global))
         });
         let distributed = self.files.iter().filter_map(FileFacts::distributed);
-        of_torch.chain(distributed.flat_map(|said| said.globals.iter().map(|global| (0, global))))
+        of_torch.chain(distributed.flat_map(|declared| declared.globals.iter().map(|global| (0, global))))
     }
 }

@@ -46,7 +46,7 @@ impl HeaderContentsOfAll {
             Ok(read) => read,
             Err(error) => {
                 self.add_nothing(path.into());
-                return findings.go_on(error.at_path(path));
+                return findings.record(error.at_path(path));
             }
         };
         let number = self.files.len() as u32;

@@ -130,12 +130,12 @@ impl Unpacker {
 }
 
 impl Unpacker {
-    /// Unpacks a range of frames, from start to end, and passes the output to `take` in parts; `room` is the buffer.
+    /// Unpacks a range of frames, from start to end, and passes the output to `take` in parts; `buffer` is the buffer.
     pub(crate) fn frames(
         &mut self,
         file: &dyn Source,
         range: &Range<u64>,
-        room: &mut [u8],
+        buffer: &mut [u8],
         interrupt: Interrupt<'_>,
         fault: &dyn Fn(String) -> Error,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
@@ -144,8 +144,8 @@ impl Unpacker {
         let mut is_in_frame = false;
         while is_in_frame || !self.is_at_end(range) {
             interrupt()?;
-            let (len, is_end) = self.step(file, range, room, interrupt, fault)?;
-            take(&room[..len])?;
+            let (len, is_end) = self.step(file, range, buffer, interrupt, fault)?;
+            take(&buffer[..len])?;
             is_in_frame = !is_end;
         }
         Ok(())

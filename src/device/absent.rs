@@ -35,7 +35,7 @@ impl DeviceMemory {
     /// Returns an error.
     pub fn new(index: u32, _len: usize) -> Result<Self> {
         match reach(index) {
-            Ok(there) => Ok(Self(there)),
+            Ok(present) => Ok(Self(present)),
             Err(reason) => Err(Error::Device(format!("no device {}: {reason}", Device::Cuda(index)))),
         }
     }

@@ -117,9 +117,9 @@ impl Device {
     pub fn require_host(self) -> Result<()> {
         match self {
             Self::Cpu => Ok(()),
-            there => {
-                Err(Error::Device(format!("the tensor is on {there}, and the CPU can read it only after .to(\"cpu\")")))
-            }
+            present => Err(Error::Device(format!(
+                "the tensor is on {present}, and the CPU can read it only after .to(\"cpu\")"
+            ))),
         }
     }
 }

@@ -143,7 +143,7 @@ impl Diagnostics {
     }
 
     /// If errors are collected, keeps those of the file and continues. Returns them otherwise, or if the system refused.
-    pub fn go_on(&mut self, error: Error) -> Result<()> {
+    pub fn record(&mut self, error: Error) -> Result<()> {
         match error {
             error if !self.collects() => return Err(error),
             Error::Diagnostics(list) => self.extend(list),
@@ -170,7 +170,7 @@ impl Diagnostics {
         match outcome {
             Ok(read) if !self.failed => Ok((read, self.close())),
             Ok(_) => Err(Error::Diagnostics(self.close())),
-            Err(error) => self.go_on(error).and_then(|()| Err(Error::Diagnostics(self.close()))),
+            Err(error) => self.record(error).and_then(|()| Err(Error::Diagnostics(self.close()))),
         }
     }
 
@@ -219,8 +219,8 @@ impl Diagnostics {
         let limit = self.limit;
         let count = self.of_rule(rule);
         let of_file = count.files.entry(path.cloned()).or_default();
-        let has_room = *of_file == 0 || *of_file < limit && count.kept < limit.max(MAX_OF_RULE);
-        let is_kept = has_room && limit > 0;
+        let has_space = *of_file == 0 || *of_file < limit && count.kept < limit.max(MAX_OF_RULE);
+        let is_kept = has_space && limit > 0;
         let counted = if is_kept { &mut count.kept } else { &mut count.dropped };
         *counted += 1;
         *of_file += usize::from(is_kept);

@@ -27,7 +27,7 @@ impl Recipe {
         let ranges = starts.map(|start| start..positions.min(start + per_part as i64));
         let lens = ranges.clone().map(|range| (range.end - range.start) as usize * slab);
         let parts: Vec<_> = ranges.clone().zip(memory::parts(out, lens)).collect();
-        WORKERS.each(parts, interrupt, |(range, out), go_on| self.fill(pieces, axis, range, out, go_on))
+        WORKERS.each(parts, interrupt, |(range, out), cancel| self.fill(pieces, axis, range, out, cancel))
     }
 
     /// Fills the slabs of these positions of an axis.
@@ -74,14 +74,14 @@ impl Recipe {
                     to += position * strides[axis];
                 }
                 let outside = || Error::Argument("a piece is outside its tensor".to_owned());
-                let room = out.get_mut(bytes(to)..).ok_or_else(outside)?;
+                let part_buffer = out.get_mut(bytes(to)..).ok_or_else(outside)?;
                 if row_len == line_len {
-                    made.read_bytes(bytes(from), room.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;
+                    made.read_bytes(bytes(from), part_buffer.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;
                     continue;
                 }
                 lines.resize(line_len, 0);
                 made.read_bytes(bytes(from), &mut lines, interrupt)?;
-                for (row, place) in lines.chunks_exact(row_len).zip(room.chunks_mut(step)) {
+                for (row, place) in lines.chunks_exact(row_len).zip(part_buffer.chunks_mut(step)) {
                     place.get_mut(..row_len).ok_or_else(outside)?.copy_from_slice(row);
                 }
             }
@@ -115,7 +115,7 @@ mod tests {
         write_to_memory(&layout, &tensors, &mut file, &uninterrupted).expect("written");
         let source = Arc::new(InMemory::new("w.safetensors", file));
         let checkpoint = Checkpoint::open_sources(vec![source], &OpenOptions::default()).expect("opened");
-        let one = || Recipe::from(checkpoint.catalog().wanted(0, None).expect("it is there"));
+        let one = || Recipe::from(checkpoint.catalog().tensor_request(0, None).expect("it is there"));
         let by_rows = Recipe::stack(1, &[one(), one()]).expect("stacked");
         assert!(by_rows.fills().expect("whole bytes").is_some());
         let by_pieces = Recipe::stack(2, &[one(), one()]).expect("stacked");

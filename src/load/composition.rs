@@ -11,7 +11,7 @@ impl Catalog {
     /// The recipe of weight `number`, its elements as `dtype` or unchanged. A weight that an array of a file represents has one piece.
     ///
     /// # Errors
-    /// See [`Self::wanted`], for each source weight.
+    /// See [`Self::tensor_request`], for each source weight.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -19,7 +19,7 @@ impl Catalog {
         let (Some(composition), Some(made)) = (self.composition(), self.made(number)) else {
             return match self.pieces(self.table().get(number).file) {
                 Some(pieces) => self.recipe_of_pieces(number, pieces, dtype),
-                None => self.wanted(number, dtype).map(Recipe::from),
+                None => self.tensor_request(number, dtype).map(Recipe::from),
             };
         };
         match made {
@@ -42,16 +42,16 @@ impl Catalog {
     /// # Panics
     /// If there is no weight of this number.
     pub fn request(&self, number: usize, dtype: Option<DType>, region: Option<&Region>, whole: bool) -> Result<Recipe> {
-        let is_made = self.made(number).is_some();
+        let is_composed = self.made(number).is_some();
         let recipe = self.recipe(number, dtype)?;
-        if whole && is_made && recipe.one().is_none() {
+        if whole && is_composed && recipe.one().is_none() {
             return Err(Error::Argument(
                 "a digest covers one weight of the file, but this weight is composed of several: load without digests"
                     .into(),
             ));
         }
         let Some(region) = region else { return Ok(recipe) };
-        let is_of_pieces = is_made || self.pieces(self.table().get(number).file).is_some() && !whole;
+        let is_of_pieces = is_composed || self.pieces(self.table().get(number).file).is_some() && !whole;
         if is_of_pieces {
             return recipe.region(region);
         }

@@ -104,15 +104,15 @@ impl Cut {
     /// The ranges of these rows, without gaps. `bytes` begins with the first range, at `offset` in a source.
     pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<ReadRange<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
-        let mut wanted: Vec<Range<usize>> = rows
+        let mut requested: Vec<Range<usize>> = rows
             .flat_map(|row| {
                 let start = self.row_start(row);
                 self.ranges.iter().map(move |range| start + range.start - first..start + range.end - first)
             })
             .collect();
-        wanted.sort_unstable_by_key(|range| range.start);
+        requested.sort_unstable_by_key(|range| range.start);
         let (mut parts, mut rest, mut at): (Vec<ReadRange<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
-        for range in wanted {
+        for range in requested {
             // Ranges may overlap.
             let start = range.start.max(at);
             if start >= range.end {

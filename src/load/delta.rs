@@ -21,7 +21,7 @@ use crate::workers::{Interrupt, in_order, threads};
 /// Blocks per task of a thread.
 const AT_A_TIME: u64 = 16;
 /// Advice for a tensor that a delta changes, but that the caller did not pass.
-const NOT_THERE: &str = "pass it under its name in the checkpoint; if it is fused with others, pass its view; \
+const ABSENT: &str = "pass it under its name in the checkpoint; if it is fused with others, pass its view; \
                          in another layout, load the new version instead";
 
 /// The result of applying deltas to tensors in memory.
@@ -111,8 +111,8 @@ pub fn apply_deltas(
         threads(),
         patched.collect(),
         interrupt,
-        |(patches, bytes): (&Patches, &[u8]), room: &mut DeltaBuffers, go_on| {
-            patches.check(bytes, &mut room.new, &mut room.unpacker, go_on)?;
+        |(patches, bytes): (&Patches, &[u8]), part_buffer: &mut DeltaBuffers, cancel| {
+            patches.check(bytes, &mut part_buffer.new, &mut part_buffer.unpacker, cancel)?;
             done.fetch_add(bytes.len() as u64 / 2, Ordering::Relaxed);
             Ok(())
         },
@@ -156,16 +156,17 @@ fn apply_all(
         all.push(changes);
     }
     let log = Mutex::new(log);
-    in_order(threads(), jobs, interrupt, |(number, start, bytes), room: &mut DeltaBuffers, go_on| {
+    in_order(threads(), jobs, interrupt, |(number, start, bytes), part_buffer: &mut DeltaBuffers, cancel| {
         let (place, len) = ((first + number, start), bytes.len() as u64);
         let counted = match all[number] {
             TargetChanges::Blocks(overlay) => {
-                let applied = apply_blocks(overlay, place, bytes, room, counts, go_on);
-                keep(&log, &mut room.replacements, start, bytes)?;
+                let applied = apply_blocks(overlay, place, bytes, part_buffer, counts, cancel);
+                keep(&log, &mut part_buffer.replacements, start, bytes)?;
                 applied.map(|()| len)
             }
             TargetChanges::Whole(patches, width) => {
-                apply_patches(patches, *width, place, bytes, room, counts, &log, go_on).map(|()| len.div_ceil(2))
+                apply_patches(patches, *width, place, bytes, part_buffer, counts, &log, cancel)
+                    .map(|()| len.div_ceil(2))
             }
         };
         done.fetch_add(counted?, Ordering::Relaxed);
@@ -188,11 +189,11 @@ fn apply_blocks(
     overlay: &Overlay,
     (target, start): (usize, u64),
     bytes: &mut [u8],
-    room: &mut DeltaBuffers,
+    part_buffer: &mut DeltaBuffers,
     counts: &ChangeCounts,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    let DeltaBuffers { records, replacements, new, scratch, .. } = room;
+    let DeltaBuffers { records, replacements, new, scratch, .. } = part_buffer;
     let size = overlay.block_bytes();
     let numbers: Range<u64> = start / size..(start + bytes.len() as u64).div_ceil(size);
     if overlay.has_values() {
@@ -214,7 +215,7 @@ fn apply_blocks(
             }
             let applied = overlay.applied(block, &records, bytes)?;
             if applied < of_block {
-                overlay.go_on(block, &records, applied, bytes, &mut |change, before: &[u8]| {
+                overlay.next_block(block, &records, applied, bytes, &mut |change, before: &[u8]| {
                     replacements.keep(place, change, before)
                 })?;
             }
@@ -233,17 +234,17 @@ fn apply_patches(
     width: usize,
     (target, _): (usize, u64),
     bytes: &mut [u8],
-    room: &mut DeltaBuffers,
+    part_buffer: &mut DeltaBuffers,
     counts: &ChangeCounts,
     log: &Mutex<&mut UndoLog>,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    patches.compose_from(bytes, &mut room.new, &mut room.unpacker, interrupt)?;
+    patches.compose_from(bytes, &mut part_buffer.new, &mut part_buffer.unpacker, interrupt)?;
     let (size, mut is_other) = (BLOCK * width, false);
-    for (number, (block, new)) in bytes.chunks_mut(size).zip(room.new.chunks(size)).enumerate() {
+    for (number, (block, new)) in bytes.chunks_mut(size).zip(part_buffer.new.chunks(size)).enumerate() {
         let start = (number * size) as u64;
-        is_other |= room.replacements.replace((target, start), block, new, width, &mut room.scratch)?;
-        keep(log, &mut room.replacements, start, block)?;
+        is_other |= part_buffer.replacements.replace((target, start), block, new, width, &mut part_buffer.scratch)?;
+        keep(log, &mut part_buffer.replacements, start, block)?;
     }
     let count = if is_other { &counts.changed } else { &counts.unchanged };
     count.fetch_add(1, Ordering::Relaxed);
@@ -252,17 +253,17 @@ fn apply_patches(
 
 /// Fails if a delta changes a missing tensor, or removes an existing one.
 fn check_names(deltas: &[OpenedDelta], tensors: &[(String, Exclusive<Buffer>)], others: &[String]) -> Result<()> {
-    let there: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
+    let present: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
     for delta in deltas {
         let fault = |name: &str, cause: &str| {
             Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path())
         };
         let changed = delta.changed().map(|(name, _)| name);
-        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains(name)) {
+        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !present.contains(name)) {
             let fault = fault(name, "the delta changes it, but the caller did not pass it");
-            return Err(fault.help(NOT_THERE).format());
+            return Err(fault.help(ABSENT).format());
         }
-        if let Some(name) = delta.header().removed.iter().find(|name| there.contains(&***name)) {
+        if let Some(name) = delta.header().removed.iter().find(|name| present.contains(&***name)) {
             let cause = "the delta removes it, which is impossible in memory: load the new version instead";
             return Err(fault(name, cause).format());
         }

@@ -23,7 +23,7 @@ pub struct Planned {
     /// Bytes in the file.
     pub len: u64,
     /// Bytes of memory allocated for them, or written.
-    pub room: u64,
+    pub out_bytes: u64,
     /// The positions of the tensors that these bytes belong to, in request order.
     pub tensors: Vec<usize>,
     /// The operation.
@@ -132,7 +132,7 @@ impl LoadPlan {
         for run in &self.runs {
             let (to, tensors) = match run.to {
                 RunTarget::Arena(arena) => {
-                    in_arenas.push((arena, run.at, run.at + run.room, planned.len()));
+                    in_arenas.push((arena, run.at, run.at + run.out_len, planned.len()));
                     (self.target(arena), Vec::new())
                 }
                 RunTarget::Out(i) => (MemoryTarget::Out, vec![i]),
@@ -148,20 +148,20 @@ impl LoadPlan {
             };
             let transform = Transform { inflate: run.deflated.map(|deflated| deflated.inflate), swap: run.swap };
             let action = ByteAction::Read { transform, elements, conversion: run.conversion };
-            let (file, room, at) = (run.file, run.room as u64, run.at);
-            planned.push(Planned { file, offset, len, room, tensors, action, to, at });
+            let (file, out_bytes, at) = (run.file, run.out_len as u64, run.at);
+            planned.push(Planned { file, offset, len, out_bytes, tensors, action, to, at });
         }
         in_arenas.sort_unstable();
         let first_fetched = planned.len();
         for (file, range) in &self.fetched {
             let (offset, len) = (range.start, range.end - range.start);
             let (action, to) = (ByteAction::Fetch, MemoryTarget::Mapping);
-            planned.push(Planned { file: *file, offset, len, room: 0, tensors: Vec::new(), action, to, at: 0 });
+            planned.push(Planned { file: *file, offset, len, out_bytes: 0, tensors: Vec::new(), action, to, at: 0 });
         }
         for (i, way) in self.ways.iter().enumerate() {
             match way {
                 Route::Arena(arena, start) => {
-                    let end = start + self.room_of(i);
+                    let end = start + self.buffer_of(i);
                     let first = in_arenas.partition_point(|&(of, at, end, _)| {
                         of < *arena || (of == *arena && end <= *start && at < *start)
                     });
@@ -170,7 +170,7 @@ impl LoadPlan {
                     runs.for_each(|run| planned[run.3].tensors.push(i));
                 }
                 Route::Made(_) => {
-                    let Some(TensorRequest { placement, .. }) = self.wanted.get(i) else { continue };
+                    let Some(TensorRequest { placement, .. }) = self.requests.get(i) else { continue };
                     let (segment, fetched) = (&placement.segment, &self.fetched);
                     let offset = segment.span.start() + placement.start;
                     let at = fetched
@@ -180,7 +180,7 @@ impl LoadPlan {
                         planned[first_fetched + at].tensors.push(i);
                     }
                 }
-                Route::Apart => planned.extend(self.pieces_of(i).map(|one| by_itself(one, i))),
+                Route::Materialize => planned.extend(self.pieces_of(i).map(|one| by_itself(one, i))),
                 Route::Out => {}
             }
         }
@@ -196,7 +196,7 @@ impl LoadPlan {
                 && next.len > 0;
             if joins {
                 last.len += next.len;
-                last.room += next.room;
+                last.out_bytes += next.out_bytes;
                 last.at = last.at.min(next.at);
             }
             joins
@@ -204,8 +204,8 @@ impl LoadPlan {
         planned
     }
     /// The bytes of a tensor in an arena.
-    fn room_of(&self, i: usize) -> usize {
-        let one = self.wanted.get(i);
+    fn buffer_of(&self, i: usize) -> usize {
+        let one = self.requests.get(i);
         if let Some(one) = one.filter(|one| one.conversion == Conversion::Nothing && one.cut.is_none()) {
             return one.placement.len as usize;
         }
@@ -215,8 +215,8 @@ impl LoadPlan {
 
     /// The pieces of a tensor.
     fn pieces_of(&self, i: usize) -> impl Iterator<Item = &TensorRequest> {
-        let composed = i.checked_sub(self.wanted.len()).and_then(|i| self.composed.get(i));
-        self.wanted.get(i).into_iter().chain(composed.into_iter().flat_map(Recipe::wanted))
+        let composed = i.checked_sub(self.requests.len()).and_then(|i| self.composed.get(i));
+        self.requests.get(i).into_iter().chain(composed.into_iter().flat_map(Recipe::requests))
     }
 }
 
@@ -230,6 +230,6 @@ fn by_itself(one: &TensorRequest, i: usize) -> Planned {
     };
     let elements = if placement.is_dense() { ElementSelection::All } else { ElementSelection::Gathered };
     let action = ByteAction::Read { transform, elements, conversion: one.conversion };
-    let room = one.size().unwrap_or_default() as u64;
-    Planned { file, offset, len, room, tensors: vec![i], action, to: MemoryTarget::Own, at: 0 }
+    let out_bytes = one.size().unwrap_or_default() as u64;
+    Planned { file, offset, len, out_bytes, tensors: vec![i], action, to: MemoryTarget::Own, at: 0 }
 }

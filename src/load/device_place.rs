@@ -77,13 +77,13 @@ pub(super) const PINNED: usize = 512 << 20;
 
 /// The pinned memory for this many threads, within `left`. Each fills one staging buffer while the device copies from another.
 pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
-    let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
+    let requested = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
     match left {
         Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
             "a transfer to a device needs {} bytes of host memory, but max_memory leaves {left}",
             2 * PIECE
         ))),
-        Some(left) => Ok(wanted.min(left)),
-        None => Ok(wanted),
+        Some(left) => Ok(requested.min(left)),
+        None => Ok(requested),
     }
 }

@@ -38,17 +38,17 @@ pub fn digests(
     });
     let threads = scan_threads(checkpoint, numbers, threads, interrupt)?;
     let found: Mutex<BTreeMap<usize, String>> = Mutex::default();
-    in_order(threads, order, interrupt, |(position, number), read: &mut Vec<u8>, go_on| {
+    in_order(threads, order, interrupt, |(position, number), read: &mut Vec<u8>, cancel| {
         let (digest, bytes) = if let Some(scan) = TensorScan::of_weight(checkpoint, number)? {
             let mut hash = Sha256::new();
-            scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
+            scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, cancel, |bytes| {
                 hash.update(bytes);
                 Ok(())
             })?;
             (text(hash), scan.bytes())
         } else {
             let tensor = checkpoint.tensor(number)?;
-            (digest(&tensor, read, go_on)?, tensor.size() as u64)
+            (digest(&tensor, read, cancel)?, tensor.size() as u64)
         };
         found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
         done.fetch_add(bytes, Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub(super) struct DirectReader {
     #[cfg(target_os = "linux")]
     ring: OnceCell<Option<IoRing>>,
     #[cfg(target_os = "linux")]
-    room: AlignedBytes,
+    buffer: AlignedBytes,
 }
 
 /// Whether one thread can have several requests in flight.
@@ -40,7 +40,7 @@ pub(super) fn has_rings() -> bool {
 
 impl DirectReader {
     /// Runs jobs of one file by one of the two methods.
-    pub(super) fn bring(
+    pub(super) fn read_into(
         &mut self,
         checkpoint: &Checkpoint,
         jobs: Vec<ReadJob<'_>>,
@@ -66,7 +66,7 @@ impl DirectReader {
 impl DirectReader {
     /// Runs jobs of one file; through the page cache, where the filesystem supports nothing else.
     fn run<'a>(&mut self, checkpoint: &Checkpoint, jobs: Vec<ReadJob<'a>>, interrupt: Interrupt<'_>) -> Result<()> {
-        let Self { scratch, ring, room } = self;
+        let Self { scratch, ring, buffer } = self;
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;
         // Compressed bytes are inflated first, and bytes written through the mapping are not on the disk.
@@ -91,7 +91,7 @@ impl DirectReader {
                         Err(error) => Err(error),
                     }
                 }
-                None => direct::read(&file, offset, len, room),
+                None => direct::read(&file, offset, len, buffer),
             };
             match read {
                 Ok(Some(bytes)) => job.make(bytes, &mut scratch.made),

@@ -29,7 +29,7 @@ impl Catalog {
         for piece in pieces.of(info.span.start())? {
             let (start, size) = (dims(piece.start, item.map(|_| 0)), dims(piece.size, item));
             let placement = placed(&piece, own, size, item, unit)?;
-            recipe.pieces.push(RecipePiece { start, wanted: self.wanted_at(number, placement, dtype)? });
+            recipe.pieces.push(RecipePiece { start, request: self.request_at(number, placement, dtype)? });
         }
         Ok(recipe.in_order())
     }

@@ -24,7 +24,7 @@ use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
 
 /// The unfilled rest of each destination, and its offset.
-pub(super) type Rooms<R> = BTreeMap<RunTarget, (usize, R)>;
+pub(super) type Buffers<R> = BTreeMap<RunTarget, (usize, R)>;
 
 impl LoadPlan {
     /// Loads everything into memory. The results are in request order; a tensor with memory of the caller's returns that memory. The choice tells how
@@ -52,8 +52,8 @@ impl LoadPlan {
         } else {
             self.upload(checkpoint, &outs, done, interrupt)?
         };
-        self.load_apart(checkpoint, &mut outs, done, interrupt)?;
-        self.compose_apart(checkpoint, &mut outs, done, interrupt)?;
+        self.materialize(checkpoint, &mut outs, done, interrupt)?;
+        self.compose_materialized(checkpoint, &mut outs, done, interrupt)?;
         self.check_files(checkpoint)?;
         let results = self.results(&arenas, outs)?;
         if positions.is_empty() {
@@ -76,11 +76,11 @@ impl LoadPlan {
         for arena in &self.arenas {
             blocks.push(Block::any(arena.len)?);
         }
-        let jobs = self.jobs(self.rooms(&mut blocks, outs)?);
-        let bring = |jobs, reader: &mut DirectReader, direct, interrupt: Interrupt<'_>| {
-            reader.bring(checkpoint, jobs, direct, interrupt)
+        let jobs = self.jobs(self.buffers(&mut blocks, outs)?);
+        let read_into = |jobs, reader: &mut DirectReader, direct, interrupt: Interrupt<'_>| {
+            reader.read_into(checkpoint, jobs, direct, interrupt)
         };
-        self.run_jobs(checkpoint, jobs, bring, done, interrupt)?;
+        self.run_jobs(checkpoint, jobs, read_into, done, interrupt)?;
         Ok(blocks.into_iter().map(Block::freeze).collect())
     }
 
@@ -93,35 +93,35 @@ impl LoadPlan {
     }
 
     /// The memory of each destination.
-    fn rooms<'a>(
+    fn buffers<'a>(
         &self,
         blocks: &'a mut [Block],
         outs: &'a mut [Option<Exclusive<Buffer>>],
-    ) -> Result<Rooms<&'a mut [u8]>> {
-        check_apart(outs)?;
-        let mut rooms = Rooms::new();
+    ) -> Result<Buffers<&'a mut [u8]>> {
+        check_separately(outs)?;
+        let mut buffers = Buffers::new();
         for (arena, block) in blocks.iter_mut().enumerate() {
-            rooms.insert(RunTarget::Arena(arena), (0, block.as_mut_slice()));
+            buffers.insert(RunTarget::Arena(arena), (0, block.as_mut_slice()));
         }
         for (i, out) in outs.iter_mut().enumerate() {
             let Some(out) = out else { continue };
             let (_, dtype, shape) = self.result(i);
-            let room = check_out(out, dtype, shape, &[])?;
+            let buffer = check_out(out, dtype, shape, &[])?;
             if matches!(self.ways[i], Route::Out) {
-                rooms.insert(RunTarget::Out(i), (0, room));
+                buffers.insert(RunTarget::Out(i), (0, buffer));
             }
         }
-        Ok(rooms)
+        Ok(buffers)
     }
 
     /// The jobs, in file order.
-    pub(super) fn jobs<R: JobTarget>(&self, mut rooms: Rooms<R>) -> Vec<ReadJob<'_, R>> {
+    pub(super) fn jobs<R: JobTarget>(&self, mut buffers: Buffers<R>) -> Vec<ReadJob<'_, R>> {
         let (sizes, mut jobs) = (self.sizes(), Vec::new());
         for run in &self.runs {
-            let Some((position, rest)) = rooms.get_mut(&run.to) else { continue };
-            let (room, later) = std::mem::take(rest).split(run.at - *position).1.split(run.room);
-            (*position, *rest) = (run.at + run.room, later);
-            run.jobs(room, sizes, &mut jobs);
+            let Some((position, rest)) = buffers.get_mut(&run.to) else { continue };
+            let (buffer, later) = std::mem::take(rest).split(run.at - *position).1.split(run.out_len);
+            (*position, *rest) = (run.at + run.out_len, later);
+            run.jobs(buffer, sizes, &mut jobs);
         }
         for (file, range) in &self.fetched {
             for offset in range.clone().step_by(sizes.fetched) {
@@ -148,12 +148,12 @@ impl LoadPlan {
         &self,
         checkpoint: &Checkpoint,
         mut jobs: Vec<ReadJob<'a, R>>,
-        bring: impl Fn(Vec<ReadJob<'a, R>>, &mut DirectReader, bool, Interrupt<'_>) -> Result<()> + Sync,
+        read_into: impl Fn(Vec<ReadJob<'a, R>>, &mut DirectReader, bool, Interrupt<'_>) -> Result<()> + Sync,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
-        let ahead = Readahead::new(checkpoint, &extents);
+        let readahead = Readahead::new(checkpoint, &extents);
         let finished = |JobExtent { file, offset, len, .. }: JobExtent| {
             done.fetch_add(len, Ordering::Relaxed);
             if self.options.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }
@@ -166,9 +166,9 @@ impl LoadPlan {
             in_order(threads, groups, interrupt, |jobs: Vec<ReadJob<'a, R>>, reader: &mut DirectReader, interrupt| {
                 let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
                 if self.choice.cold && !direct {
-                    extents.iter().try_for_each(|extent| ahead.before(extent))?;
+                    extents.iter().try_for_each(|extent| readahead.before(extent))?;
                 }
-                bring(jobs, reader, direct, interrupt)?;
+                read_into(jobs, reader, direct, interrupt)?;
                 extents.into_iter().try_for_each(finished)
             })?;
             Ok(begun.elapsed())
@@ -197,23 +197,24 @@ impl LoadPlan {
     }
 
     /// Loads the tensors that are materialized from an unchanged read, in groups.
-    fn load_apart(
+    fn materialize(
         &mut self,
         checkpoint: &Checkpoint,
         outs: &mut [Option<Exclusive<Buffer>>],
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let mut apart: Vec<usize> = (0..self.wanted.len()).filter(|&i| matches!(self.ways[i], Route::Apart)).collect();
-        apart.sort_by_key(|&i| self.wanted[i].placement.segment);
+        let mut materialized: Vec<usize> =
+            (0..self.requests.len()).filter(|&i| matches!(self.ways[i], Route::Materialize)).collect();
+        materialized.sort_by_key(|&i| self.requests[i].placement.segment);
         if !self.expected.is_empty() {
-            return self.load_verified(checkpoint, &apart, outs, done, interrupt);
+            return self.load_verified(checkpoint, &materialized, outs, done, interrupt);
         }
-        let mut made: Vec<(usize, Buffer)> = budget::list(apart.len())?;
-        for group in self.at_a_time(&apart) {
-            for (i, read) in self.read_apart(checkpoint, group, interrupt)? {
+        let mut made: Vec<(usize, Buffer)> = budget::list(materialized.len())?;
+        for group in self.at_a_time(&materialized) {
+            for (i, read) in self.read_materialized(checkpoint, group, interrupt)? {
                 made.push((i, self.make(i, read, &mut outs[i], interrupt)?));
-                done.fetch_add(self.wanted[i].placement.len, Ordering::Relaxed);
+                done.fetch_add(self.requests[i].placement.len, Ordering::Relaxed);
             }
         }
         for (i, buffer) in made {
@@ -223,19 +224,19 @@ impl LoadPlan {
     }
 
     /// Composes the tensors whose pieces are read separately first, one at a time.
-    fn compose_apart(
+    fn compose_materialized(
         &mut self,
         checkpoint: &Checkpoint,
         outs: &mut [Option<Exclusive<Buffer>>],
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let first = self.wanted.len();
-        for i in (first..self.ways.len()).filter(|&i| matches!(self.ways[i], Route::Apart)).collect::<Vec<_>>() {
+        let first = self.requests.len();
+        for i in (first..self.ways.len()).filter(|&i| matches!(self.ways[i], Route::Materialize)).collect::<Vec<_>>() {
             let recipe = &self.composed[i - first];
-            let wanted = recipe.wanted().map(|one| TensorRequest { device: Device::Cpu, ..one.clone() }).collect();
+            let requests = recipe.requests().map(|one| TensorRequest { device: Device::Cpu, ..one.clone() }).collect();
             let options = LoadOptions { per_tensor: true, ..self.read_options() };
-            let pieces = Self::new(checkpoint, wanted, TensorMemory::Own, &[], &options)?;
+            let pieces = Self::new(checkpoint, requests, TensorMemory::Own, &[], &options)?;
             let (pieces, _) = pieces.run(checkpoint, Vec::new(), done, interrupt)?;
             let (device, dtype, shape) = self.result(i);
             let made = match &mut outs[i] {
@@ -263,7 +264,7 @@ impl LoadPlan {
 
     /// Compares tensors of several pieces with their digests, if there are any. This reads them an additional time.
     fn verify_composed(&self, checkpoint: &Checkpoint, interrupt: Interrupt<'_>) -> Result<()> {
-        let composed = self.expected.get(self.wanted.len()..).unwrap_or_default();
+        let composed = self.expected.get(self.requests.len()..).unwrap_or_default();
         if composed.is_empty() {
             return Ok(());
         }
@@ -272,45 +273,45 @@ impl LoadPlan {
         check_digests(checkpoint, &numbers, &expected, &found)
     }
 
-    /// As [`Self::load_apart`], with digests: a thread hashes each tensor while it reads it, and compares the digest before it converts anything.
+    /// As [`Self::materialize`], with digests: a thread hashes each tensor while it reads it, and compares the digest before it converts anything.
     fn load_verified(
         &mut self,
         checkpoint: &Checkpoint,
-        apart: &[usize],
+        materialized: &[usize],
         outs: &mut [Option<Exclusive<Buffer>>],
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let segment = |i: usize| self.wanted[i].placement.segment;
+        let segment = |i: usize| self.requests[i].placement.segment;
         let mut outs: Vec<Option<&mut Option<Exclusive<Buffer>>>> = outs.iter_mut().map(Some).collect();
         let mut of_group = |group: &[usize]| group.iter().filter_map(|&i| outs[i].take()).collect::<Vec<_>>();
-        let groups = apart.chunk_by(|&a, &b| segment(a) == segment(b));
+        let groups = materialized.chunk_by(|&a, &b| segment(a) == segment(b));
         let jobs = groups.map(|group| (group, of_group(group))).collect();
         // With a budget, one thread: several would each need a share.
-        let threads = if self.together == 0 { 1 } else { self.choice.threads };
-        let made: Mutex<Vec<(usize, Buffer)>> = Mutex::new(budget::list(apart.len())?);
+        let threads = if self.batch_bytes == 0 { 1 } else { self.choice.threads };
+        let made: Mutex<Vec<(usize, Buffer)>> = Mutex::new(budget::list(materialized.len())?);
         let this = &*self;
-        in_order(threads, jobs, interrupt, |(group, outs): (&[usize], Vec<_>), scratch: &mut Vec<u8>, go_on| {
+        in_order(threads, jobs, interrupt, |(group, outs): (&[usize], Vec<_>), scratch: &mut Vec<u8>, cancel| {
             let read = match group {
-                [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.wanted[*i].placement) => {
-                    let read = read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?;
+                [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.requests[*i].placement) => {
+                    let read = read_with_digest(checkpoint, &this.requests[*i].placement, cancel)?;
                     if this.options.drop_cache {
-                        let FileSegment { file, span, .. } = this.wanted[*i].placement.segment;
+                        let FileSegment { file, span, .. } = this.requests[*i].placement.segment;
                         checkpoint.file(file)?.forget(span.start(), span.len());
                     }
                     vec![(*i, read)]
                 }
                 _ => {
-                    let read = this.read_apart(checkpoint, group, go_on)?.into_iter();
-                    let with_digest = |(i, read)| digest(&read, scratch, go_on).map(|digest| (i, (read, digest)));
+                    let read = this.read_materialized(checkpoint, group, cancel)?.into_iter();
+                    let with_digest = |(i, read)| digest(&read, scratch, cancel).map(|digest| (i, (read, digest)));
                     read.map(with_digest).collect::<Result<_>>()?
                 }
             };
             for ((i, (read, found)), out) in read.into_iter().zip(outs) {
                 let (number, expected) = &this.expected[i];
                 check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[found])?;
-                let len = this.wanted[i].placement.len;
-                let one = this.make(i, read, out, go_on)?;
+                let len = this.requests[i].placement.len;
+                let one = this.make(i, read, out, cancel)?;
                 made.lock().unwrap_or_else(PoisonError::into_inner).push((i, one));
                 done.fetch_add(len, Ordering::Relaxed);
             }
@@ -321,7 +322,7 @@ impl LoadPlan {
                 let FileSegment { file, span, .. } = segment(i);
                 JobExtent { file, offset: span.start(), len: span.len(), before: 0 }
             };
-            forget(checkpoint, &apart.iter().map(extent).collect::<Vec<_>>())?;
+            forget(checkpoint, &materialized.iter().map(extent).collect::<Vec<_>>())?;
         }
         for (i, buffer) in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
             self.ways[i] = Route::Made(buffer);
@@ -337,21 +338,21 @@ impl LoadPlan {
         out: &mut Option<Exclusive<Buffer>>,
         interrupt: Interrupt<'_>,
     ) -> Result<Buffer> {
-        let one = &self.wanted[i];
+        let one = &self.requests[i];
         match out {
-            out if self.to_host => one.made_of(read, out.as_mut(), interrupt),
-            out => to_device(one.made_of(read, None, interrupt)?, one.device, out, interrupt),
+            out if self.to_host => one.composed_of(read, out.as_mut(), interrupt),
+            out => to_device(one.composed_of(read, None, interrupt)?, one.device, out, interrupt),
         }
     }
 
     /// Tensors in file order, in groups that are in memory together. Tensors of one segment share a group.
-    fn at_a_time<'a>(&self, apart: &'a [usize]) -> Vec<&'a [usize]> {
-        let segment = |i: usize| self.wanted[i].placement.segment;
-        let (mut groups, mut rest, mut bytes, mut end) = (Vec::new(), apart, 0_u64, 0);
-        for same in apart.chunk_by(|&a, &b| segment(a) == segment(b)) {
-            let len = same.iter().map(|&i| self.wanted[i].placement.len).sum();
+    fn at_a_time<'a>(&self, materialized: &'a [usize]) -> Vec<&'a [usize]> {
+        let segment = |i: usize| self.requests[i].placement.segment;
+        let (mut groups, mut rest, mut bytes, mut end) = (Vec::new(), materialized, 0_u64, 0);
+        for same in materialized.chunk_by(|&a, &b| segment(a) == segment(b)) {
+            let len = same.iter().map(|&i| self.requests[i].placement.len).sum();
             bytes = bytes.saturating_add(len);
-            if bytes > self.together && end > 0 {
+            if bytes > self.batch_bytes && end > 0 {
                 groups.push(rest.split_off(..end).unwrap_or_default());
                 (bytes, end) = (len, 0);
             }
@@ -362,15 +363,15 @@ impl LoadPlan {
     }
 
     /// Reads tensors unchanged, and returns them with their positions.
-    fn read_apart(
+    fn read_materialized(
         &self,
         checkpoint: &Checkpoint,
         group: &[usize],
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<(usize, Buffer)>> {
-        let wanted = group.iter().map(|&i| TensorRequest::as_it_is(self.wanted[i].placement.clone())).collect();
+        let requests = group.iter().map(|&i| TensorRequest::unchanged(self.requests[i].placement.clone())).collect();
         let options = LoadOptions { per_tensor: true, ..self.read_options() };
-        let read = Self::new(checkpoint, wanted, TensorMemory::Own, &[], &options)?;
+        let read = Self::new(checkpoint, requests, TensorMemory::Own, &[], &options)?;
         let (read, _) = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
         Ok(group.iter().copied().zip(read).collect())
     }
@@ -378,11 +379,11 @@ impl LoadPlan {
     fn results(&self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
         let mut made = budget::list(self.ways.len())?;
         for (i, (way, out)) in self.ways.iter().zip(outs).enumerate() {
-            let as_it_is = self.wanted.get(i).filter(|one| one.is_unchanged());
+            let unchanged = self.requests.get(i).filter(|one| one.is_unchanged());
             made.push(match (way, out) {
                 (Route::Made(buffer), _) => buffer.clone(),
                 (Route::Arena(arena, at), _) => {
-                    if let Some(one) = as_it_is {
+                    if let Some(one) = unchanged {
                         one.placement.buffer(&arenas[*arena], *at as u64)?
                     } else {
                         let (_, dtype, shape) = self.result(i);
@@ -390,7 +391,7 @@ impl LoadPlan {
                     }
                 }
                 (Route::Out, Some(out)) => out.get().clone(),
-                (Route::Out | Route::Apart, _) => continue,
+                (Route::Out | Route::Materialize, _) => continue,
             });
         }
         Ok(made)
@@ -426,7 +427,7 @@ fn coalesce<R>(jobs: Vec<ReadJob<'_, R>>, sizes: JobSizes) -> Vec<ReadJob<'_, R>
 }
 
 /// Fails if two tensors would be written to the same bytes.
-pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
+pub(super) fn check_separately(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for out in outs.iter().flatten().map(Exclusive::get).filter(|out| out.size() > 0) {
         let reach = out.reach();

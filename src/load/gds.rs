@@ -21,9 +21,9 @@ pub(super) struct GdsFiles(BTreeMap<u32, CuFile>);
 
 impl GdsFiles {
     /// Opens the files that these runs read, or reports why a file cannot be read in this way.
-    pub(super) fn new(asked: bool, checkpoint: &Checkpoint, runs: &[RowRun]) -> Result<Self> {
+    pub(super) fn new(requested: bool, checkpoint: &Checkpoint, runs: &[RowRun]) -> Result<Self> {
         let mut opened = BTreeMap::new();
-        for number in runs.iter().map(|run| run.file).filter(|_| asked) {
+        for number in runs.iter().map(|run| run.file).filter(|_| requested) {
             if opened.contains_key(&number) {
                 continue;
             }
@@ -43,7 +43,7 @@ impl GdsFiles {
     }
 
     /// Reads unchanged bytes to their place; returns the other jobs.
-    pub(super) fn bring<'a, 'k>(
+    pub(super) fn read_into<'a, 'k>(
         &self,
         upload: &DeviceUpload,
         jobs: Vec<ReadJob<'a, DeviceRange<'k>>>,

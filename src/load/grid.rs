@@ -85,7 +85,7 @@ impl Recipe {
         }
         let last = of_grid.end.saturating_sub(1);
         let outer = of_grid.start..last;
-        let rows = |piece: &RecipePiece| piece.wanted.shape[outer.clone()].iter().product::<i64>();
+        let rows = |piece: &RecipePiece| piece.request.shape[outer.clone()].iter().product::<i64>();
         if self.pieces.iter().map(rows).sum::<i64>() > MAX_PIECES {
             return refused(format!(
                 "axis {axis} of {:?} has too many pieces for that: load the whole tensor, and index it",
@@ -102,7 +102,7 @@ impl Recipe {
                 let mut start = piece.start[last];
                 let mut stride = self.grid[last];
                 for axis in outer.clone().rev() {
-                    let (size, at) = (piece.wanted.shape[axis], &mut expression[axis]);
+                    let (size, at) = (piece.request.shape[axis], &mut expression[axis]);
                     *at = IndexPart::At(number % size);
                     start += (piece.start[axis] + number % size) * stride;
                     number /= size;
@@ -110,7 +110,7 @@ impl Recipe {
                 }
                 let mut starts = piece.start.clone();
                 starts.splice(of_grid.clone(), [start]);
-                pieces.push(RecipePiece { start: starts, wanted: piece.wanted.part(&expression)? });
+                pieces.push(RecipePiece { start: starts, request: piece.request.part(&expression)? });
             }
         }
         Ok(Self { grid, axes, pieces, ..self.clone() })
@@ -139,10 +139,10 @@ impl Recipe {
     }
 
     /// Translates an index of the tensor to the grid.
-    pub(super) fn in_grid(&self, wanted: &[IndexAxis]) -> InGrid {
-        let (mut in_grid, mut axes) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+    pub(super) fn in_grid(&self, requested: &[IndexAxis]) -> InGrid {
+        let (mut in_grid, mut axes) = (Vec::with_capacity(requested.len()), Vec::with_capacity(requested.len()));
         let mut own = 0..self.shape.len();
-        for axis in wanted {
+        for axis in requested {
             if *axis == IndexAxis::New {
                 in_grid.push(IndexAxis::New);
                 axes.push(1);
@@ -205,7 +205,7 @@ fn in_axis(axis: IndexAxis, grid: &[i64], found: &mut Vec<IndexAxis>) -> Option<
 impl RecipePiece {
     /// Splits an axis into groups of `inner` positions: the partial groups at the ends, and whole ones.
     fn in_groups(&self, axis: usize, inner: i64, pieces: &mut Vec<Self>) -> Result<()> {
-        let (begin, end) = (self.start[axis], self.start[axis] + self.wanted.shape[axis]);
+        let (begin, end) = (self.start[axis], self.start[axis] + self.request.shape[axis]);
         let mut at = begin;
         while at < end {
             // Up to the end of a group, or of the last whole one.
@@ -214,14 +214,14 @@ impl RecipePiece {
             let mut expression = vec![WHOLE; self.start.len()];
             expression[axis] = IndexPart::Slice { start: Some(at - begin), stop: Some(next - begin), step: 1 };
             let rows = ((next - at) / inner).max(1);
-            let part = if next - at == self.wanted.shape[axis] {
-                self.wanted.clone()
+            let part = if next - at == self.request.shape[axis] {
+                self.request.clone()
             } else {
-                self.wanted.part(&expression)?
+                self.request.part(&expression)?
             };
             let mut start = self.start.clone();
             start.splice(axis..=axis, [at / inner, at % inner]);
-            pieces.push(Self { start, wanted: part.unflatten(axis, rows)? });
+            pieces.push(Self { start, request: part.unflatten(axis, rows)? });
             at = next;
         }
         Ok(())

@@ -17,7 +17,7 @@ const SMALL: usize = 1 << 20;
 /// The first group is small, so that the first tensor comes soon. Each group is twice as large as the previous one…
 const FIRST: usize = 16 << 20;
 /// … up to this size, or to a share of the budget.
-const MOST: usize = 256 << 20;
+const MAX: usize = 256 << 20;
 const SHARE: usize = 4;
 
 /// The maximum of direct requests in flight per thread.
@@ -35,7 +35,7 @@ pub(super) struct GroupScratch {
 }
 
 impl GroupScratch {
-    pub(super) fn new<'a>(choice: &ReadStrategy, wanted: impl Iterator<Item = &'a TensorRequest>) -> Self {
+    pub(super) fn new<'a>(choice: &ReadStrategy, requests: impl Iterator<Item = &'a TensorRequest>) -> Self {
         let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
         let factor = |one: &TensorRequest| {
             let converted = one.conversion != Conversion::Nothing;
@@ -64,7 +64,7 @@ impl GroupScratch {
         };
         let far = if choice.served.is_some() && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
         let (factor, item) =
-            wanted.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
+            requests.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
         Self { most, factor, items: at_once.saturating_mul(item) }
     }
 
@@ -89,12 +89,12 @@ pub(super) struct MemoryUnit {
     /// Whether tensors are read in place. Otherwise they have their own memory…
     pub(super) in_place: bool,
     /// … and need this much scratch memory while they are read.
-    beside: usize,
+    scratch_bytes: usize,
 }
 
 impl MemoryUnit {
     /// The scratch memory of the threads that read the piece.
-    pub(super) fn by_way_of(&self, scratch: GroupScratch) -> usize {
+    pub(super) fn staging_bytes(&self, scratch: GroupScratch) -> usize {
         scratch.bytes(self.read)
     }
 
@@ -104,9 +104,9 @@ impl MemoryUnit {
     }
 
     /// The host memory that a transfer to a device needs, without staging buffers.
-    pub(super) fn on_the_way(&self, scratch: GroupScratch) -> usize {
+    pub(super) fn host_bytes(&self, scratch: GroupScratch) -> usize {
         let made = if self.in_place { 0 } else { self.len };
-        made.saturating_add(self.beside).saturating_add(self.by_way_of(scratch))
+        made.saturating_add(self.scratch_bytes).saturating_add(self.staging_bytes(scratch))
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) struct ReadGroup {
     /// The bytes that count against the budget.
     pub(super) bytes: usize,
     /// The scratch memory of the reads.
-    pub(super) beside: usize,
+    pub(super) scratch_bytes: usize,
     read: usize,
 }
 
@@ -131,9 +131,9 @@ impl ReadGroup {
 
 /// The pieces of these tensors, in order. Tensors that are gathered, or inflated for a device, are materialized from what was read. With `whole`, all
 /// tensors are.
-pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<MemoryUnit>> {
+pub(super) fn pieces(requests: &[Recipe], whole: bool) -> Result<Vec<MemoryUnit>> {
     let mut pieces: Vec<MemoryUnit> = Vec::new();
-    for (i, recipe) in wanted.iter().enumerate() {
+    for (i, recipe) in requests.iter().enumerate() {
         let Some(one) = recipe.one() else {
             pieces.push(composed(i, recipe)?);
             continue;
@@ -154,7 +154,7 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<MemoryUnit>> 
             continue;
         }
         let read = if in_place { placement.len as usize } else { 0 };
-        let mut piece = MemoryUnit { tensors: i..i + 1, device: one.device, len, read, in_place, beside: 0 };
+        let mut piece = MemoryUnit { tensors: i..i + 1, device: one.device, len, read, in_place, scratch_bytes: 0 };
         if !in_place {
             let gathered = (placement.before + placement.len) as usize + BLOCK_ALIGN;
             let is_result = one.conversion == Conversion::Nothing && one.cut.is_none();
@@ -165,8 +165,8 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<MemoryUnit>> 
                 Conversion::Decode { to, .. } if !is_decoded_to(to) => len / to.bits().max(1) * 32,
                 _ => 0,
             };
-            let is_there = is_result && one.device == Device::Cpu;
-            piece.beside = if is_there { 0 } else { gathered.saturating_add(decoded) };
+            let is_present = is_result && one.device == Device::Cpu;
+            piece.scratch_bytes = if is_present { 0 } else { gathered.saturating_add(decoded) };
         }
         pieces.push(piece);
     }
@@ -176,12 +176,12 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<MemoryUnit>> 
 /// The piece of a tensor with several parts, which has its own memory.
 fn composed(i: usize, recipe: &Recipe) -> Result<MemoryUnit> {
     let len = recipe.size()?.next_multiple_of(align(recipe.device()));
-    let read: u64 = recipe.wanted().map(|one| one.placement.before + one.placement.len).sum();
-    let made = recipe.wanted().map(TensorRequest::size).sum::<Result<usize>>()?;
+    let read: u64 = recipe.requests().map(|one| one.placement.before + one.placement.len).sum();
+    let made = recipe.requests().map(TensorRequest::size).sum::<Result<usize>>()?;
     // Parts that are read separately are in memory twice: as stored and converted.
-    let beside = if recipe.fills()?.is_some() { 0 } else { (read as usize).saturating_add(made) };
+    let scratch_bytes = if recipe.fills()?.is_some() { 0 } else { (read as usize).saturating_add(made) };
     let device = recipe.device();
-    Ok(MemoryUnit { tensors: i..i + 1, device, len, read: read as usize, in_place: false, beside })
+    Ok(MemoryUnit { tensors: i..i + 1, device, len, read: read as usize, in_place: false, scratch_bytes })
 }
 
 /// The alignment of tensors in a piece.
@@ -193,8 +193,8 @@ pub(super) fn align(device: Device) -> usize {
 pub(super) fn least(pieces: &[MemoryUnit], scratch: GroupScratch, reuse: bool) -> (usize, usize) {
     let mut before = 0;
     let needs = pieces.iter().enumerate().map(|(i, piece)| {
-        let beside = piece.beside.saturating_add(piece.by_way_of(scratch));
-        let needed = piece.bytes().saturating_add(beside).saturating_add(before);
+        let scratch_bytes = piece.scratch_bytes.saturating_add(piece.staging_bytes(scratch));
+        let needed = piece.bytes().saturating_add(scratch_bytes).saturating_add(before);
         before = if reuse { 0 } else { piece.bytes() };
         (needed, i)
     });
@@ -211,26 +211,27 @@ pub(super) fn groups(
     whole: bool,
 ) -> Vec<ReadGroup> {
     let mut groups: Vec<ReadGroup> = Vec::new();
-    let (mut most, mut room, mut before) = (if whole { usize::MAX } else { FIRST }, 0, 0);
+    let (mut most, mut limit, mut before) = (if whole { usize::MAX } else { FIRST }, 0, 0);
     for piece in pieces {
-        let (bytes, beside, read) = (piece.bytes(), piece.beside, piece.read);
-        let fits =
-            |group: &ReadGroup| group.bytes + group.beside + bytes + beside + scratch.bytes(group.read + read) <= room;
+        let (bytes, scratch_bytes, read) = (piece.bytes(), piece.scratch_bytes, piece.read);
+        let fits = |group: &ReadGroup| {
+            group.bytes + group.scratch_bytes + bytes + scratch_bytes + scratch.bytes(group.read + read) <= limit
+        };
         if !groups.last().is_some_and(fits) {
-            room = most.min(budget / SHARE).min(budget.saturating_sub(before));
-            most = if whole { most } else { (most * 2).min(MOST) };
+            limit = most.min(budget / SHARE).min(budget.saturating_sub(before));
+            most = if whole { most } else { (most * 2).min(MAX) };
             groups.push(ReadGroup::default());
         }
         if let Some(group) = groups.last_mut() {
             group.bytes += bytes;
-            group.beside += beside;
+            group.scratch_bytes += scratch_bytes;
             group.read += read;
             group.pieces.push(piece);
         }
         before = if reuse { 0 } else { bytes };
     }
     for group in &mut groups {
-        group.beside += scratch.bytes(group.read);
+        group.scratch_bytes += scratch.bytes(group.read);
     }
     groups
 }
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
 
     fn piece(i: usize, len: usize) -> MemoryUnit {
-        MemoryUnit { tensors: i..i + 1, device: Device::Cpu, len, read: len, in_place: true, beside: 0 }
+        MemoryUnit { tensors: i..i + 1, device: Device::Cpu, len, read: len, in_place: true, scratch_bytes: 0 }
     }
 
     #[test]
@@ -259,9 +260,9 @@ mod tests {
                 let groups = groups(pieces, scratch, budget * MIB, reuse, budget == 80);
                 let mut before = 0;
                 for group in &groups {
-                    assert!(before + group.bytes + group.beside <= budget * MIB, "{budget} {group:?}");
+                    assert!(before + group.bytes + group.scratch_bytes <= budget * MIB, "{budget} {group:?}");
                     let read: usize = group.pieces.iter().map(|piece| piece.len).sum();
-                    assert_eq!(group.beside, (scratch.most * scratch.factor).min(read * scratch.factor));
+                    assert_eq!(group.scratch_bytes, (scratch.most * scratch.factor).min(read * scratch.factor));
                     assert_eq!(group.bytes, group.pieces.iter().map(MemoryUnit::bytes).sum::<usize>());
                     before = if reuse { 0 } else { group.pieces.last().map_or(0, MemoryUnit::bytes) };
                 }

@@ -101,8 +101,8 @@ impl DeflatedSegment {
         let (size, mut unpacked) = (self.inflate.size, 0);
         let wrong = || fault(format!("it does not unpack to the {size} bytes that the lookup found"));
         let range = self.span.start()..self.span.end();
-        let mut room = budget::zeroed(STEP)?;
-        Unpacker::default().frames(file, &range, &mut room, interrupt, &fault, &mut |part| {
+        let mut buffer = budget::zeroed(STEP)?;
+        Unpacker::default().frames(file, &range, &mut buffer, interrupt, &fault, &mut |part| {
             unpacked += part.len() as u64;
             if unpacked > size { Err(wrong()) } else { each(part) }
         })?;

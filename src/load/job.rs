@@ -96,7 +96,7 @@ pub(super) struct RowRun {
     pub(super) cut: Option<Arc<Cut>>,
     pub(super) conversion: Conversion,
     /// The number of bytes in memory.
-    pub(super) room: usize,
+    pub(super) out_len: usize,
     pub(super) to: RunTarget,
     /// The offset in memory.
     pub(super) at: usize,
@@ -169,7 +169,7 @@ impl RowRun {
         let deflated = DeflatedSegment::of(segment);
         let offset = if deflated.is_some() { start } else { segment.span.start() + start };
         let (file, swap, to) = (segment.file, segment.transform.swap, RunTarget::Arena(0));
-        Self { file, offset, deflated, swap, len, cut: None, conversion, room: 0, to, at: 0 }
+        Self { file, offset, deflated, swap, len, cut: None, conversion, out_len: 0, to, at: 0 }
     }
 
     /// Whether the file's bytes go to their place unchanged and contiguously.
@@ -179,12 +179,12 @@ impl RowRun {
     }
 
     /// Splits the run into jobs; short runs join the job before them.
-    pub(super) fn jobs<'a, R: JobTarget>(&'a self, room: R, sizes: JobSizes, jobs: &mut Vec<ReadJob<'a, R>>) {
+    pub(super) fn jobs<'a, R: JobTarget>(&'a self, target: R, sizes: JobSizes, jobs: &mut Vec<ReadJob<'a, R>>) {
         let (unit_in, unit_out) = match (self.conversion, self.swap.unit()) {
             (Conversion::Nothing, unit) => (unit, unit),
             (conversion, _) => conversion.unit(),
         };
-        let mut rest = room;
+        let mut rest = target;
         let raw = self.swap == Swap::Nothing && rest.takes_raw(self.conversion);
         let (file, swap, deflated) = (self.file, self.swap, self.deflated);
         let conversion = if raw { Conversion::Nothing } else { self.conversion };
@@ -309,8 +309,8 @@ impl<'a, R: Copy> ReadJob<'a, R> {
     }
 
     /// The same job with memory for each piece.
-    pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> ReadJob<'a> {
-        let pieces = self.pieces.into_iter().zip(rooms);
+    pub(super) fn with(self, buffers: &mut impl Iterator<Item = &'a mut [u8]>) -> ReadJob<'a> {
+        let pieces = self.pieces.into_iter().zip(buffers);
         // The device reads these bytes next, so they stay in the caches.
         let pieces = pieces.map(|(piece, out)| {
             let JobPiece { deflated, offset, len, rows, skips, swap, conversion, .. } = piece;

@@ -23,7 +23,7 @@ use crate::source::ReadCost;
 /// From this size on, a tensor that bypasses the page cache has the same page offset in memory as in its file.
 const PAGES_FROM: usize = 1 << 20;
 /// The maximum bytes of tensors in memory while their digests are computed.
-const VERIFIED_TOGETHER: u64 = 256 << 20;
+const VERIFIED_BATCH_BYTES: u64 = 256 << 20;
 /// Above this total size of results, `STREAMED_OF_MANY` is the threshold for writes past the caches.
 const MANY: usize = 32 << 20;
 const STREAMED_OF_MANY: usize = 64 << 10;
@@ -36,7 +36,7 @@ pub(super) enum Route {
     /// Part of an arena: its number, and the offset of the tensor.
     Arena(usize, usize),
     /// Materialized from an unchanged read: converted while it is gathered, compared with a digest, or inflated for a device.
-    Apart,
+    Materialize,
     /// Into memory of the caller's.
     Out,
 }
@@ -53,7 +53,7 @@ pub(super) struct TensorArena {
 /// A load, planned before the first byte is read.
 #[derive(Debug)]
 pub struct LoadPlan {
-    pub(super) wanted: Vec<TensorRequest>,
+    pub(super) requests: Vec<TensorRequest>,
     /// Tensors of several pieces; their numbers follow those of the others.
     pub(super) composed: Vec<Recipe>,
     /// The route of each tensor.
@@ -78,7 +78,7 @@ pub struct LoadPlan {
     /// The number of each tensor and its expected digest; empty without digests.
     pub(super) expected: Vec<(usize, String)>,
     /// The maximum bytes of separately read tensors in memory; at least one tensor is.
-    pub(super) together: u64,
+    pub(super) batch_bytes: u64,
 }
 
 impl LoadPlan {
@@ -91,13 +91,13 @@ impl LoadPlan {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        let (wanted, composed, positions, outs) = by_pieces(requests, outs)?;
-        let devices = || wanted.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
+        let (requests, composed, positions, outs) = by_pieces(requests, outs)?;
+        let devices = || requests.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
         let to_host = devices().all(|device| device == Device::Cpu);
         if !to_host && devices().any(|device| device == Device::Cpu) {
             return Err(Error::Device("one load goes either to devices or to the CPU, not to both".to_owned()));
         }
-        let all: Vec<&TensorRequest> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
+        let all: Vec<&TensorRequest> = requests.iter().chain(composed.iter().flat_map(Recipe::requests)).collect();
         // Loads into given memory, with digests or with a memory limit are not probed.
         let may_try = composed.is_empty() && !options.whole && options.max_memory.is_none() && !outs.contains(&true);
         let memory = match memory {
@@ -107,11 +107,11 @@ impl LoadPlan {
         };
         let choice = ReadStrategy::new(checkpoint, &all, memory, options)?;
         let own = choice.backend != Backend::Map;
-        let mut order = budget::collected(0..wanted.len())?;
-        let shares = |i: usize| (wanted[i].placement.segment, wanted[i].device);
-        order.sort_by_key(|&i| (shares(i), wanted[i].placement.start));
-        let mut ways: Vec<Option<Route>> = budget::list(wanted.len())?;
-        ways.resize_with(wanted.len(), || None);
+        let mut order = budget::collected(0..requests.len())?;
+        let shares = |i: usize| (requests[i].placement.segment, requests[i].device);
+        order.sort_by_key(|&i| (shares(i), requests[i].placement.start));
+        let mut ways: Vec<Option<Route>> = budget::list(requests.len())?;
+        ways.resize_with(requests.len(), || None);
         let mut layout = Self {
             ways: Vec::new(),
             runs: Vec::new(),
@@ -119,7 +119,7 @@ impl LoadPlan {
             shared: (!options.per_tensor).then(BTreeMap::new),
             fetched: Vec::new(),
             bytes: 0,
-            wanted: Vec::new(),
+            requests: Vec::new(),
             composed: Vec::new(),
             positions,
             choice,
@@ -127,25 +127,25 @@ impl LoadPlan {
             to_host,
             pinned: 0,
             expected: Vec::new(),
-            together: if options.max_memory.is_none() { VERIFIED_TOGETHER } else { 0 },
+            batch_bytes: if options.max_memory.is_none() { VERIFIED_BATCH_BYTES } else { 0 },
         };
         for group in order.chunk_by(|&a, &b| shares(a) == shares(b)) {
             let mut plain: Vec<usize> = Vec::new();
             let before = layout.runs.len();
             for &i in group {
-                let one = &wanted[i];
+                let one = &requests[i];
                 let placement = &one.placement;
                 let inflated = placement.segment.transform.inflate.is_some();
                 let out = outs.get(i).copied().unwrap_or_default();
                 let changed = one.conversion != Conversion::Nothing || one.cut.is_some();
                 let way = if (inflated && !to_host) || options.whole || ((changed || out) && !placement.is_dense()) {
                     layout.bytes += placement.len;
-                    Route::Apart
+                    Route::Materialize
                 } else if out {
                     layout.push_dense(one, RunTarget::Out(i), 0)?;
                     Route::Out
                 } else if changed {
-                    let (arena, at) = layout.room(one.device, one.dtype, one.size()?, None)?;
+                    let (arena, at) = layout.reserve(one.device, one.dtype, one.size()?, None)?;
                     layout.push_dense(one, RunTarget::Arena(arena), at)?;
                     Route::Arena(arena, at)
                 } else if let (false, Some(view)) = (own, tensor::view(checkpoint, placement)?) {
@@ -158,15 +158,15 @@ impl LoadPlan {
                 };
                 ways[i] = Some(way);
             }
-            for together in overlapping(&plain, &wanted) {
-                let first = &wanted[together.tensors[0]];
-                let room = (together.bytes.end - together.bytes.start) as usize;
-                let run = RowRun::new(&first.placement, Conversion::Nothing, together.bytes.start, room as u64);
+            for overlap in overlapping(&plain, &requests) {
+                let first = &requests[overlap.tensors[0]];
+                let out_len = (overlap.bytes.end - overlap.bytes.start) as usize;
+                let run = RowRun::new(&first.placement, Conversion::Nothing, overlap.bytes.start, out_len as u64);
                 let in_pages = run.is_plain().then_some(run.offset);
-                let (arena, at) = layout.room(first.device, first.dtype, room, in_pages)?;
-                layout.push(RowRun { room, to: RunTarget::Arena(arena), at, ..run });
-                for i in together.tensors {
-                    let start = at + (wanted[i].placement.start - together.bytes.start) as usize;
+                let (arena, at) = layout.reserve(first.device, first.dtype, out_len, in_pages)?;
+                layout.push(RowRun { out_len, to: RunTarget::Arena(arena), at, ..run });
+                for i in overlap.tensors {
+                    let start = at + (requests[i].placement.start - overlap.bytes.start) as usize;
                     ways[i] = Some(Route::Arena(arena, start));
                 }
             }
@@ -175,11 +175,11 @@ impl LoadPlan {
             layout.bytes += deflated.map_or(0, |deflated| deflated.span.len());
         }
         layout.ways = ways.into_iter().flatten().collect();
-        for (recipe, i) in composed.iter().zip(wanted.len()..) {
+        for (recipe, i) in composed.iter().zip(requests.len()..) {
             let way = layout.composed(recipe, i, outs.get(i).copied().unwrap_or_default())?;
             layout.ways.push(way);
         }
-        layout.wanted = wanted;
+        layout.requests = requests;
         layout.composed = composed;
         if !layout.choice.fetch {
             layout.fetched.clear();
@@ -190,32 +190,32 @@ impl LoadPlan {
 
     /// Plans the pieces of a tensor.
     fn composed(&mut self, recipe: &Recipe, i: usize, out: bool) -> Result<Route> {
-        let is_inflated = recipe.wanted().any(|one| one.placement.segment.transform.inflate.is_some());
+        let is_inflated = recipe.requests().any(|one| one.placement.segment.transform.inflate.is_some());
         let fills = if is_inflated && !self.to_host { None } else { recipe.fills()? };
         let Some(fills) = fills else {
-            self.bytes += recipe.wanted().map(|one| one.placement.len).sum::<u64>();
-            return Ok(Route::Apart);
+            self.bytes += recipe.requests().map(|one| one.placement.len).sum::<u64>();
+            return Ok(Route::Materialize);
         };
         let (to, first, way) = if out {
             (RunTarget::Out(i), 0, Route::Out)
         } else {
-            let (arena, at) = self.room(recipe.device(), recipe.dtype(), recipe.size()?, None)?;
+            let (arena, at) = self.reserve(recipe.device(), recipe.dtype(), recipe.size()?, None)?;
             (RunTarget::Arena(arena), at, Route::Arena(arena, at))
         };
         for (at, fill) in fills {
             match fill {
-                Fill::Whole(wanted) => self.push_dense(wanted, to, first + at)?,
-                Fill::Row(wanted, bytes) => {
+                Fill::Whole(requests) => self.push_dense(requests, to, first + at)?,
+                Fill::Row(requests, bytes) => {
                     let len = bytes.end - bytes.start;
-                    let (unit_in, unit_out) = wanted.conversion.unit();
-                    let room = len as usize / unit_in * unit_out;
-                    let run = RowRun::new(&wanted.placement, wanted.conversion, bytes.start, len);
-                    self.push(RowRun { room, to, at: first + at, ..run });
+                    let (unit_in, unit_out) = requests.conversion.unit();
+                    let out_len = len as usize / unit_in * unit_out;
+                    let run = RowRun::new(&requests.placement, requests.conversion, bytes.start, len);
+                    self.push(RowRun { out_len, to, at: first + at, ..run });
                 }
             }
         }
         let deflated: BTreeMap<(u32, u64), u64> = recipe
-            .wanted()
+            .requests()
             .map(|one| one.placement.segment)
             .filter(|segment| segment.transform.inflate.is_some())
             .map(|segment| ((segment.file, segment.span.start()), segment.span.len()))
@@ -226,16 +226,16 @@ impl LoadPlan {
 
     /// The device, dtype and shape of a tensor by its number.
     pub(super) fn result(&self, i: usize) -> (Device, DType, &[i64]) {
-        if let Some(one) = self.wanted.get(i) {
+        if let Some(one) = self.requests.get(i) {
             return (one.device, one.dtype, &one.shape);
         }
-        let recipe = &self.composed[i - self.wanted.len()];
+        let recipe = &self.composed[i - self.requests.len()];
         (recipe.device(), recipe.dtype(), recipe.shape())
     }
 
     /// All requests, including those of pieces.
     pub(super) fn all(&self) -> impl Iterator<Item = &TensorRequest> + Clone {
-        self.wanted.iter().chain(self.composed.iter().flat_map(Recipe::wanted))
+        self.requests.iter().chain(self.composed.iter().flat_map(Recipe::requests))
     }
 
     /// Compares each tensor with a digest before it converts anything. The numbers are in request order, and the layout reads tensors whole
@@ -254,7 +254,7 @@ impl LoadPlan {
     pub fn first_copied(&self) -> Option<(usize, String)> {
         let number = self.ways.iter().position(|way| !matches!(way, Route::Made(_)))?;
         let position = self.positions.get(number).copied().unwrap_or(number);
-        let Some(one) = self.wanted.get(number) else {
+        let Some(one) = self.requests.get(number) else {
             return Some((position, "it is composed of several pieces".to_owned()));
         };
         let reason = if let Conversion::Add { amount, .. } = one.conversion {
@@ -323,7 +323,7 @@ impl LoadPlan {
             return JobSizes { written: PIECE, ..sizes };
         }
         // The caches cannot hold all results, however small each is.
-        let many = self.runs.iter().map(|run| run.room).sum::<usize>() >= MANY;
+        let many = self.runs.iter().map(|run| run.out_len).sum::<usize>() >= MANY;
         JobSizes { streamed: if many { STREAMED_OF_MANY } else { sizes.streamed }, ..sizes }
     }
 
@@ -331,16 +331,16 @@ impl LoadPlan {
     pub fn own_bytes(&self) -> Result<u64> {
         let mut bytes = if self.to_host { self.arena_bytes() as u64 } else { 0 };
         let mut largest = 0;
-        for (one, way) in self.wanted.iter().zip(&self.ways) {
-            if matches!(way, Route::Apart) {
+        for (one, way) in self.requests.iter().zip(&self.ways) {
+            if matches!(way, Route::Materialize) {
                 bytes += one.size()? as u64;
                 largest = largest.max(one.placement.len);
             }
         }
-        for (recipe, way) in self.composed.iter().zip(&self.ways[self.wanted.len()..]) {
-            if matches!(way, Route::Apart) {
+        for (recipe, way) in self.composed.iter().zip(&self.ways[self.requests.len()..]) {
+            if matches!(way, Route::Materialize) {
                 bytes += recipe.size()? as u64;
-                let pieces = recipe.wanted().map(|one| one.placement.len + one.size().unwrap_or_default() as u64);
+                let pieces = recipe.requests().map(|one| one.placement.len + one.size().unwrap_or_default() as u64);
                 largest = largest.max(pieces.sum());
             }
         }
@@ -362,7 +362,7 @@ impl LoadPlan {
     ///
     /// A plain direct read from `offset` keeps its page offset in memory. So its pages are read to their place, and neighbours in the file are
     /// neighbours in memory.
-    fn room(&mut self, device: Device, dtype: DType, len: usize, offset: Option<u64>) -> Result<(usize, usize)> {
+    fn reserve(&mut self, device: Device, dtype: DType, len: usize, offset: Option<u64>) -> Result<(usize, usize)> {
         let next = self.arenas.len();
         let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry((device, dtype)).or_insert(next));
         if arena == next {
@@ -390,12 +390,12 @@ impl LoadPlan {
         let placement = &one.placement;
         let run = |start: u64, len: u64| RowRun::new(placement, one.conversion, placement.start + start, len);
         let Some(cut) = &one.cut else {
-            self.push(RowRun { room: one.size()?, to, at, ..run(0, placement.len) });
+            self.push(RowRun { out_len: one.size()?, to, at, ..run(0, placement.len) });
             return Ok(());
         };
         if !cut.skips() {
-            let (room, len) = (one.size()?, (cut.rows * cut.payload()) as u64);
-            self.push(RowRun { cut: Some(Arc::new(cut.clone())), room, to, at, ..run(0, len) });
+            let (out_len, len) = (one.size()?, (cut.rows * cut.payload()) as u64);
+            self.push(RowRun { cut: Some(Arc::new(cut.clone())), out_len, to, at, ..run(0, len) });
             return Ok(());
         }
         let (unit_in, unit_out) = one.conversion.unit();
@@ -403,9 +403,9 @@ impl LoadPlan {
         for row in 0..cut.rows {
             let start = cut.row_start(row);
             for range in cut.ranges.iter().filter(|range| !range.is_empty()) {
-                let room = range.len() / unit_in * unit_out;
-                self.push(RowRun { room, to, at, ..run((start + range.start) as u64, range.len() as u64) });
-                at += room;
+                let out_len = range.len() / unit_in * unit_out;
+                self.push(RowRun { out_len, to, at, ..run((start + range.start) as u64, range.len() as u64) });
+                at += out_len;
             }
         }
         Ok(())
@@ -417,13 +417,13 @@ impl LoadPlan {
             self.bytes += run.cut.as_ref().map_or(run.len, |cut| cut.bytes_read());
         }
         if let Some(last) = self.runs.last_mut()
-            && (last.to, last.at + last.room) == (run.to, run.at)
+            && (last.to, last.at + last.out_len) == (run.to, run.at)
             && (last.file, last.offset + last.len) == (run.file, run.offset)
             && last.is_plain()
             && run.is_plain()
         {
             last.len += run.len;
-            last.room += run.room;
+            last.out_len += run.out_len;
             return;
         }
         self.runs.push(run);
@@ -448,12 +448,12 @@ type ByPieces = (Vec<TensorRequest>, Vec<Recipe>, Vec<usize>, Vec<bool>);
 
 /// Sorts requests by the number of pieces. Returns positions, if they differ from the numbers, and which tensors have memory of the caller's.
 fn by_pieces<R: Into<RecipeRequest>>(requests: Vec<R>, outs: &[bool]) -> Result<ByPieces> {
-    let (mut wanted, mut composed) = (budget::list(requests.len())?, Vec::new());
+    let (mut single, mut composed) = (budget::list(requests.len())?, Vec::new());
     let (mut positions, mut behind) = (budget::list(requests.len())?, Vec::new());
     for (position, request) in requests.into_iter().enumerate() {
         match request.into() {
             RecipeRequest::One(one) => {
-                wanted.push(one);
+                single.push(one);
                 positions.push(position);
             }
             RecipeRequest::Composed(recipe) => {
@@ -468,7 +468,7 @@ fn by_pieces<R: Into<RecipeRequest>>(requests: Vec<R>, outs: &[bool]) -> Result<
     if composed.is_empty() {
         positions.clear();
     }
-    Ok((wanted, composed, positions, outs))
+    Ok((single, composed, positions, outs))
 }
 
 /// Tensors of one segment that share bytes in the file, and so in memory.
@@ -478,10 +478,10 @@ struct SharedTensors {
 }
 
 /// Groups tensors of one segment, sorted by their start, that share bytes.
-fn overlapping(tensors: &[usize], wanted: &[TensorRequest]) -> Vec<SharedTensors> {
+fn overlapping(tensors: &[usize], requests: &[TensorRequest]) -> Vec<SharedTensors> {
     let mut groups: Vec<SharedTensors> = Vec::new();
     for &i in tensors {
-        let needed = tensor::needed(&wanted[i].placement);
+        let needed = tensor::needed(&requests[i].placement);
         match groups.last_mut() {
             Some(last) if needed.start < last.bytes.end => {
                 last.bytes = last.bytes.start.min(needed.start)..last.bytes.end.max(needed.end);

@@ -67,7 +67,7 @@ use crate::error::{Error, Result};
 /// Bytes read between two checks for cancellation.
 const READ_AT_A_TIME: usize = 1 << 20;
 /// Tensors between two checks for cancellation, where nothing is read.
-const ASKED_EVERY: usize = 1024;
+const POLL_INTERVAL: usize = 1024;
 
 impl Checkpoint {
     /// Weight number `number`: a view of the mapping if it is aligned; otherwise its bytes are read now, into memory that the tensor owns. Packed
@@ -136,7 +136,7 @@ impl Checkpoint {
     ) -> Result<Vec<Buffer>> {
         let (mut taken, mut others) = (budget::list(requests.len())?, Vec::new());
         for (i, request) in requests.enumerate() {
-            if i.is_multiple_of(ASKED_EVERY) {
+            if i.is_multiple_of(POLL_INTERVAL) {
                 self.interrupt()()?;
             }
             let request = request?.into();

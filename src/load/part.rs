@@ -23,9 +23,9 @@ struct Units {
 impl TensorRequest {
     /// The part that `expression` selects.
     pub(super) fn part(&self, expression: &[IndexPart]) -> Result<Self> {
-        let (units, wanted) = (self.units()?, axes(&self.shape, expression)?);
-        let shape: Vec<i64> = wanted.iter().filter_map(IndexAxis::len).collect();
-        let of_units = if units.per == 1 { wanted } else { self.axes_of_units(&units, wanted)? };
+        let (units, requested) = (self.units()?, axes(&self.shape, expression)?);
+        let shape: Vec<i64> = requested.iter().filter_map(IndexAxis::len).collect();
+        let of_units = if units.per == 1 { requested } else { self.axes_of_units(&units, requested)? };
         let IndexSelection { first, shape: of_shape, strides } = IndexSelection::of_axes(&of_units, &units.strides);
         self.with(Units { shape: of_shape, strides, ..units }, first, shape)
     }
@@ -117,12 +117,12 @@ impl TensorRequest {
     }
 
     /// The index in units. The last axis must stay last and select whole units.
-    fn axes_of_units(&self, units: &Units, mut wanted: Vec<IndexAxis>) -> Result<Vec<IndexAxis>> {
+    fn axes_of_units(&self, units: &Units, mut requested: Vec<IndexAxis>) -> Result<Vec<IndexAxis>> {
         let per = units.per;
-        match wanted.last_mut() {
+        match requested.last_mut() {
             Some(IndexAxis::Range { begin, len, step }) if *begin % per == 0 && *len % per == 0 && *step == 1 => {
                 (*begin, *len) = (*begin / per, *len / per);
-                Ok(wanted)
+                Ok(requested)
             }
             _ => self.refuse(units, "must stay the last, and is taken in whole units"),
         }

@@ -37,7 +37,7 @@ pub(super) struct RecipePiece {
     /// The start of the box on each axis of the grid.
     pub(super) start: Vec<i64>,
     /// The contents, with the shape of the box.
-    pub(super) wanted: TensorRequest,
+    pub(super) request: TensorRequest,
 }
 
 /// The source of contiguous bytes of a composed tensor.
@@ -50,9 +50,9 @@ pub(super) enum Fill<'a> {
 }
 
 impl From<TensorRequest> for Recipe {
-    fn from(wanted: TensorRequest) -> Self {
-        let (dtype, shape, device) = (wanted.dtype, wanted.shape.clone(), wanted.device);
-        Self { pieces: vec![RecipePiece { start: vec![0; shape.len()], wanted }], ..Self::empty(dtype, device, shape) }
+    fn from(request: TensorRequest) -> Self {
+        let (dtype, shape, device) = (request.dtype, request.shape.clone(), request.device);
+        Self { pieces: vec![RecipePiece { start: vec![0; shape.len()], request }], ..Self::empty(dtype, device, shape) }
     }
 }
 
@@ -66,8 +66,8 @@ pub enum RecipeRequest {
 }
 
 impl From<TensorRequest> for RecipeRequest {
-    fn from(wanted: TensorRequest) -> Self {
-        Self::One(wanted)
+    fn from(request: TensorRequest) -> Self {
+        Self::One(request)
     }
 }
 
@@ -88,13 +88,13 @@ impl Recipe {
     /// A piece of another dtype or device, or outside the tensor; pieces that overlap; elements without a piece.
     pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, TensorRequest)>) -> Result<Self> {
         checked_size(dtype, shape)?;
-        let device = pieces.first().map_or(Device::Cpu, |(_, wanted)| wanted.device);
-        for (number, (start, wanted)) in pieces.iter().enumerate() {
-            if (wanted.dtype, wanted.device) != (dtype, device) {
-                let (found, on) = (wanted.dtype, wanted.device);
+        let device = pieces.first().map_or(Device::Cpu, |(_, request)| request.device);
+        for (number, (start, request)) in pieces.iter().enumerate() {
+            if (request.dtype, request.device) != (dtype, device) {
+                let (found, on) = (request.dtype, request.device);
                 return refused(format!("piece {number} is {found} on {on}, but the tensor is {dtype} on {device}"));
             }
-            let size = &wanted.shape;
+            let size = &request.shape;
             let fits =
                 start.len() == shape.len()
                     && size.len() == shape.len()
@@ -107,7 +107,7 @@ impl Recipe {
                 ));
             }
         }
-        let pieces = pieces.into_iter().map(|(start, wanted)| RecipePiece { start, wanted });
+        let pieces = pieces.into_iter().map(|(start, request)| RecipePiece { start, request });
         let whole = Self { pieces: pieces.collect(), ..Self::empty(dtype, device, shape.to_vec()) };
         whole.check_filled()?;
         Ok(whole)
@@ -125,9 +125,9 @@ impl Recipe {
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
         let box_of = |i: usize, axis: usize| {
             let piece = &self.pieces[i];
-            piece.start[axis]..piece.start[axis] + piece.wanted.shape[axis]
+            piece.start[axis]..piece.start[axis] + piece.request.shape[axis]
         };
-        order.retain(|&i| elements(&self.pieces[i].wanted.shape) > 0);
+        order.retain(|&i| elements(&self.pieces[i].request.shape) > 0);
         if self.shape.is_empty() && order.len() > 1 {
             return refused(format!("pieces {} and {} overlap", order[0], order[1]));
         }
@@ -150,7 +150,7 @@ impl Recipe {
                 return refused(format!("pieces {first} and {second} overlap"));
             }
         }
-        let filled: u64 = order.iter().map(|&i| elements(&self.pieces[i].wanted.shape)).sum();
+        let filled: u64 = order.iter().map(|&i| elements(&self.pieces[i].request.shape)).sum();
         let all = elements(&self.shape);
         if filled < all {
             return refused(format!("the pieces have {filled} of the {all} elements of a tensor of {:?}", self.shape));
@@ -220,16 +220,16 @@ impl Recipe {
     /// # Errors
     /// The errors of NumPy; also an index that would split elements which are stored together, such as those of a block.
     pub fn index(&self, expression: &[IndexPart]) -> Result<Self> {
-        let wanted = axes(&self.shape, expression)?;
-        let shape = wanted.iter().filter_map(IndexAxis::len).collect();
-        let (wanted, axes) = match self.in_grid(&wanted) {
+        let request = axes(&self.shape, expression)?;
+        let shape = request.iter().filter_map(IndexAxis::len).collect();
+        let (request, axes) = match self.in_grid(&request) {
             Ok(in_grid) => in_grid,
             Err(axis) => return self.without_grid(axis)?.index(expression),
         };
-        let grid = wanted.iter().filter_map(IndexAxis::len).collect();
+        let grid = request.iter().filter_map(IndexAxis::len).collect();
         let mut pieces = Vec::new();
         for piece in &self.pieces {
-            if let Some(piece) = piece.index(&wanted)? {
+            if let Some(piece) = piece.index(&request)? {
                 pieces.push(piece);
             }
         }
@@ -266,9 +266,9 @@ impl Recipe {
             return refused(format!("{order:?} is not a permutation of the axes of {:?}", self.shape));
         }
         let in_grid: Vec<usize> = order.iter().flat_map(|&axis| self.grid_axes(axis)).collect();
-        let pieces = self.pieces.iter().map(|RecipePiece { start, wanted }| {
+        let pieces = self.pieces.iter().map(|RecipePiece { start, request }| {
             let start = in_grid.iter().map(|&axis| start[axis]).collect();
-            Ok(RecipePiece { start, wanted: wanted.transpose(&in_grid)? })
+            Ok(RecipePiece { start, request: request.transpose(&in_grid)? })
         });
         let (dtype, device, pieces) = (self.dtype, self.device, pieces.collect::<Result<_>>()?);
         let shape = order.iter().map(|&axis| self.shape[axis]).collect();
@@ -282,8 +282,8 @@ impl Recipe {
     /// # Errors
     /// Packed blocks; pieces that already have a sum.
     pub fn with_sum(mut self, amount: i32) -> Result<Self> {
-        for RecipePiece { wanted, .. } in &mut self.pieces {
-            wanted.conversion = wanted.conversion.with_sum(wanted.dtype, amount)?;
+        for RecipePiece { request, .. } in &mut self.pieces {
+            request.conversion = request.conversion.with_sum(request.dtype, amount)?;
         }
         Ok(self)
     }
@@ -299,7 +299,7 @@ impl Recipe {
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
         for piece in &mut self.pieces {
-            piece.wanted.device = device;
+            piece.request.device = device;
         }
         self
     }
@@ -325,18 +325,18 @@ impl Recipe {
     }
 
     /// The requests of its pieces.
-    pub fn into_wanted(self) -> impl Iterator<Item = TensorRequest> {
-        self.pieces.into_iter().map(|piece| piece.wanted)
+    pub fn into_request(self) -> impl Iterator<Item = TensorRequest> {
+        self.pieces.into_iter().map(|piece| piece.request)
     }
 
     /// The requests of its pieces, by reference.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = &TensorRequest> + Clone {
-        self.pieces.iter().map(|piece| &piece.wanted)
+    pub(super) fn requests(&self) -> impl Iterator<Item = &TensorRequest> + Clone {
+        self.pieces.iter().map(|piece| &piece.request)
     }
 
     /// The placements of its pieces.
     pub(crate) fn placements(&self) -> impl Iterator<Item = &Placement> {
-        self.wanted().map(|one| &one.placement)
+        self.requests().map(|one| &one.placement)
     }
 
     /// The placement, if it is one piece that is loaded unchanged.
@@ -347,8 +347,8 @@ impl Recipe {
     /// The starts and placements of its pieces, if each is loaded unchanged.
     pub(crate) fn stored_pieces(&self) -> Option<Vec<(&[i64], &Placement)>> {
         let stored = self.pieces.iter().map(|piece| {
-            let wanted = &piece.wanted;
-            (self.grid == self.shape && wanted.is_unchanged()).then_some((&*piece.start, &wanted.placement))
+            let request = &piece.request;
+            (self.grid == self.shape && request.is_unchanged()).then_some((&*piece.start, &request.placement))
         });
         stored.collect()
     }
@@ -365,26 +365,26 @@ impl Recipe {
     /// The only piece, if it is the whole tensor unchanged.
     pub(super) fn one(&self) -> Option<&TensorRequest> {
         match &*self.pieces {
-            [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Some(&piece.wanted),
+            [piece] if self.is_one(&piece.request) && self.grid == self.shape => Some(&piece.request),
             _ => None,
         }
     }
 
-    fn is_one(&self, wanted: &TensorRequest) -> bool {
+    fn is_one(&self, request: &TensorRequest) -> bool {
         // A part with elements of less than a byte has their bytes as a separate axis.
-        let has_shape = wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.grid;
-        let has_order = !self.in_order || wanted.placement.is_dense();
-        wanted.cut.is_some() || (wanted.shape == self.grid && has_shape && has_order)
+        let has_shape = request.conversion != Conversion::Nothing || request.placement.shape == self.grid;
+        let has_order = !self.in_order || request.placement.is_dense();
+        request.cut.is_some() || (request.shape == self.grid && has_shape && has_order)
     }
 
     /// The recipe as a request of one piece, or the recipe itself if that is not possible.
     pub(crate) fn into_one(mut self) -> std::result::Result<TensorRequest, Self> {
         match &*self.pieces {
-            [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
+            [piece] if self.is_one(&piece.request) && self.grid == self.shape => Ok(self.pieces.remove(0).request),
             [piece]
-                if self.is_one(&piece.wanted) && piece.wanted.placement.is_dense() && piece.wanted.cut.is_none() =>
+                if self.is_one(&piece.request) && piece.request.placement.is_dense() && piece.request.cut.is_none() =>
             {
-                let mut one = self.pieces.remove(0).wanted;
+                let mut one = self.pieces.remove(0).request;
                 if one.conversion == Conversion::Nothing {
                     (one.placement.shape, one.placement.strides) = (self.shape.clone(), None);
                 }
@@ -401,8 +401,8 @@ impl Recipe {
     pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
         let (strides, bits) = (row_major(&self.grid), self.dtype.bits());
         let (mut fills, mut by_rows) = (Vec::new(), true);
-        for RecipePiece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
-            let size = &wanted.shape;
+        for RecipePiece { start, request } in self.pieces.iter().filter(|piece| !piece.request.shape.contains(&0)) {
+            let size = &request.shape;
             // From this axis on, contiguous elements of the piece are contiguous in the tensor.
             let together = (0..size.len()).rfind(|&axis| size[axis] != self.grid[axis]).unwrap_or_default();
             let first: i64 = start.iter().zip(&*strides).map(|(start, stride)| start * stride).sum();
@@ -412,11 +412,11 @@ impl Recipe {
                 bytes_of(stride, bits)?;
             }
             let is_one_row = size[..together].iter().all(|dim| *dim == 1);
-            if is_one_row && wanted.placement.is_dense() {
-                fills.push((begin, Fill::Whole(wanted)));
+            if is_one_row && request.placement.is_dense() {
+                fills.push((begin, Fill::Whole(request)));
                 continue;
             }
-            let rows = wanted.rows(together, (first, &strides));
+            let rows = request.rows(together, (first, &strides));
             let Some((axis, rows)) = rows.filter(|_| by_rows && row >= ROW) else {
                 by_rows = false;
                 continue;
@@ -427,7 +427,7 @@ impl Recipe {
                 continue;
             }
             for (row, at) in rows {
-                fills.push((bytes_of(at, bits)?, Fill::Row(wanted, row)));
+                fills.push((bytes_of(at, bits)?, Fill::Row(request, row)));
             }
         }
         fills.sort_by_key(|(at, _)| *at);
@@ -450,14 +450,14 @@ pub(super) const WHOLE: IndexPart = IndexPart::Slice { start: None, stop: None, 
 impl RecipePiece {
     /// The box: a range of each axis.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<i64>> {
-        self.start.iter().zip(&self.wanted.shape).map(|(start, size)| *start..start + size)
+        self.start.iter().zip(&self.request.shape).map(|(start, size)| *start..start + size)
     }
 
     /// The selected part of the box; `None` if it is empty.
-    fn index(&self, wanted: &[IndexAxis]) -> Result<Option<Self>> {
+    fn index(&self, request: &[IndexAxis]) -> Result<Option<Self>> {
         let (mut start, mut expression) = (Vec::new(), Vec::new());
         let mut own = self.ranges();
-        for axis in wanted {
+        for axis in request {
             match *axis {
                 IndexAxis::New => {
                     start.push(0);
@@ -488,7 +488,7 @@ impl RecipePiece {
                 }
             }
         }
-        Ok(Some(Self { start, wanted: self.wanted.part(&expression)? }))
+        Ok(Some(Self { start, request: self.request.part(&expression)? }))
     }
 }
 

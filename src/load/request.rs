@@ -127,7 +127,7 @@ pub struct TensorRequest {
 
 impl TensorRequest {
     /// The tensor at a placement, unchanged.
-    pub fn as_it_is(placement: Placement) -> Self {
+    pub fn unchanged(placement: Placement) -> Self {
         let (dtype, shape) = (placement.dtype, placement.shape.clone());
         Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None, device: Device::Cpu }
     }
@@ -143,7 +143,7 @@ impl TensorRequest {
     }
 
     /// Materializes the request from the tensor as stored, in new memory or in `out`.
-    pub(super) fn made_of(
+    pub(super) fn composed_of(
         &self,
         read: Buffer,
         mut out: Option<&mut Exclusive<Buffer>>,
@@ -218,12 +218,17 @@ impl TensorRequest {
 impl Catalog {
     /// The request for weight number `number`, its elements as `dtype` or unchanged. A dtype decodes packed blocks; elements of an unknown type
     /// cannot be converted.
-    pub fn wanted(&self, number: usize, dtype: Option<DType>) -> Result<TensorRequest> {
-        self.wanted_at(number, self.placement(number)?, dtype)
+    pub fn tensor_request(&self, number: usize, dtype: Option<DType>) -> Result<TensorRequest> {
+        self.request_at(number, self.placement(number)?, dtype)
     }
 
-    /// As [`Self::wanted`], for elements of the weight at a placement.
-    pub(super) fn wanted_at(&self, number: usize, placement: Placement, dtype: Option<DType>) -> Result<TensorRequest> {
+    /// As [`Self::tensor_request`], for elements of the weight at a placement.
+    pub(super) fn request_at(
+        &self,
+        number: usize,
+        placement: Placement,
+        dtype: Option<DType>,
+    ) -> Result<TensorRequest> {
         let info = self.table().get(number);
         let refused = |cause: String| {
             let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
@@ -258,11 +263,11 @@ impl Catalog {
 
     /// Selects a region of weight number `number`, which is requested whole so far. The region counts elements, also of packed weights, and must not
     /// split a block.
-    pub fn cut(&self, wanted: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
-        let mut wanted = self.cut_of_whole(wanted, number, region)?;
-        let shape: Vec<i64> = wanted.placement.shape.clone();
-        let placement = &mut wanted.placement;
-        let range = wanted.cut.as_ref().and_then(Cut::one_range);
+    pub fn cut(&self, request: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
+        let mut request = self.cut_of_whole(request, number, region)?;
+        let shape: Vec<i64> = request.placement.shape.clone();
+        let placement = &mut request.placement;
+        let range = request.cut.as_ref().and_then(Cut::one_range);
         if let Some(range) = range
             && placement.segment.transform == Transform::default()
             && placement.is_dense()
@@ -271,9 +276,9 @@ impl Catalog {
             placement.len = range.len() as u64;
             placement.shape = self.shape_of(number, shape, region, true);
             placement.strides = None;
-            wanted.cut = None;
+            request.cut = None;
         }
-        Ok(wanted)
+        Ok(request)
     }
 
     /// The shape of a region of a weight; `stored`: as in the file, in bytes of packed blocks.
@@ -292,7 +297,7 @@ impl Catalog {
     }
 
     /// As [`Self::cut`], for a weight that is read whole.
-    pub fn cut_of_whole(&self, wanted: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
+    pub fn cut_of_whole(&self, request: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
         let info = self.table().get(number);
         let unit = match info.element {
             Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
@@ -309,8 +314,8 @@ impl Catalog {
             other => other,
         };
         let cut = Cut::new(info.shape, unit, region).map_err(named)?;
-        let stored = wanted.conversion == Conversion::Nothing;
-        let shape = self.shape_of(number, wanted.shape.clone(), region, stored);
-        Ok(TensorRequest { cut: Some(cut), shape, ..wanted })
+        let stored = request.conversion == Conversion::Nothing;
+        let shape = self.shape_of(number, request.shape.clone(), region, stored);
+        Ok(TensorRequest { cut: Some(cut), shape, ..request })
     }
 }

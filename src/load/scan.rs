@@ -234,14 +234,14 @@ impl<'a> TensorScan<'a> {
         let threads = workers::threads();
         let next = AtomicU64::new(0);
         self.check_unchanged()?;
-        WORKERS.each((0..threads).collect(), interrupt, |_, go_on| {
+        WORKERS.each((0..threads).collect(), interrupt, |_, cancel| {
             let (mut kept, mut part) = (start(), Vec::new());
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(from) = number.checked_mul(per_part as u64).filter(|from| *from < self.units) else { break };
-                go_on()?;
+                cancel()?;
                 let units = from as usize..self.units.min(from + per_part as u64) as usize;
-                work(&mut kept, number, self.part(units, &mut part, go_on)?, go_on)?;
+                work(&mut kept, number, self.part(units, &mut part, cancel)?, cancel)?;
             }
             end(kept);
             Ok(())
@@ -470,11 +470,11 @@ fn first_of(mut shape: Vec<i64>, strides: &[i64]) -> Vec<i64> {
     if rest <= lie_between.max(FIRST_OF_OVERLAPPING) {
         return shape;
     }
-    let mut wanted = FIRST_OF_OVERLAPPING;
+    let mut requested = FIRST_OF_OVERLAPPING;
     for dim in &mut shape {
         rest /= *dim as u64;
-        *dim = (wanted / rest.max(1)).clamp(1, *dim as u64) as i64;
-        wanted /= *dim as u64;
+        *dim = (requested / rest.max(1)).clamp(1, *dim as u64) as i64;
+        requested /= *dim as u64;
     }
     shape
 }

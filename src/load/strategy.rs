@@ -105,31 +105,31 @@ impl ReadStrategy {
     /// Chooses the strategy for these tensors.
     pub(super) fn new(
         checkpoint: &Checkpoint,
-        wanted: &[&TensorRequest],
+        requests: &[&TensorRequest],
         memory: TensorMemory,
         options: &LoadOptions,
     ) -> Result<Self> {
-        let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
-        let files = files(checkpoint, wanted)?;
+        let requested = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
+        let files = files(checkpoint, requests)?;
         let network = files.iter().find_map(|file| match file.filesystem() {
             Some(Filesystem::Network(name) | Filesystem::Server(name)) => Some(name),
             _ => None,
         });
         let served = files.iter().find(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
         let served = served.map(|file| file.cost());
-        let changed = wanted.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
+        let changed = requests.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
         let own = memory == TensorMemory::Own || options.drop_cache;
-        let cold = network.is_some() || is_cold(checkpoint, wanted);
-        let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
-        let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
+        let cold = network.is_some() || is_cold(checkpoint, requests);
+        let bytes: u64 = requests.iter().map(|one| one.placement.len).sum();
+        let threads = options.threads.map(NonZero::get).or_else(workers::requested_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
         // On a load to a device, a staging buffer limits the requests of a thread, so more threads keep more requests in flight.
-        let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
+        let to_host = requests.iter().all(|one| one.device == Device::Cpu);
         if options.cufile && to_host {
             let cause = "backend='cufile' reads from a disk to a GPU: name the GPU with device=".to_owned();
             return Err(Error::Argument(cause));
         }
-        let asked = if options.cufile { Backend::Direct } else { asked };
+        let requested = if options.cufile { Backend::Direct } else { requested };
         let few = has_rings() && to_host;
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
@@ -154,8 +154,8 @@ impl ReadStrategy {
                 reason,
             })
         };
-        if asked != Backend::Auto {
-            let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
+        if requested != Backend::Auto {
+            let backend = if requested == Backend::Map && own { Backend::Read } else { requested };
             return chosen(backend, true, "it was asked for".to_owned());
         }
         if let Some(name) = network {
@@ -254,17 +254,17 @@ fn has_local_peers(variable: impl Fn(&str) -> Option<String>) -> bool {
         .any(|peers| peers > 1)
 }
 
-fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&TensorRequest]) -> Result<Vec<&'a dyn Source>> {
-    let mut numbers: Vec<u32> = wanted.iter().map(|one| one.placement.segment.file).collect();
+fn files<'a>(checkpoint: &'a Checkpoint, requests: &[&TensorRequest]) -> Result<Vec<&'a dyn Source>> {
+    let mut numbers: Vec<u32> = requests.iter().map(|one| one.placement.segment.file).collect();
     numbers.sort_unstable();
     numbers.dedup();
     numbers.into_iter().map(|number| checkpoint.file(number)).collect()
 }
 
 /// Whether some of the bytes are outside the page cache, judged by the first files.
-fn is_cold(checkpoint: &Checkpoint, wanted: &[&TensorRequest]) -> bool {
+fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
-    for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
+    for Placement { segment, start, len, .. } in requests.iter().map(|one| &one.placement) {
         let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };
         let end = segment.span.end().min(start.saturating_add(*len));
         let reach = reaches.entry(segment.file).or_insert(start..end);
@@ -296,8 +296,8 @@ mod tests {
         file.set_len(start.len() as u64 + bytes).expect("a hole");
         let checkpoint = crate::open(&path).expect("opened");
         let choice = |memory, options: LoadOptions| {
-            let wanted = vec![checkpoint.catalog().wanted(0, None).expect("a weight")];
-            LoadPlan::new(&checkpoint, wanted, memory, &[], &options).expect("a layout").choice().clone()
+            let requests = vec![checkpoint.catalog().tensor_request(0, None).expect("a weight")];
+            LoadPlan::new(&checkpoint, requests, memory, &[], &options).expect("a layout").choice().clone()
         };
         let plain = LoadOptions::default();
         let views = choice(TensorMemory::Views, plain);
@@ -306,15 +306,15 @@ mod tests {
         assert_eq!((limited.backend, limited.on_trial), (Backend::Map, false));
         let fastest = choice(TensorMemory::Fastest, plain);
         let direct = checkpoint.file(0).expect("a file").open_direct().is_some();
-        let room = available_memory().is_none_or(|available| 2 * bytes <= available);
+        let has_memory = available_memory().is_none_or(|available| 2 * bytes <= available);
         let is_tried = fastest.on_trial || fastest.reason.ends_with("before");
-        assert_eq!(is_tried, views.cold && direct && room, "{fastest}");
+        assert_eq!(is_tried, views.cold && direct && has_memory, "{fastest}");
     }
 
     #[test]
     fn ranks_of_one_machine_share_the_pages_of_views() {
         let launched = |name: &'static str, count: &'static str| {
-            has_local_peers(move |asked| (asked == name).then(|| count.to_owned()))
+            has_local_peers(move |requested| (requested == name).then(|| count.to_owned()))
         };
         assert!(launched("LOCAL_WORLD_SIZE", "8") && launched("OMPI_COMM_WORLD_LOCAL_SIZE", "2"));
         assert!(!launched("LOCAL_WORLD_SIZE", "1") && !launched("LOCAL_WORLD_SIZE", "many") && !launched("PATH", "8"));

@@ -21,7 +21,7 @@ use crate::device::{Device, DeviceMemory, PIECE};
 use crate::error::{Error, Result};
 use crate::memory::{self, Block, Exclusive, Recycled, Storage, default_budget};
 use crate::text;
-use crate::workers::{ASKED_EVERY, Interrupt};
+use crate::workers::{Interrupt, POLL_INTERVAL};
 
 /// How long the end of a stream waits for its thread, which ends after the read in flight.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -47,12 +47,12 @@ struct StreamReading {
     catalog: Arc<Catalog>,
     /// The numbers of the weights, and their recipes.
     numbers: Vec<usize>,
-    wanted: Vec<Recipe>,
+    requests: Vec<Recipe>,
     groups: Vec<ReadGroup>,
     options: LoadOptions,
     digests: Option<Vec<String>>,
     /// The maximum of host memory for transfers to a device.
-    on_the_way: usize,
+    host_bytes: usize,
 }
 
 /// The tensors of a group, and the memory of each piece that is to be recycled.
@@ -114,20 +114,20 @@ impl LoadStream {
         checkpoint: Arc<Checkpoint>,
         catalog: Arc<Catalog>,
         numbers: Vec<usize>,
-        wanted: Vec<Recipe>,
+        requests: Vec<Recipe>,
         options: StreamOptions,
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // One choice for all groups, as for a load. A group is too small to probe both read methods.
         let mut choice =
-            ReadStrategy::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
+            ReadStrategy::new(&checkpoint, &all(&requests).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
         }
-        let pieces = pieces(&wanted, options.load.whole)?;
+        let pieces = pieces(&requests, options.load.whole)?;
         let of_threads = |choice: &ReadStrategy| {
-            let scratch = GroupScratch::new(choice, all(&wanted));
+            let scratch = GroupScratch::new(choice, all(&requests));
             (scratch, least(&pieces, scratch, reuse))
         };
         let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
@@ -139,32 +139,32 @@ impl LoadStream {
             (scratch, (least, largest)) = of_threads(&choice);
         }
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
-        if let Some(there) = elsewhere {
-            if let Some(reason) = there.absence() {
-                return Err(Error::Device(format!("no device {there}: {reason}")));
+        if let Some(present) = elsewhere {
+            if let Some(reason) = present.absence() {
+                return Err(Error::Device(format!("no device {present}: {reason}")));
             }
             if reuse {
                 let cause = "the device may still have queued work on a tensor that was handed out";
-                return Err(Error::Device(format!("reuse=True is for host memory, not for {there}: {cause}")));
+                return Err(Error::Device(format!("reuse=True is for host memory, not for {present}: {cause}")));
             }
         }
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
         let name = |piece: &MemoryUnit| text::escape(catalog.table().name(numbers[piece.tensors.start]));
-        if let (Some(there), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.on_the_way(scratch))) {
-            let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
+        if let (Some(present), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.host_bytes(scratch))) {
+            let needed = piece.host_bytes(scratch).saturating_add(2 * PIECE);
             if budget < needed {
                 return Err(Error::Argument(format!(
-                    "'{}' needs {needed} bytes of host memory for the transfer to {there}: max_memory must be at least that, not {budget}",
+                    "'{}' needs {needed} bytes of host memory for the transfer to {present}: max_memory must be at least that, not {budget}",
                     name(piece)
                 )));
             }
         } else if budget < least {
             let piece = &pieces[largest];
             let name = name(piece);
-            let beside = if reuse { "" } else { ", besides the previous one, which is still in use" };
-            let threads = if piece.by_way_of(scratch) > 0 { ", plus memory for each thread" } else { "" };
+            let scratch_bytes = if reuse { "" } else { ", besides the previous one, which is still in use" };
+            let threads = if piece.staging_bytes(scratch) > 0 { ", plus memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
-                "'{name}' takes {} bytes of memory while it is read{threads}{beside}: max_memory must be at least {least}, not {budget}",
+                "'{name}' takes {} bytes of memory while it is read{threads}{scratch_bytes}: max_memory must be at least {least}, not {budget}",
                 piece.len
             )));
         }
@@ -179,9 +179,9 @@ impl LoadStream {
         });
         let fewer = NonZero::new(choice.threads).filter(|threads| threads.get() < all_threads);
         let load = LoadOptions { backend: choice.backend, threads: fewer.or(options.load.threads), ..options.load };
-        let (digests, on_the_way) = (options.digests, budget);
+        let (digests, host_bytes) = (options.digests, budget);
         let reading =
-            StreamReading { checkpoint, catalog, numbers, wanted, groups, options: load, digests, on_the_way };
+            StreamReading { checkpoint, catalog, numbers, requests, groups, options: load, digests, host_bytes };
         let thread = thread::Builder::new().name("max_weights-stream".into());
         let reader = thread.spawn({
             let shared = shared.clone();
@@ -223,7 +223,7 @@ impl LoadStream {
             if state.ended {
                 return Ok(None);
             }
-            let waited = shared.changed.wait_timeout(state, ASKED_EVERY);
+            let waited = shared.changed.wait_timeout(state, POLL_INTERVAL);
             let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = waited;
             if timeout.timed_out() {
@@ -283,7 +283,7 @@ impl StreamShared {
         state
     }
 
-    fn go_on(&self) -> Result<()> {
+    fn check_running(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -307,7 +307,7 @@ impl StreamShared {
         let read = catch_unwind(AssertUnwindSafe(|| self.read_groups(reading)));
         let read = read.unwrap_or_else(|_| Err(Error::Argument("the thread of the stream panicked".into())));
         let mut state = self.lock();
-        if self.go_on().is_err() {
+        if self.check_running().is_err() {
             // Close already cleared the queue; these tensors were read after that.
             state.ready.clear();
         } else {
@@ -318,15 +318,15 @@ impl StreamShared {
     }
 
     fn read_groups(&self, mut reading: StreamReading) -> Result<()> {
-        let mut wanted = std::mem::take(&mut reading.wanted).into_iter();
+        let mut requests = std::mem::take(&mut reading.requests).into_iter();
         for group in std::mem::take(&mut reading.groups) {
-            self.wait_for_room(group.bytes + group.beside)?;
-            let wanted: Vec<Recipe> = wanted.by_ref().take(group.tensors().len()).collect();
-            let (read, storages) = self.read(&reading, &group, wanted)?;
+            self.wait_for_space(group.bytes + group.scratch_bytes)?;
+            let requests: Vec<Recipe> = requests.by_ref().take(group.tensors().len()).collect();
+            let (read, storages) = self.read(&reading, &group, requests)?;
             let mut read = read.into_iter();
             let mut state = self.lock();
-            self.go_on()?;
-            state.used -= group.beside;
+            self.check_running()?;
+            state.used -= group.scratch_bytes;
             for (piece, storage) in group.pieces.iter().zip(storages) {
                 state.ready.extend(read.by_ref().take(piece.tensors.len()).map(|tensor| (tensor, None)));
                 if let Some((_, held)) = state.ready.back_mut() {
@@ -339,22 +339,22 @@ impl StreamShared {
     }
 
     /// Waits until the budget has room for `bytes` more, and reserves them.
-    fn wait_for_room(&self, bytes: usize) -> Result<()> {
-        let full = |state: &mut StreamState| self.go_on().is_ok() && state.used + bytes > self.budget;
+    fn wait_for_space(&self, bytes: usize) -> Result<()> {
+        let full = |state: &mut StreamState| self.check_running().is_ok() && state.used + bytes > self.budget;
         let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
         state.used += bytes;
         drop(state);
-        self.go_on()
+        self.check_running()
     }
 
     /// Reads a group.
-    fn read(&self, reading: &StreamReading, group: &ReadGroup, wanted: Vec<Recipe>) -> Result<ReadTensors> {
+    fn read(&self, reading: &StreamReading, group: &ReadGroup, requests: Vec<Recipe>) -> Result<ReadTensors> {
         let StreamReading { checkpoint, options, .. } = reading;
-        let end = |one: &Recipe| one.wanted().map(|one| one.placement.segment.span.end()).max().unwrap_or_default();
-        let ends: Vec<u64> = wanted.iter().map(end).collect();
+        let end = |one: &Recipe| one.requests().map(|one| one.placement.segment.span.end()).max().unwrap_or_default();
+        let ends: Vec<u64> = requests.iter().map(end).collect();
         let named = |error, tensors: Range<usize>| about(error, &reading.catalog, &reading.numbers[tensors], &ends);
-        let (mut outs, mut storages) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(group.pieces.len()));
-        let mut rest = wanted.as_slice();
+        let (mut outs, mut storages) = (Vec::with_capacity(requests.len()), Vec::with_capacity(group.pieces.len()));
+        let mut rest = requests.as_slice();
         for piece in &group.pieces {
             let (tensors, later) = rest.split_at(piece.tensors.len());
             rest = later;
@@ -374,14 +374,14 @@ impl StreamShared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left.saturating_sub(waits));
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = LoadPlan::new(checkpoint, wanted, TensorMemory::Own, &given, options);
+        let layout = LoadPlan::new(checkpoint, requests, TensorMemory::Own, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
-        layout.keep_pinned_to(reading.on_the_way)?;
+        layout.keep_pinned_to(reading.host_bytes)?;
         if let Some(digests) = &reading.digests {
             let digests = digests[group.tensors()].to_vec();
             layout = layout.verified(&reading.numbers[group.tensors()], digests);
         }
-        let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on());
+        let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.check_running());
         Ok((read.map_err(|error| named(error, group.tensors()))?.0, storages))
     }
 }
@@ -398,7 +398,7 @@ impl MemoryUnit {
 
 /// The requests of these recipes.
 fn all(recipes: &[Recipe]) -> impl Iterator<Item = &TensorRequest> {
-    recipes.iter().flat_map(Recipe::wanted)
+    recipes.iter().flat_map(Recipe::requests)
 }
 
 /// The tensors, contiguous in shared memory.

@@ -13,7 +13,7 @@ use crate::text;
 use crate::workers::Interrupt;
 
 /// Advice for two names of one memory.
-const APART: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
+const MAX_GAP_BYTES: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
 
 /// The memory range of a tensor from its first element to its last, its number, and its name.
 type Reach<'a> = (Range<usize>, usize, &'a str);
@@ -42,12 +42,12 @@ pub(super) fn tied(
     while let [(first, ..), ..] = rest {
         // All tensors that overlap, directly or through others.
         let mut end = first.end;
-        let is_apart = |(range, ..): &Reach<'_>| {
-            let is_apart = range.start >= end;
+        let is_separate = |(range, ..): &Reach<'_>| {
+            let is_separate = range.start >= end;
             end = end.max(range.end);
-            is_apart
+            is_separate
         };
-        let count = rest.iter().position(is_apart).unwrap_or(rest.len());
+        let count = rest.iter().position(is_separate).unwrap_or(rest.len());
         let (group, others) = rest.split_at(count);
         rest = others;
         if group.len() > 1 {
@@ -82,11 +82,11 @@ fn of_group(
         }
         if !changes(other) {
             let leaves = |delta: &OpenedDelta| delta.leaves(other, interrupt);
-            let mut is_there = false;
+            let mut is_present = false;
             for delta in deltas {
-                is_there |= delta.dialect() != DeltaDialect::MaxWeights || leaves(delta)?;
+                is_present |= delta.dialect() != DeltaDialect::MaxWeights || leaves(delta)?;
             }
-            if is_there {
+            if is_present {
                 let cause = format!("'{two}' has the same memory, but the deltas leave it unchanged");
                 return Err(refused(deltas, name, cause));
             }
@@ -108,7 +108,7 @@ fn of_group(
 }
 
 fn refused(deltas: &[OpenedDelta], name: &str, cause: String) -> Error {
-    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(APART);
+    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(MAX_GAP_BYTES);
     deltas.first().map_or_else(|| fault.clone().format(), |delta| fault.clone().path(delta.path()).format())
 }
 

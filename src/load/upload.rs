@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::device_place::{DEVICE_ALIGN, DeviceRange, PAGES_FROM};
 use super::direct::DirectReader;
-use super::engine::check_apart;
+use super::engine::check_separately;
 use super::gds::GdsFiles;
 use super::job::{ReadJob, RunTarget};
 use super::load_plan::{LoadPlan, Route};
@@ -31,13 +31,13 @@ impl LoadPlan {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Arc<Storage>>> {
-        check_apart(outs)?;
+        check_separately(outs)?;
         let mut memories: Vec<Arc<DeviceMemory>> = budget::list(self.arenas.len())?;
         for (number, arena) in self.arenas.iter().enumerate() {
             let index = arena.device.id();
             DeviceMemory::new(index, 0)?; // fails if the device does not exist
             let made = DeviceMemory::new(index, arena.len);
-            memories.push(Arc::new(made.map_err(|error| self.no_room(checkpoint, number, error))?));
+            memories.push(Arc::new(made.map_err(|error| self.no_space(checkpoint, number, error))?));
             interrupt()?;
         }
         let mut places: Vec<(RunTarget, usize, usize, usize)> = self
@@ -56,13 +56,13 @@ impl LoadPlan {
             checkpoint,
             jobs,
             |jobs, reader: &mut DirectReader, direct, interrupt| {
-                let jobs = opened.bring(&upload, jobs, interrupt)?;
+                let jobs = opened.read_into(&upload, jobs, interrupt)?;
                 if jobs.is_empty() {
                     return Ok(());
                 }
                 upload.write(|bytes| {
                     let (jobs, spans) = staged(jobs, bytes);
-                    reader.bring(checkpoint, jobs, direct, interrupt)?;
+                    reader.read_into(checkpoint, jobs, direct, interrupt)?;
                     Ok(spans)
                 })
             },
@@ -119,15 +119,15 @@ impl LoadPlan {
     }
 
     /// The error for an arena that cannot be allocated. It names the largest tensor in it.
-    fn no_room(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
+    fn no_space(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
         let Error::Device(cause) = error else { return error };
-        let there = |i: &usize| matches!(self.ways.get(*i), Some(Route::Arena(of, _)) if *of == arena);
-        let tensors: Vec<usize> = (0..self.wanted.len()).filter(there).collect();
-        let size = |i: usize| self.wanted[i].size().unwrap_or_default();
+        let present = |i: &usize| matches!(self.ways.get(*i), Some(Route::Arena(of, _)) if *of == arena);
+        let tensors: Vec<usize> = (0..self.requests.len()).filter(present).collect();
+        let size = |i: usize| self.requests[i].size().unwrap_or_default();
         let Some(largest) = tensors.iter().copied().max_by_key(|&i| (size(i), Reverse(i))) else {
             return Error::Device(cause);
         };
-        let (catalog, placement) = (checkpoint.catalog(), &self.wanted[largest].placement);
+        let (catalog, placement) = (checkpoint.catalog(), &self.requests[largest].placement);
         let found = (0..catalog.table().len())
             .find(|&number| catalog.placement(number).is_ok_and(|other| other == *placement))
             .map(|number| catalog.table().get(number).name);
@@ -148,8 +148,8 @@ fn staged<'a>(jobs: Vec<ReadJob<'a, DeviceRange<'_>>>, bytes: &'a mut [u8]) -> (
     }
     places.sort_unstable_by_key(|(place, _, number)| (place.memory, place.at, *number));
     let (mut spans, size): (Vec<DeviceSpan>, usize) = (Vec::new(), bytes.len());
-    let mut rooms: Vec<&mut [u8]> = Vec::new();
-    rooms.resize_with(places.len(), Default::default);
+    let mut buffers: Vec<&mut [u8]> = Vec::new();
+    buffers.resize_with(places.len(), Default::default);
     let (mut rest, mut end) = (bytes, 0_usize);
     for (place, offset, number) in places {
         let (DeviceRange { memory, at, kernel, .. }, len) = (place, place.raw());
@@ -172,11 +172,11 @@ fn staged<'a>(jobs: Vec<ReadJob<'a, DeviceRange<'_>>>, bytes: &'a mut [u8]) -> (
                 from
             }
         };
-        let (room, later) = std::mem::take(&mut rest)[start - end..].split_at_mut(len);
-        (rooms[number], rest, end) = (room, later, start + len);
+        let (buffer, later) = std::mem::take(&mut rest)[start - end..].split_at_mut(len);
+        (buffers[number], rest, end) = (buffer, later, start + len);
     }
-    let mut rooms = rooms.into_iter();
-    (jobs.into_iter().map(|job| job.with(&mut rooms)).collect(), spans)
+    let mut buffers = buffers.into_iter();
+    (jobs.into_iter().map(|job| job.with(&mut buffers)).collect(), spans)
 }
 
 #[cfg(test)]
@@ -192,16 +192,16 @@ mod tests {
 
     fn run(offset: u64, len: u64, arena: usize, at: usize, conversion: Conversion) -> RowRun {
         let (unit_in, unit_out) = conversion.unit();
-        let room = len as usize / unit_in * unit_out;
+        let out_len = len as usize / unit_in * unit_out;
         let (deflated, swap, to) = (None, Swap::Nothing, RunTarget::Arena(arena));
-        RowRun { file: 0, offset, deflated, swap, len, cut: None, conversion, room, to, at }
+        RowRun { file: 0, offset, deflated, swap, len, cut: None, conversion, out_len, to, at }
     }
 
     fn jobs(runs: &[RowRun]) -> Vec<ReadJob<'_, DeviceRange<'_>>> {
         let mut jobs = Vec::new();
         for run in runs {
             let RunTarget::Arena(memory) = run.to else { continue };
-            run.jobs(DeviceRange { memory, at: run.at, len: run.room, ..DeviceRange::default() }, SIZES, &mut jobs);
+            run.jobs(DeviceRange { memory, at: run.at, len: run.out_len, ..DeviceRange::default() }, SIZES, &mut jobs);
         }
         jobs
     }
@@ -231,7 +231,7 @@ mod tests {
             for len in sizes.into_iter().cycle().take(100) {
                 runs.push(run(offset, len as u64, 0, at, conversion));
                 offset += len as u64;
-                at = (at + runs[runs.len() - 1].room).next_multiple_of(DEVICE_ALIGN);
+                at = (at + runs[runs.len() - 1].out_len).next_multiple_of(DEVICE_ALIGN);
             }
             let (mut bytes, mut copied) = (vec![0; PIECE], 0);
             for job in jobs(&runs) {
@@ -240,7 +240,7 @@ mod tests {
                 assert!(spans.iter().all(|span| span.from + span.len <= PIECE), "{spans:?}");
                 copied += places;
             }
-            assert_eq!(copied, runs.iter().map(|run| run.room).sum::<usize>());
+            assert_eq!(copied, runs.iter().map(|run| run.out_len).sum::<usize>());
         }
     }
 

@@ -20,7 +20,7 @@ impl Recipe {
         let rises = |shape: &[i64], strides: &[i64]| strides.iter().all(|stride| *stride >= 0) && rises(shape, strides);
         self.dtype().bytes().is_some()
             && self.grid() == self.shape()
-            && self.wanted().all(|one| {
+            && self.requests().all(|one| {
                 let placement = &one.placement;
                 let inflated = placement.segment.transform.inflate.is_some();
                 !inflated && placement.strides.as_deref().is_none_or(|strides| rises(&placement.shape, strides))

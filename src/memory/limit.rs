@@ -95,8 +95,8 @@ fn least(groups: &str, root: &Path, of: impl Fn(&Path, &CgroupFiles) -> Option<u
             _ => return Vec::new(),
         };
         let group = root.join(path.trim_start_matches('/'));
-        let said = |folder: &Path| of(folder, &files);
-        group.ancestors().take_while(|folder| folder.starts_with(&root)).filter_map(said).collect::<Vec<usize>>()
+        let limit_of = |folder: &Path| of(folder, &files);
+        group.ancestors().take_while(|folder| folder.starts_with(&root)).filter_map(limit_of).collect::<Vec<usize>>()
     });
     limits.min()
 }

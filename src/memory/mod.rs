@@ -36,7 +36,7 @@ pub use pages::release_memory;
 pub(crate) use pages::{block_bytes, keep_at_most, kept};
 pub use raw::{Exclusive, Recycled};
 #[cfg(target_os = "linux")]
-pub(crate) use storage::READ_AHEAD;
+pub(crate) use storage::READAHEAD;
 pub use storage::Storage;
 pub use views::FileMappings;
 

@@ -52,9 +52,9 @@ impl HasSize for BlockPages {
 
 /// The limit for released blocks. The limits of a container are looked up once: they hardly ever change.
 fn kept_most() -> usize {
-    static MOST: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    static MAX: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let most = || NonZero::new(KEPT_MOST.min(memory_limit() / KEPT_SHARE)).unwrap_or(NonZero::<usize>::MIN);
-    MOST.get_or_init(most).get()
+    MAX.get_or_init(most).get()
 }
 
 /// Gives the memory of released blocks, and staging memory of devices, back to the system; returns the number of bytes.

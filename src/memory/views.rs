@@ -49,8 +49,8 @@ impl FileMappings {
         while address < end {
             let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
             let Some(mapping) = self.0.iter().find(holds) else { return false };
-            let there = mapping.offset + (address - mapping.start) as u64;
-            if (mapping.device, mapping.inode) != (device, inode) || there != offset + (address - first) as u64 {
+            let present = mapping.offset + (address - mapping.start) as u64;
+            if (mapping.device, mapping.inode) != (device, inode) || present != offset + (address - first) as u64 {
                 return false;
             }
             address = mapping.end;

@@ -18,7 +18,7 @@ use crate::workers::Interrupt;
 /// Requests that a [`Ring`] keeps in flight.
 const DEPTH: usize = 16;
 /// The staging buffer of each: for a MiB at any offset.
-const ROOM: usize = (1 << 20) + DIRECT_ALIGN;
+const SLOT_BYTES: usize = (1 << 20) + DIRECT_ALIGN;
 
 /// The same file, for reads that bypass the page cache; `None` if its filesystem does not support them.
 pub(super) fn open(file: &File) -> Option<File> {
@@ -33,14 +33,14 @@ struct PageRange {
     len: usize,
     /// The offset of the bytes in the pages.
     before: usize,
-    wanted: usize,
+    requested: usize,
 }
 
 impl PageRange {
-    fn around(offset: u64, wanted: usize) -> Self {
+    fn around(offset: u64, requested: usize) -> Self {
         let before = (offset % DIRECT_ALIGN as u64) as usize;
-        let len = (before + wanted).next_multiple_of(DIRECT_ALIGN);
-        Self { start: offset - before as u64, len, before, wanted }
+        let len = (before + requested).next_multiple_of(DIRECT_ALIGN);
+        Self { start: offset - before as u64, len, before, requested }
     }
 }
 
@@ -52,13 +52,13 @@ pub fn fits(offset: u64, memory: &[u8]) -> bool {
         && memory.as_ptr().addr().is_multiple_of(align)
 }
 
-/// Fills whole pages of memory, of which the first `wanted` bytes must be in the file; `false` if the filesystem does not support it after all.
-pub fn fill(file: &File, start: u64, pages: &mut [u8], wanted: usize) -> io::Result<bool> {
+/// Fills whole pages of memory, of which the first `requested` bytes must be in the file; `false` if the filesystem does not support it after all.
+pub fn fill(file: &File, start: u64, pages: &mut [u8], requested: usize) -> io::Result<bool> {
     let mut done = 0;
-    while done < wanted {
+    while done < requested {
         match file.read_at(&mut pages[done..], start + done as u64) {
             // A read that ends within a page is at the end of the file.
-            Ok(count) if count > 0 && (count % DIRECT_ALIGN == 0 || done + count >= wanted) => done += count,
+            Ok(count) if count > 0 && (count % DIRECT_ALIGN == 0 || done + count >= requested) => done += count,
             Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(false),
@@ -68,11 +68,11 @@ pub fn fill(file: &File, start: u64, pages: &mut [u8], wanted: usize) -> io::Res
     Ok(true)
 }
 
-/// Reads `len` bytes from `offset` on, into `room`; `None` if the filesystem does not support it after all.
-pub fn read<'a>(file: &File, offset: u64, len: usize, room: &'a mut AlignedBytes) -> io::Result<Option<&'a [u8]>> {
-    let PageRange { start, len, before, wanted } = PageRange::around(offset, len);
-    let bytes = room.room(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    Ok(fill(file, start, bytes, before + wanted)?.then(|| &bytes[before..before + wanted]))
+/// Reads `len` bytes from `offset` on, into `buffer`; `None` if the filesystem does not support it after all.
+pub fn read<'a>(file: &File, offset: u64, len: usize, buffer: &'a mut AlignedBytes) -> io::Result<Option<&'a [u8]>> {
+    let PageRange { start, len, before, requested } = PageRange::around(offset, len);
+    let bytes = buffer.reserve(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    Ok(fill(file, start, bytes, before + requested)?.then(|| &bytes[before..before + requested]))
 }
 
 /// Several reads in flight, through io_uring.
@@ -81,9 +81,9 @@ pub struct IoRing {
     /// None once the kernel refused requests in the queue: it would take them with the next ones, when their memory may belong to others.
     queue: Option<Queue>,
     /// Staging memory for each request without a destination of the caller.
-    rooms: AlignedBytes,
+    buffers: AlignedBytes,
     /// The number of requests in flight.
-    under_way: usize,
+    in_flight: usize,
 }
 
 struct Queue(IoUring);
@@ -136,8 +136,8 @@ impl IoRing {
         }
         Some(Self {
             queue: Some(Queue(IoUring::new(DEPTH as u32).ok()?)),
-            rooms: AlignedBytes::default(),
-            under_way: 0,
+            buffers: AlignedBytes::default(),
+            in_flight: 0,
         })
     }
 
@@ -155,7 +155,7 @@ impl IoRing {
         let mut slots: Vec<Option<KernelSlot<'a, T>>> = Vec::new();
         slots.resize_with(DEPTH, || None);
         // The start of the staging buffers. A reference to all of them would assert that the kernel writes to none.
-        let mut rooms: Option<NonNull<u8>> = None;
+        let mut buffers: Option<NonNull<u8>> = None;
         let mut outcome = Ok(());
         loop {
             for (number, slot) in slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
@@ -164,34 +164,35 @@ impl IoRing {
                 let pages = PageRange::around(offset, len);
                 let to = to.map(NonNull::from);
                 let made = KernelSlot { item, pages, to, memory: PhantomData };
-                if ring.ask(number, file, &made, &mut rooms) {
+                if ring.ask(number, file, &made, &mut buffers) {
                     *slot = Some(made);
                 } else {
                     outcome = made.failed(&mut done);
                 }
             }
-            if ring.under_way == 0 {
+            if ring.in_flight == 0 {
                 return outcome;
             }
             ring.wait()?;
-            let IoRing { queue: Some(queue), under_way, .. } = ring else { return outcome };
+            let IoRing { queue: Some(queue), in_flight, .. } = ring else { return outcome };
             for completion in queue.0.completion() {
-                *under_way -= 1;
+                *in_flight -= 1;
                 let number = completion.user_data() as usize;
                 let Some(slot) = slots.get_mut(number).and_then(Option::take) else { continue };
-                let end = slot.pages.before + slot.pages.wanted;
+                let end = slot.pages.before + slot.pages.requested;
                 let whole = usize::try_from(completion.result()).is_ok_and(|count| count >= end);
                 if outcome.is_ok() {
                     outcome = match (whole, slot.to) {
                         (false, _) => slot.failed(&mut done),
                         (true, Some(_)) => done(slot.item, RequestOutcome::Placed),
-                        (true, None) => match rooms {
-                            Some(rooms) => {
+                        (true, None) => match buffers {
+                            Some(buffers) => {
                                 // SAFETY: `ask` made the request for the room of this number. The kernel has filled `end` bytes of it, and it is not
                                 // reused before `done` returns.
-                                let room =
-                                    unsafe { std::slice::from_raw_parts(rooms.add(number * ROOM).as_ptr(), end) };
-                                done(slot.item, RequestOutcome::Read(&room[slot.pages.before..]))
+                                let buffer = unsafe {
+                                    std::slice::from_raw_parts(buffers.add(number * SLOT_BYTES).as_ptr(), end)
+                                };
+                                done(slot.item, RequestOutcome::Read(&buffer[slot.pages.before..]))
                             }
                             None => slot.failed(&mut done),
                         },
@@ -208,25 +209,25 @@ impl IoRing {
         number: usize,
         file: &File,
         slot: &KernelSlot<'_, T>,
-        rooms: &mut Option<NonNull<u8>>,
+        buffers: &mut Option<NonNull<u8>>,
     ) -> bool {
-        let Self { queue: Some(queue), rooms: memory, under_way } = self else { return false };
+        let Self { queue: Some(queue), buffers: memory, in_flight } = self else { return false };
         let PageRange { start, len, .. } = slot.pages;
         let Ok(count) = u32::try_from(len) else { return false };
         let to = match slot.to {
             Some(to) => to.cast().as_ptr(),
-            None if len > ROOM => return false,
+            None if len > SLOT_BYTES => return false,
             None => {
                 // Once, before any request for a room is in flight.
-                let first = match *rooms {
+                let first = match *buffers {
                     Some(first) => first,
-                    None => match memory.room(DEPTH * ROOM) {
-                        Ok(made) => *rooms.insert(NonNull::from(made).cast()),
+                    None => match memory.reserve(DEPTH * SLOT_BYTES) {
+                        Ok(made) => *buffers.insert(NonNull::from(made).cast()),
                         Err(_) => return false,
                     },
                 };
                 // SAFETY: there are DEPTH rooms, and the number is below that.
-                unsafe { first.add(number * ROOM) }.as_ptr()
+                unsafe { first.add(number * SLOT_BYTES) }.as_ptr()
             }
         };
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, count);
@@ -236,7 +237,7 @@ impl IoRing {
         // ends. It ends, even by a panic, only after the kernel has answered all that it took (`Drained`). Requests that the kernel did not take go
         // away with the queue.
         let pushed = unsafe { queue.0.submission().push(&entry) }.is_ok();
-        *under_way += usize::from(pushed);
+        *in_flight += usize::from(pushed);
         pushed
     }
 
@@ -245,7 +246,7 @@ impl IoRing {
     fn wait(&mut self) -> Result<()> {
         loop {
             let Some(queue) = &mut self.queue else {
-                self.under_way = 0;
+                self.in_flight = 0;
                 return Ok(());
             };
             let error = match queue.0.submit_and_wait(1) {
@@ -253,8 +254,8 @@ impl IoRing {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            if queue.0.submission().len() == self.under_way {
-                (self.queue, self.under_way) = (None, 0);
+            if queue.0.submission().len() == self.in_flight {
+                (self.queue, self.in_flight) = (None, 0);
                 return Err(Error::io(Path::new("io_uring"), "wait for reads", error));
             }
             // The kernel still writes to the memory of requests that it took, so only its answers can end this. As with any read, they arrive when
@@ -272,9 +273,9 @@ struct Drained<'r>(&'r mut IoRing);
 
 impl Drop for Drained<'_> {
     fn drop(&mut self) {
-        while self.0.under_way > 0 && self.0.wait().is_ok() {
+        while self.0.in_flight > 0 && self.0.wait().is_ok() {
             let count = self.0.queue.as_mut().map_or(0, |queue| queue.0.completion().count());
-            self.0.under_way = self.0.under_way.saturating_sub(count);
+            self.0.in_flight = self.0.in_flight.saturating_sub(count);
         }
     }
 }
@@ -307,12 +308,12 @@ mod tests {
     fn a_direct_read_is_what_a_read_is_at_any_offset() {
         let bytes: Vec<u8> = (0..50_000u32).map(|number| number as u8).collect();
         let (_file, Some(direct)) = file(&bytes) else { return };
-        let mut room = AlignedBytes::default();
+        let mut buffer = AlignedBytes::default();
         for (offset, len) in [(0, 50_000), (1, 4096), (4095, 2), (8192, 4096), (49_999, 1)] {
-            let read = read(&direct, offset, len, &mut room).expect("read").expect("direct reads");
+            let read = read(&direct, offset, len, &mut buffer).expect("read").expect("direct reads");
             assert_eq!(read, &bytes[offset as usize..][..len]);
         }
-        let failed = read(&direct, 49_990, 100, &mut room).expect_err("beyond the end");
+        let failed = read(&direct, 49_990, 100, &mut buffer).expect_err("beyond the end");
         assert_eq!(failed.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -347,7 +348,7 @@ mod tests {
             if number == 3 { Err(Error::Argument("three".into())) } else { Ok(()) }
         });
         assert_eq!(failed.expect_err("failed").to_string(), "three");
-        assert_eq!(ring.under_way, 0);
+        assert_eq!(ring.in_flight, 0);
     }
 
     #[test]
@@ -357,21 +358,21 @@ mod tests {
         let Some(mut ring) = IoRing::new() else { return };
         let request =
             |item: u8| DirectRequest { item, file: &direct, offset: u64::from(item) * 4096, len: 4096, to: None };
-        let mut rooms = std::collections::HashMap::new();
+        let mut buffers = std::collections::HashMap::new();
         let done = ring.read_each((0..100).map(request).collect(), &uninterrupted, |number, answer| {
-            let RequestOutcome::Read(room) = answer else { panic!("{number} was to be shown") };
+            let RequestOutcome::Read(buffer) = answer else { panic!("{number} was to be shown") };
             for _ in 0..2 {
-                assert!(room.iter().all(|byte| *byte == number), "{number}");
+                assert!(buffer.iter().all(|byte| *byte == number), "{number}");
                 std::thread::sleep(Duration::from_micros(200)); // others are under way
             }
-            *rooms.entry(room.as_ptr().addr()).or_insert(0) += 1;
+            *buffers.entry(buffer.as_ptr().addr()).or_insert(0) += 1;
             Ok(())
         });
         assert!(done.is_ok());
-        let mut starts: Vec<usize> = rooms.keys().copied().collect();
+        let mut starts: Vec<usize> = buffers.keys().copied().collect();
         starts.sort_unstable();
-        assert!(starts.len() <= DEPTH && starts.windows(2).all(|pair| pair[1] - pair[0] >= ROOM));
-        assert_eq!(rooms.values().sum::<usize>(), 100);
+        assert!(starts.len() <= DEPTH && starts.windows(2).all(|pair| pair[1] - pair[0] >= SLOT_BYTES));
+        assert_eq!(buffers.values().sum::<usize>(), 100);
     }
 
     #[test]
@@ -381,7 +382,7 @@ mod tests {
         let (_file, Some(direct)) = file(&bytes) else { return };
         let Some(mut ring) = IoRing::new() else { return };
         let mut aligned = AlignedBytes::default();
-        let memory = aligned.room(21 * SIZE).expect("memory");
+        let memory = aligned.reserve(21 * SIZE).expect("memory");
         memory.fill(0);
         assert!(fits(SIZE as u64, memory) && !fits(1, memory) && !fits(0, &memory[1..]) && !fits(0, &memory[..1]));
         let request = |(item, to): (usize, _)| DirectRequest {
@@ -419,12 +420,12 @@ mod tests {
         // SAFETY: both descriptors are open, and no other code uses either.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), queue.0.as_raw_fd()) } >= 0);
         let mut aligned = AlignedBytes::default();
-        let memory = aligned.room(8 * DIRECT_ALIGN).expect("memory");
+        let memory = aligned.reserve(8 * DIRECT_ALIGN).expect("memory");
         memory.fill(0);
         let request = |to| DirectRequest { item: (), file: &direct, offset: 0, len: DIRECT_ALIGN, to };
         let requests = memory.chunks_mut(DIRECT_ALIGN).map(|to| request(Some(to))).collect();
         assert!(ring.read_each(requests, &uninterrupted, |(), _| Ok(())).is_err());
-        assert!(ring.queue.is_none() && ring.under_way == 0);
+        assert!(ring.queue.is_none() && ring.in_flight == 0);
         let mut failed = 0;
         let again = ring.read_each(vec![request(None)], &uninterrupted, |(), answer| {
             failed += usize::from(matches!(answer, RequestOutcome::Failed(None)));
@@ -443,6 +444,6 @@ mod tests {
         let caught =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.read_each(requests, &uninterrupted, panics)));
         assert!(caught.is_err());
-        assert_eq!(ring.under_way, 0);
+        assert_eq!(ring.in_flight, 0);
     }
 }

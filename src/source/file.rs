@@ -149,10 +149,10 @@ impl LocalFile {
 
     /// Whether the file and its mapping differ: this detects writes if the system does not report them.
     fn differs_from(&self, mapping: &Storage, interrupt: Interrupt<'_>) -> Result<bool> {
-        let mut room = [vec![0; READ_AT_A_TIME], vec![0; READ_AT_A_TIME]];
+        let mut buffer = [vec![0; READ_AT_A_TIME], vec![0; READ_AT_A_TIME]];
         for start in (0..mapping.len()).step_by(READ_AT_A_TIME) {
             let len = READ_AT_A_TIME.min(mapping.len() - start);
-            let [read, mapped] = room.each_mut().map(|bytes| &mut bytes[..len]);
+            let [read, mapped] = buffer.each_mut().map(|bytes| &mut bytes[..len]);
             self.with_file(|file| self.fill(|at, bytes| pread(file, at, bytes), start as u64, read))?;
             mapping.copy_runs(std::iter::once((start, len)), mapped)?;
             if read != mapped {
@@ -217,7 +217,7 @@ impl Source for LocalFile {
         self.origin.check(FileIdentity::of(&metadata))
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
+    fn readahead(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len());
         // Checks a mapped file without opening it again.
         if let (None, Some(Ok(mapping))) = (&self.file, self.mapping.get()) {
@@ -366,13 +366,13 @@ mod tests {
         let file = LocalFile::open(&path).expect("opened");
         for share in [1, 2, 3, 10_000] {
             let calls = Cell::new(0);
-            let short = |offset: u64, room: &mut [u8]| {
+            let short = |offset: u64, buffer: &mut [u8]| {
                 calls.set(calls.get() + 1);
                 if calls.get() % 3 == 0 {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
-                let len = (room.len() / share).max(1);
-                room[..len].copy_from_slice(&bytes[offset as usize..][..len]);
+                let len = (buffer.len() / share).max(1);
+                buffer[..len].copy_from_slice(&bytes[offset as usize..][..len]);
                 Ok(len)
             };
             let mut found = vec![0; 9000];
@@ -381,11 +381,11 @@ mod tests {
         }
         let nothing = |_: u64, _: &mut [u8]| Ok(0);
         assert!(matches!(file.fill(nothing, 0, &mut [0; 5]), Err(Error::FileChanged(_))));
-        let broken = |offset: u64, room: &mut [u8]| {
-            if offset >= 600 { Err(io::Error::other("the disk is broken")) } else { Ok(room.len().min(100)) }
+        let broken = |offset: u64, buffer: &mut [u8]| {
+            if offset >= 600 { Err(io::Error::other("the disk is broken")) } else { Ok(buffer.len().min(100)) }
         };
-        let told = file.fill(broken, 500, &mut [0; 300]).expect_err("broken").to_string();
-        assert!(told.contains("read 200 bytes at 600") && told.contains("the disk is broken"), "{told}");
+        let message = file.fill(broken, 500, &mut [0; 300]).expect_err("broken").to_string();
+        assert!(message.contains("read 200 bytes at 600") && message.contains("the disk is broken"), "{message}");
     }
 
     #[test]
@@ -394,31 +394,31 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 300_000]).expect("written");
         let file = LocalFile::open(&path).expect("opened");
-        let go_on = || Ok(());
+        let cancel = || Ok(());
         let read = |offset: u64, len: usize| {
             let (mut first, mut second) = (vec![0; len], vec![0; 10]);
             let mut parts = [ReadRange { offset, bytes: &mut first }, ReadRange { offset: 0, bytes: &mut second }];
-            file.read(&mut parts, &go_on).expect("read");
+            file.read(&mut parts, &cancel).expect("read");
             assert_eq!(second, [1; 10]);
             first
         };
-        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing is mapped");
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&cancel).expect("known"), "nothing is mapped");
         let mapping = file.mapping().expect("mapped").clone();
         assert!(!file.is_written(0, 300_000), "its address was not handed out");
         let start = mapping.as_ptr();
         #[cfg(target_os = "linux")]
-        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing was written");
-        assert!(!file.differs_from(&mapping, &go_on).expect("compared"));
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&cancel).expect("known"), "nothing was written");
+        assert!(!file.differs_from(&mapping, &cancel).expect("compared"));
         // SAFETY: the byte is in the private mapping, which no other code uses.
         unsafe { start.add(200_000).write(7) };
-        assert!(file.is_written(199_999, 2) && file.any_written(&go_on).unwrap_or(true));
+        assert!(file.is_written(199_999, 2) && file.any_written(&cancel).unwrap_or(true));
         #[cfg(target_os = "linux")]
         assert!(!file.is_written(0, 100_000), "those pages are the file's");
-        assert!(file.differs_from(&mapping, &go_on).expect("compared"));
+        assert!(file.differs_from(&mapping, &cancel).expect("compared"));
         assert_eq!(read(199_999, 3), [1, 7, 1]);
         assert_eq!(read(0, 300_000).iter().map(|&byte| u64::from(byte)).sum::<u64>(), 300_006);
         assert_eq!(std::fs::read(&path).expect("read"), vec![1; 300_000]);
         let beyond = &mut [ReadRange { offset: 299_999, bytes: &mut [0; 2] }];
-        assert!(matches!(file.read(beyond, &go_on), Err(Error::FileChanged(_))));
+        assert!(matches!(file.read(beyond, &cancel), Err(Error::FileChanged(_))));
     }
 }

@@ -40,7 +40,7 @@ impl Source for Loaded<'_> {
     fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         for part in parts {
             match self.in_memory(part.offset, part.bytes.len() as u64) {
-                Some(there) => part.bytes.copy_from_slice(there),
+                Some(present) => part.bytes.copy_from_slice(present),
                 None => self.file.read(&mut [ReadRange { offset: part.offset, bytes: &mut *part.bytes }], interrupt)?,
             }
         }

@@ -65,7 +65,7 @@ pub trait StoreUpload: Send + Sync + fmt::Debug {
     fn flush(&self, interrupt: Interrupt<'_>) -> Result<()>;
 
     /// Whether the file existed with these bytes when they were flushed, so that none were sent.
-    fn stands(&self) -> bool {
+    fn is_kept(&self) -> bool {
         false
     }
 

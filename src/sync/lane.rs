@@ -42,7 +42,7 @@ struct LaneCall {
     number: u64,
     work: LaneWork,
     /// How many more threads are wanted, and how many help.
-    wanted: usize,
+    requested: usize,
     helping: usize,
 }
 
@@ -87,11 +87,11 @@ impl ThreadLane {
         let mut state = shared.state();
         state.number += 1;
         let number = state.number;
-        let promised = state.calls.iter().map(|call| call.wanted).sum();
+        let promised = state.calls.iter().map(|call| call.requested).sum();
         let free = state.idle.saturating_sub(promised).min(helpers);
         let new = (helpers - free).min(most.saturating_sub(state.threads));
         state.threads += new;
-        state.calls.push(LaneCall { number, work, wanted: helpers - new, helping: new });
+        state.calls.push(LaneCall { number, work, requested: helpers - new, helping: new });
         let threads = state.threads;
         drop(state);
         shared.wake(free);
@@ -150,10 +150,10 @@ impl LaneShared {
         }
         let mut has_waited = false;
         loop {
-            if let Some(call) = state.calls.iter_mut().find(|call| call.wanted > 0) {
-                call.wanted -= 1;
+            if let Some(call) = state.calls.iter_mut().find(|call| call.requested > 0) {
+                call.requested -= 1;
                 call.helping += 1;
-                let (next, others) = ((call.number, call.work), call.wanted);
+                let (next, others) = ((call.number, call.work), call.requested);
                 let (idle, leaving) = (state.idle, state.leaving);
                 drop(state);
                 self.wake(others.min(idle));
@@ -184,7 +184,7 @@ impl LaneState {
     /// Removes a thread from a call without work left; whether it was the last one.
     fn left(&mut self, number: u64) -> bool {
         self.call(number).is_some_and(|call| {
-            call.wanted = 0;
+            call.requested = 0;
             call.helping -= 1;
             call.helping == 0
         })
@@ -202,7 +202,7 @@ impl Helpers<'_> {
         if self.are_here()
             && let Some(call) = self.shared.state().call(self.number)
         {
-            call.wanted = 0;
+            call.requested = 0;
         }
     }
 
@@ -212,7 +212,7 @@ impl Helpers<'_> {
             return true;
         }
         let is_over =
-            |state: &mut LaneState| state.call(self.number).is_none_or(|call| call.wanted + call.helping == 0);
+            |state: &mut LaneState| state.call(self.number).is_none_or(|call| call.requested + call.helping == 0);
         let mut state = self.shared.state();
         if !is_over(&mut state) {
             state = self.shared.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;

@@ -159,26 +159,26 @@ fn write_converted(
     // In the order on disk, or in the order of the new file.
     jobs.sort_by_key(|(place, ..)| *place);
     let work = ConvertWork { writer, checkpoint, done };
-    let (mut short, mut together) = (Vec::new(), 0);
+    let (mut short, mut save) = (Vec::new(), 0);
     let all_of = |short: &mut Vec<(&ConvertItem, ElementSteps)>| {
-        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), scratch: &mut StepScratch, go_on| {
-            work.write(item, steps, Some(scratch), go_on)
+        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), scratch: &mut StepScratch, cancel| {
+            work.write(item, steps, Some(scratch), cancel)
         })
     };
     for (_, item, steps, bytes) in jobs {
         if bytes < SHORT {
             short.push((item, steps));
-            together += bytes;
+            save += bytes;
         } else {
             if in_order_of_file {
                 all_of(&mut short)?;
-                together = 0;
+                save = 0;
             }
             work.write(item, steps, None, interrupt)?;
         }
-        if together >= TOGETHER {
+        if save >= TOGETHER {
             all_of(&mut short)?;
-            together = 0;
+            save = 0;
         }
     }
     all_of(&mut short)
@@ -204,7 +204,7 @@ impl ConvertWork<'_> {
         let (Self { writer, checkpoint, done }, ConvertItem { number, tensor, .. }) = (*self, item);
         let bytes = tensor.bytes()?;
         let recipe = item.recipe(checkpoint, steps)?;
-        let wanted = match recipe.into_one() {
+        let requested = match recipe.into_one() {
             Ok(one) if is_scanned(&one, steps) => one,
             Ok(one) if one.cut.is_none() => return self.write_pieces(item, &one.into(), steps, interrupt),
             Ok(one) => {
@@ -215,7 +215,7 @@ impl ConvertWork<'_> {
             }
             Err(recipe) => return self.write_pieces(item, &recipe, steps, interrupt),
         };
-        let placement = wanted.placement;
+        let placement = requested.placement;
         if steps.are_none() && self.copy(&tensor.name, &placement, interrupt)? {
             return Ok(());
         }

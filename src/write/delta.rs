@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::layout::{DeclaredTensor, FileLayout, StoredElements, TensorPlacement};
 use super::output::SaveTarget;
-use super::spill::{Aside, SpilledPieces};
+use super::spill::{Spill, SpilledPieces};
 use super::version::{ElementSource, VersionTensor, VersionTensors};
 use super::writer::TensorFileWriter;
 use super::{MAX_HEADER, WriteOptions, check_safetensors_name};
@@ -102,7 +102,7 @@ impl<'a> VersionPair<'a> {
         &self,
         numbers: Range<u64>,
         memory: &mut DeltaMemory,
-        aside: &Aside,
+        spill: &Spill,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let (width, size) = (self.width(), self.block_bytes());
@@ -134,7 +134,7 @@ impl<'a> VersionPair<'a> {
             records.clear();
         }
         let mut pieces = SpilledPieces::default();
-        aside.push(records, &mut pieces)?;
+        spill.push(records, &mut pieces)?;
         let comparison = Comparison { first, records: pieces, blocks, base: of_base, target: of_target };
         self.comparisons.lock().unwrap_or_else(PoisonError::into_inner).push(comparison);
         Ok(())
@@ -203,22 +203,22 @@ pub fn delta(
         let starts = (0..pair.blocks()).step_by(AT_A_TIME as usize);
         jobs.extend(starts.map(|start| (pair, start..pair.blocks().min(start + AT_A_TIME))));
     }
-    let aside = Aside::new();
-    in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut DeltaMemory, go_on| {
+    let spill = Spill::new();
+    in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut DeltaMemory, cancel| {
         let bytes = (numbers.end - numbers.start) * pair.block_bytes();
-        pair.compare(numbers, memory, &aside, go_on)?;
+        pair.compare(numbers, memory, &spill, cancel)?;
         done.fetch_add(bytes.min(pair.bytes), Ordering::Relaxed);
         Ok(())
     })?;
     pairs.iter().try_for_each(VersionPair::check_unchanged)?;
-    write(base, pairs, &aside, folded, (path, options), interrupt)
+    write(base, pairs, &spill, folded, (path, options), interrupt)
 }
 
 /// Writes the changes of all tensors, in the order of their names.
 fn write(
     base: &VersionTensors<'_>,
     pairs: Vec<VersionPair<'_>>,
-    aside: &Aside,
+    spill: &Spill,
     folded: Vec<String>,
     (path, options): (&Path, WriteOptions),
     interrupt: Interrupt<'_>,
@@ -302,7 +302,7 @@ fn write(
             WrittenChange::Nothing => Ok(()),
             WrittenChange::Whole(hashes) => write_whole(writer, pair, hashes, interrupt),
             WrittenChange::Part { records, .. } => {
-                aside.write(records, writer, &delta::changes_of(name), |bytes| bytes, interrupt)
+                spill.write(records, writer, &delta::changes_of(name), |bytes| bytes, interrupt)
             }
         })?;
         rows_of.iter().try_for_each(|(name, rows)| writer.write_bytes(name, 0, rows, interrupt))

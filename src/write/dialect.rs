@@ -12,7 +12,7 @@ use zstd::stream::write::Encoder;
 
 use super::delta::{DeltaSummary, VersionPair, compared};
 use super::layout::{DeclaredTensor, StoredElements};
-use super::spill::{Aside, SpilledPieces};
+use super::spill::{Spill, SpilledPieces};
 use super::version::VersionTensors;
 use super::{PendingFile, SaveTarget, WriteOptions, check_safetensors_name};
 use crate::delta::{BLOCK, ChangeScratch};
@@ -89,13 +89,13 @@ impl DialectForm {
             return Err(Error::Argument(format!("{} {cause}: pass a new folder on a disk", text::path(path))));
         }
         let pairs = pairs(base, new)?;
-        let (all, aside): (Mutex<BTreeMap<&str, ChangedParts>>, _) = (Mutex::default(), Aside::new());
+        let (all, spill): (Mutex<BTreeMap<&str, ChangedParts>>, _) = (Mutex::default(), Spill::new());
         in_order(
             threads(),
             pairs.iter().collect(),
             interrupt,
-            |pair: &VersionPair<'_>, room: &mut DialectBuffers, go_on| {
-                let changed = changed(pair, self, room, &aside, go_on)?;
+            |pair: &VersionPair<'_>, buffer: &mut DialectBuffers, cancel| {
+                let changed = changed(pair, self, buffer, &spill, cancel)?;
                 done.fetch_add(pair.bytes, Ordering::Relaxed);
                 let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
                 all.extend(changed.map(|changed| (pair.name, changed)));
@@ -112,7 +112,7 @@ impl DialectForm {
             (path.to_path_buf(), self.metadata())
         };
         let mut pieces = SpilledPieces::default();
-        aside.push(&[0], &mut pieces)?;
+        spill.push(&[0], &mut pieces)?;
         let nothing = Column::new(NOTHING.to_owned(), DType::UInt8, 1, pieces);
         if columns.is_empty() && !is_folder {
             columns.push(&nothing);
@@ -124,14 +124,14 @@ impl DialectForm {
             files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
                 columns.iter().try_for_each(|Column { declared, pieces, is_narrowed }| {
                     let change = |bytes: Vec<u8>| if *is_narrowed { narrowed(&bytes) } else { bytes };
-                    aside.write(pieces, writer, &declared.name, change, interrupt)
+                    spill.write(pieces, writer, &declared.name, change, interrupt)
                 })
             })?;
         }
         if is_folder {
             let map: BTreeMap<&str, &str> = all.keys().map(|name| (*name, FILE)).collect();
-            let said = json!({"metadata": self.words(), "weight_map": map});
-            PendingFile::of_bytes(&index, said.to_string().as_bytes(), options.sync)?.commit()?;
+            let stated = json!({"metadata": self.words(), "weight_map": map});
+            PendingFile::of_bytes(&index, stated.to_string().as_bytes(), options.sync)?.commit()?;
             files.push(index);
         }
         Ok(DeltaSummary {
@@ -177,8 +177,8 @@ struct DialectBuffers {
 fn changed(
     pair: &VersionPair<'_>,
     form: &DialectForm,
-    room: &mut DialectBuffers,
-    aside: &Aside,
+    buffer: &mut DialectBuffers,
+    spill: &Spill,
     interrupt: Interrupt<'_>,
 ) -> Result<Option<ChangedParts>> {
     let Some(base) = pair.base else { return Ok(None) };
@@ -186,7 +186,7 @@ fn changed(
     let refused = |cause: String| Error::Argument(format!("tensor '{}': {cause}", text::escape(pair.name)));
     let is_sparse = form.dialect == DeltaDialect::Sparse;
     let width = if is_sparse { (dtype.bits() / 8).max(1) } else { pair.width() };
-    let DialectBuffers { old, new, bytes, scratch } = room;
+    let DialectBuffers { old, new, bytes, scratch } = buffer;
     let (mut elements, mut hasher) = (0, Hasher::new(form.checksum));
     let mut changes = match form.dialect {
         DeltaDialect::Xor => EncodedChanges::Xor(SpilledFrame::new(pair.bytes)?),
@@ -210,7 +210,7 @@ fn changed(
                 EncodedChanges::Xor(frame) => {
                     bytes.clear();
                     bytes.extend(old.iter().zip(new).map(|(old, new)| old ^ new));
-                    frame.push(bytes, aside)?;
+                    frame.push(bytes, spill)?;
                 }
                 EncodedChanges::Overwrite([places, values]) => {
                     let blocks = old.chunks(BLOCK).zip(new.chunks(BLOCK));
@@ -225,8 +225,8 @@ fn changed(
                 EncodedChanges::Sparse(gaps, [places, values]) => {
                     gaps.push(start / width as u64, numbers, &mut places.bytes).map_err(refused)?;
                     values.bytes.extend_from_slice(now);
-                    aside.settle(places, AT_A_TIME)?;
-                    aside.settle(values, AT_A_TIME)?;
+                    spill.settle(places, AT_A_TIME)?;
+                    spill.settle(values, AT_A_TIME)?;
                 }
             }
         }
@@ -240,26 +240,26 @@ fn changed(
         return Err(refused(cause));
     }
     let columns = match changes {
-        EncodedChanges::Xor(frame) => vec![frame.finish(pair.name, aside)?],
+        EncodedChanges::Xor(frame) => vec![frame.finish(pair.name, spill)?],
         EncodedChanges::Overwrite([places, values]) => {
             let too_many = |_| refused("more bytes changed than overwrite can count; use xor".to_owned());
             let count = u32::try_from(values.len()).map_err(too_many)?.to_le_bytes();
             let mut frame = SpilledFrame::new(count.len() as u64 + places.len() + values.len())?;
-            frame.push(&count, aside)?;
+            frame.push(&count, spill)?;
             for spooled in [places, values] {
                 for at in (0..spooled.len()).step_by(READ) {
                     interrupt()?;
                     bytes.resize((spooled.len() - at).min(READ as u64) as usize, 0);
                     spooled.read_at(at, bytes)?;
-                    frame.push(bytes, aside)?;
+                    frame.push(bytes, spill)?;
                 }
             }
-            vec![frame.finish(pair.name, aside)?]
+            vec![frame.finish(pair.name, spill)?]
         }
         EncodedChanges::Sparse(gaps, pieces) => {
             let ([of_places, of_values], [mut places, mut values]) = (names_of(pair.name), pieces);
-            aside.settle(&mut places, 0)?;
-            aside.settle(&mut values, 0)?;
+            spill.settle(&mut places, 0)?;
+            spill.settle(&mut values, 0)?;
             let mut places = Column::new(of_places, gaps.dtype(), elements, places);
             places.is_narrowed = gaps.dtype() == DType::UInt16;
             vec![places, Column::new(of_values, dtype, elements, values)]
@@ -288,14 +288,14 @@ impl SpilledFrame {
         Ok(Self(encoder))
     }
 
-    fn push(&mut self, bytes: &[u8], aside: &Aside) -> Result<()> {
+    fn push(&mut self, bytes: &[u8], spill: &Spill) -> Result<()> {
         self.0.write_all(bytes).map_err(not_compressed)?;
-        aside.settle(self.0.get_mut(), AT_A_TIME)
+        spill.settle(self.0.get_mut(), AT_A_TIME)
     }
 
-    fn finish(self, name: &str, aside: &Aside) -> Result<Column> {
+    fn finish(self, name: &str, spill: &Spill) -> Result<Column> {
         let mut pieces = self.0.finish().map_err(not_compressed)?;
-        aside.settle(&mut pieces, 0)?;
+        spill.settle(&mut pieces, 0)?;
         Ok(Column::new(name.to_owned(), DType::UInt8, pieces.len(), pieces))
     }
 }

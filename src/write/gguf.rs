@@ -9,7 +9,7 @@ use crate::text;
 const MAGIC: &[u8] = b"GGUF";
 const VERSION: u32 = 3;
 /// The size of ggml's name field, including the NUL.
-const NAME_ROOM: usize = 64;
+const NAME_BYTES: usize = 64;
 
 /// A value of the metadata.
 #[derive(Debug, Clone, PartialEq)]
@@ -178,11 +178,11 @@ fn aligned_to(value: &MetadataValue) -> Result<u64> {
 fn record(tensor: &DeclaredTensor, offset: u64, out: &mut Vec<u8>) -> Result<()> {
     let DeclaredTensor { name, stored, shape } = tensor;
     let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::escape(name))));
-    if name.len() >= NAME_ROOM {
+    if name.len() >= NAME_BYTES {
         return refused(format!(
             "its name has {} bytes, but ggml has room for {}; rename it",
             name.len(),
-            NAME_ROOM - 1
+            NAME_BYTES - 1
         ));
     }
     if name.is_empty() || name.contains('\0') {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::replacement::{folder_of, has_room_for, replaceable, sync_folder};
+use super::replacement::{folder_of, has_space_for, replaceable, sync_folder};
 use super::unfinished::{placing, remove_abandoned};
 use super::{DeclaredTensor, FileLayout, PendingFile, Shards, existing};
 use crate::error::{Error, Result};
@@ -90,7 +90,7 @@ impl Shards {
         if let (IfExists::Fail | IfExists::Same, Some(other)) = (if_exists, self.outdated(folder, stem)?.first()) {
             return Err(if_exists.refused(other, "which is not a file of this checkpoint"));
         }
-        has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))
+        has_space_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))
     }
 
     /// Puts complete files and the index in place.
@@ -185,7 +185,7 @@ impl Shards {
         made.sync_now()?;
         let placed = PendingFile::place_all(vec![made]);
         // Also if the disk did not confirm the rename. From now on readers use the second names, until the last index is in place.
-        if placed.is_ok() || std::fs::read(path).is_ok_and(|there| there == index) {
+        if placed.is_ok() || std::fs::read(path).is_ok_and(|existing| existing == index) {
             links.0.clear();
         }
         placed
@@ -312,10 +312,10 @@ mod tests {
 
     #[test]
     fn more_files_than_a_process_may_open_are_refused_before_one_is_written() {
-        let said = |files, most| check_open_files(Path::new("out"), files, most).map_err(|error| error.to_string());
-        assert_eq!(said(1008, Some(1024)), Ok(()));
-        assert_eq!(said(100_000, None), Ok(()));
-        let refused = said(1009, Some(1024)).expect_err("too many");
+        let declared = |files, most| check_open_files(Path::new("out"), files, most).map_err(|error| error.to_string());
+        assert_eq!(declared(1008, Some(1024)), Ok(()));
+        assert_eq!(declared(100_000, None), Ok(()));
+        let refused = declared(1009, Some(1024)).expect_err("too many");
         assert!(
             refused.contains("out: 1009 files") && refused.contains("this process may open only 1024"),
             "{refused}"

@@ -166,13 +166,13 @@ fn file_id(path: &Path) -> Option<FileId> {
 /// The places of a path, which need not exist: the path itself, and the target of its links.
 fn places(path: &Path) -> Vec<PathBuf> {
     let Ok(absolute) = std::path::absolute(path) else { return Vec::new() };
-    let there = |path: &Path| path.canonicalize().ok();
+    let existing = |path: &Path| path.canonicalize().ok();
     let own = absolute.ancestors().find_map(|above| {
         let rest = absolute.strip_prefix(above).ok()?;
         // The last name is part of the place, even if it is a link.
-        if rest.as_os_str().is_empty() && above.parent().is_some() { None } else { Some(there(above)?.join(rest)) }
+        if rest.as_os_str().is_empty() && above.parent().is_some() { None } else { Some(existing(above)?.join(rest)) }
     });
-    own.into_iter().chain(there(path)).collect()
+    own.into_iter().chain(existing(path)).collect()
 }
 
 /// The URL without parts that do not distinguish objects.
@@ -201,7 +201,7 @@ fn url_meeting(target: &str, input: &str) -> Option<InputOverlap> {
 mod tests {
     use super::*;
 
-    fn said(inputs: &WriteInputs, target: &Path) -> Option<InputOverlap> {
+    fn overlap_of(inputs: &WriteInputs, target: &Path) -> Option<InputOverlap> {
         inputs.meeting(target).map(|(meeting, _)| meeting)
     }
 
@@ -228,17 +228,17 @@ mod tests {
             ("model2", None),
         ] {
             std::fs::create_dir_all(at("sub")).expect("made");
-            assert_eq!(said(&inputs, &at(target)), meeting, "{target}");
+            assert_eq!(overlap_of(&inputs, &at(target)), meeting, "{target}");
         }
-        assert_eq!(said(&inputs, folder.path()), Some(InputOverlap::Holds));
+        assert_eq!(overlap_of(&inputs, folder.path()), Some(InputOverlap::Holds));
         std::fs::hard_link(at("one"), at("hard")).expect("linked");
-        assert_eq!(said(&inputs, &at("hard")), Some(InputOverlap::Is));
+        assert_eq!(overlap_of(&inputs, &at("hard")), Some(InputOverlap::Is));
         #[cfg(unix)]
         {
             std::os::unix::fs::symlink(at("one"), at("soft")).expect("linked");
             std::os::unix::fs::symlink(at("model"), at("soft model")).expect("linked");
-            assert_eq!(said(&inputs, &at("soft")), Some(InputOverlap::Is));
-            assert_eq!(said(&inputs, &at("soft model/new")), Some(InputOverlap::LiesIn));
+            assert_eq!(overlap_of(&inputs, &at("soft")), Some(InputOverlap::Is));
+            assert_eq!(overlap_of(&inputs, &at("soft model/new")), Some(InputOverlap::LiesIn));
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
             ("s3://other/model", None),
             ("model", None),
         ] {
-            assert_eq!(said(&inputs, Path::new(target)), meeting, "{target}");
+            assert_eq!(overlap_of(&inputs, Path::new(target)), meeting, "{target}");
         }
     }
 }

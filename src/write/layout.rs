@@ -11,7 +11,7 @@ use crate::tensor::{Element, checked_bytes, checked_elements};
 use crate::text;
 
 /// The maximum size of a file, far below the limit of 64-bit offsets.
-pub(super) const MOST_BYTES: u64 = 1 << 62;
+pub(super) const MAX_BYTES: u64 = 1 << 62;
 
 /// The stored type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ impl StoredElements {
                 (elements / per_block).checked_mul(encoding.bytes_per_block() as u64)?
             }
         };
-        (bytes <= MOST_BYTES).then_some(bytes)
+        (bytes <= MAX_BYTES).then_some(bytes)
     }
 }
 
@@ -118,7 +118,7 @@ impl FileLayout {
                     "two tensors are called '{name}': names must be unique in a file"
                 )));
             }
-            let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
+            let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MAX_BYTES).ok_or_else(|| {
                 let name = text::escape(&tensor.name);
                 Error::Argument(format!("the tensors up to '{name}' have more than 2^62 bytes"))
             })?;

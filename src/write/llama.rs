@@ -77,16 +77,16 @@ pub fn gguf_metadata(
             .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
             .collect(),
     };
-    let mut said = Vec::new();
+    let mut declared = Vec::new();
     if let Some(stored) = matrices {
         // The key of the source would describe another file.
         found.retain(|(key, _)| key != FILE_TYPE);
-        said.extend(file_type(stored).map(|number| (FILE_TYPE.to_owned(), MetadataValue::U32(number))));
+        declared.extend(file_type(stored).map(|number| (FILE_TYPE.to_owned(), MetadataValue::U32(number))));
         if let StoredElements::Packed(_) = stored {
-            said.push((QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1)));
+            declared.push((QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1)));
         }
     }
-    for (key, value) in said.into_iter().chain(given) {
+    for (key, value) in declared.into_iter().chain(given) {
         match found.iter_mut().find(|(known, _)| *known == key) {
             Some((_, old)) => *old = value,
             None => found.push((key, value)),

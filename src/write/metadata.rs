@@ -127,12 +127,12 @@ fn of_safetensors(
     }
     header.extend_from_slice(&tensors);
     header.push(b'}');
-    let room = old.len() - LENGTH;
-    let len = if header.len() <= room {
-        room
+    let available = old.len() - LENGTH;
+    let len = if header.len() <= available {
+        available
     } else {
         // The data move by whole pages, so that a filesystem can share them.
-        room + (header.len() - room).next_multiple_of(PAGE)
+        available + (header.len() - available).next_multiple_of(PAGE)
     };
     if len > MAX_HEADER {
         return Err(Error::Argument(format!(

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::WriteOptions;
-use super::layout::{DeclaredTensor, FileLayout, MOST_BYTES, StoredElements};
+use super::layout::{DeclaredTensor, FileLayout, MAX_BYTES, StoredElements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::text;
@@ -125,7 +125,7 @@ fn header<'a>(
     let mut placed = Vec::new();
     let mut at = 0_u64;
     for (size, dtype, DeclaredTensor { name, shape, .. }) in tensors {
-        let end = at.checked_add(size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
+        let end = at.checked_add(size).filter(|end| *end <= MAX_BYTES).ok_or_else(|| {
             Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::escape(name)))
         })?;
         placed.push((at..end, dtype.safetensors_name(), name.as_str(), shape.as_slice()));

@@ -107,8 +107,8 @@ pub fn write_to_memory(
         jobs.extend(pieces.map(|(number, piece)| (source, number * AT_A_TIME as usize, piece)));
         rest = later;
     }
-    in_order(threads(), jobs, interrupt, |(source, start, piece), (): &mut (), go_on| {
-        source.read_bytes(start, piece, go_on)
+    in_order(threads(), jobs, interrupt, |(source, start, piece), (): &mut (), cancel| {
+        source.read_bytes(start, piece, cancel)
     })
 }
 
@@ -135,7 +135,7 @@ fn write<'a>(
                     write_as_they_are(writer, std::mem::take(&mut as_they_are), verify, done, interrupt)?;
                 }
                 let read =
-                    |start: u64, out: &mut [u8], go_on: Interrupt<'_>| buffer.read_bytes(start as usize, out, go_on);
+                    |start: u64, out: &mut [u8], cancel: Interrupt<'_>| buffer.read_bytes(start as usize, out, cancel);
                 let scan = TensorScan::of_elements(&read, steps.unit().1, buffer.size() as u64);
                 steps.write(&scan, declared, writer, None, done, interrupt)?;
             }
@@ -157,21 +157,21 @@ fn write_as_they_are(
     let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
     let one_thread = !verify && tensors.iter().all(|(_, source)| is_plain(source));
     let threads = if one_thread { 1 } else { threads() };
-    in_order(threads, jobs(writer.layout(), &tensors), interrupt, |job: WriteJob<'_>, scratch: &mut Vec<u8>, go_on| {
+    in_order(threads, jobs(writer.layout(), &tensors), interrupt, |job: WriteJob<'_>, scratch: &mut Vec<u8>, cancel| {
         let start = job.first().map_or(0, |run| writer.layout().places()[run.tensor].bytes.start + run.start);
         let len = job.iter().map(|run| run.len).sum();
         if let [run] = &*job {
-            let bytes = piece(run.source, run.start as usize, run.len as usize, scratch, go_on)?;
-            writer.write_span(start, bytes, go_on).map_err(|error| cut_off(run.source, error))?;
+            let bytes = piece(run.source, run.start as usize, run.len as usize, scratch, cancel)?;
+            writer.write_span(start, bytes, cancel).map_err(|error| cut_off(run.source, error))?;
         } else {
             scratch.resize(len as usize, 0);
             let mut rest = &mut scratch[..];
             for run in &job {
                 let (now, later) = rest.split_at_mut(run.len as usize);
-                run.source.read_bytes(run.start as usize, now, go_on)?;
+                run.source.read_bytes(run.start as usize, now, cancel)?;
                 rest = later;
             }
-            writer.write_span(start, scratch, go_on)?;
+            writer.write_span(start, scratch, cancel)?;
         }
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())

@@ -32,8 +32,8 @@ impl SaveDestination {
             paths.push(path);
         }
         let Some((name, index)) = &shards.index else { return Ok(paths) };
-        let there = self.names(folder, interrupt)?;
-        if shards.files.iter().all(|(name, _)| there.contains(name)) {
+        let existing = self.names(folder, interrupt)?;
+        if shards.files.iter().all(|(name, _)| existing.contains(name)) {
             let path = join(folder, name);
             let placed = place_file(&path, index, sync, self, interrupt);
             if matches!(&placed, Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists) {

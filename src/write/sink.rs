@@ -113,10 +113,10 @@ pub(super) struct Sent {
 
 impl Sink {
     /// Whether the file already existed with these bytes.
-    pub(super) fn stands(&self) -> bool {
+    pub(super) fn is_kept(&self) -> bool {
         match self {
-            Self::File(file) => file.stands,
-            Self::Upload(sent) => sent.upload.stands(),
+            Self::File(file) => file.is_kept,
+            Self::Upload(sent) => sent.upload.is_kept(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::workers::Interrupt;
 const IN_MEMORY: usize = 64 << 20;
 
 /// The bytes of all tensors, in the order in which threads produce them.
-pub(super) struct Aside(Mutex<Spooled>);
+pub(super) struct Spill(Mutex<Spooled>);
 
 /// The spilled chunks of a tensor, in order, and the bytes after them that are not spilled yet.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct SpilledPieces {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Aside {
+impl Spill {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Spooled::within(IN_MEMORY)))
     }
@@ -57,14 +57,14 @@ impl Aside {
         change: impl Fn(Vec<u8>) -> Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let (mut room, mut start) = (Vec::new(), 0);
+        let (mut buffer, mut start) = (Vec::new(), 0);
         for (at, len) in &pieces.places {
             interrupt()?;
-            room.resize(*len, 0);
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).read_at(*at, &mut room)?;
-            room = change(room);
-            writer.write_bytes(name, start, &room, interrupt)?;
-            start += room.len() as u64;
+            buffer.resize(*len, 0);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).read_at(*at, &mut buffer)?;
+            buffer = change(buffer);
+            writer.write_bytes(name, start, &buffer, interrupt)?;
+            start += buffer.len() as u64;
         }
         Ok(())
     }

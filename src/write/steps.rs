@@ -95,9 +95,9 @@ impl ElementSteps {
     ) -> Result<()> {
         let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
         let per_part = ELEMENTS / self.unit().0;
-        let converted = |scratch: &mut StepScratch, part: u64, from: &[u8], go_on: Interrupt<'_>| {
+        let converted = |scratch: &mut StepScratch, part: u64, from: &[u8], cancel: Interrupt<'_>| {
             let converted = self.apply(from, scratch).map_err(|error| about(error, &tensor.name))?;
-            writer.write_bytes(&tensor.name, part * part_bytes, converted, go_on)?;
+            writer.write_bytes(&tensor.name, part * part_bytes, converted, cancel)?;
             done.fetch_add(converted.len() as u64, Ordering::Relaxed);
             Ok(())
         };

@@ -14,7 +14,7 @@ pub struct TaskNumber {
 }
 
 /// The maximum number of tasks.
-const MOST: usize = 1_000_000;
+const MAX: usize = 1_000_000;
 
 impl TaskNumber {
     /// Its number, from 1 on.
@@ -51,8 +51,8 @@ impl FromStr for TaskNumber {
         let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         match numbers {
             Some((0, _)) => Err("tasks are counted from 1: where a scheduler counts from 0, add 1".to_owned()),
-            Some((number, of)) if number <= of && of <= MOST => Ok(Self { number, of }),
-            Some((_, of)) if of > MOST => Err(format!("there are at most {MOST} tasks")),
+            Some((number, of)) if number <= of && of <= MAX => Ok(Self { number, of }),
+            Some((_, of)) if of > MAX => Err(format!("there are at most {MAX} tasks")),
             Some((number, of)) => Err(format!("task {number} of {of} does not exist")),
             None => Err("a task is I/N, such as 3/16: the third of sixteen".to_owned()),
         }
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn what_is_no_task_is_refused_with_a_sentence() {
-        let said = |text: &str| text.parse::<TaskNumber>().map(|task| task.to_string());
-        assert_eq!(said("3/16"), Ok("3/16".to_owned()));
+        let message = |text: &str| text.parse::<TaskNumber>().map(|task| task.to_string());
+        assert_eq!(message("3/16"), Ok("3/16".to_owned()));
         for (text, why) in
             [("0/4", "from 1"), ("5/4", "no task 5"), ("3", "I/N"), ("a/b", "I/N"), ("1/9999999", "most")]
         {
-            assert!(said(text).is_err_and(|error| error.contains(why)), "{text}");
+            assert!(message(text).is_err_and(|error| error.contains(why)), "{text}");
         }
     }
 }

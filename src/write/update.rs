@@ -136,12 +136,12 @@ fn applied_by_checksums(
     check_chain(all)?;
     let (catalog, least) = (base.catalog(), AtomicUsize::new(all.len()));
     let jobs = catalog.table().iter().enumerate().collect();
-    in_order(threads(), jobs, interrupt, |(number, info): (usize, TensorInfo<'_>), bytes: &mut Vec<u8>, go_on| {
+    in_order(threads(), jobs, interrupt, |(number, info): (usize, TensorInfo<'_>), bytes: &mut Vec<u8>, cancel| {
         let Element::Plain(dtype) = info.element else { return Ok(()) };
         let Some(patches) = patches(all, info.name, (dtype, info.shape))? else { return Ok(()) };
         let pieces = PieceReader::new(base, number)?;
         *bytes = budget::zeroed(budget::saturating_usize(info.bytes()))?;
-        pieces.read(0, bytes, go_on)?;
+        pieces.read(0, bytes, cancel)?;
         pieces.check_unchanged()?;
         let own = patches.applied(bytes).unwrap_or(0);
         // The first delta that is not applied yet.

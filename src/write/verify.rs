@@ -96,7 +96,7 @@ impl PartChecksums {
         // On a server, as much at a time as several requests deliver.
         let at_a_time = if is_url(target) { AT_A_TIME * SEVERAL } else { AT_A_TIME };
         let jobs: Vec<(usize, &TensorPlacement)> = layout.places().iter().enumerate().collect();
-        in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, go_on| {
+        in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, cancel| {
             let Some(info) = catalog.find(&place.tensor.name).map(|number| catalog.table().get(number)) else {
                 return differs(Some(place), "it was written, but is missing when the file is read back".to_owned());
             };
@@ -114,9 +114,9 @@ impl PartChecksums {
                 let mut hasher = Hasher::new();
                 let range = place.bytes.start + part.start..place.bytes.start + part.end;
                 for start in range.clone().step_by(at_a_time as usize) {
-                    go_on()?;
+                    cancel()?;
                     memory.resize(at_a_time.min(range.end - start) as usize, 0);
-                    source.read(&mut [ReadRange { offset: start, bytes: memory }], go_on)?;
+                    source.read(&mut [ReadRange { offset: start, bytes: memory }], cancel)?;
                     hasher.update(memory);
                 }
                 let read = hasher.finalize();

@@ -110,18 +110,18 @@ impl<'a> VersionTensors<'a> {
         self.identity_of_hashes(&self.hashes(|_| true, done, interrupt)?)
     }
 
-    /// The block hashes of the tensors whose names `is_wanted` selects, on all cores.
+    /// The block hashes of the tensors whose names `is_requested` selects, on all cores.
     pub(super) fn hashes(
         &self,
-        is_wanted: impl Fn(&str) -> bool,
+        is_requested: impl Fn(&str) -> bool,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<BTreeMap<String, Vec<u64>>> {
         let all: Mutex<BTreeMap<String, Vec<u64>>> = Mutex::default();
-        let jobs = self.tensors.iter().filter(|(name, _)| is_wanted(name)).collect();
-        in_order(threads(), jobs, interrupt, |(name, tensor): (&String, _), (): &mut (), go_on| {
+        let jobs = self.tensors.iter().filter(|(name, _)| is_requested(name)).collect();
+        in_order(threads(), jobs, interrupt, |(name, tensor): (&String, _), (): &mut (), cancel| {
             let tensor: &VersionTensor<'_> = tensor;
-            let hashes = tensor.hashes(name, go_on)?;
+            let hashes = tensor.hashes(name, cancel)?;
             all.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), hashes);
             done.fetch_add(tensor.bytes(name)?, Ordering::Relaxed);
             Ok(())
@@ -218,11 +218,11 @@ impl VersionTensor<'_> {
     /// The hashes of its blocks.
     fn hashes(&self, name: &str, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
         let (size, bytes) = (self.block_bytes(), self.bytes(name)?);
-        let (mut room, mut hashes) = (Vec::new(), Vec::new());
+        let (mut part_buffer, mut hashes) = (Vec::new(), Vec::new());
         for start in (0..bytes).step_by(size as usize) {
             interrupt()?;
             let len = size.min(bytes - start) as usize;
-            hashes.push(hash_of_block(self.elements.piece(start, len, &mut room, interrupt)?));
+            hashes.push(hash_of_block(self.elements.piece(start, len, &mut part_buffer, interrupt)?));
         }
         self.elements.check_unchanged()?;
         Ok(hashes)
@@ -238,12 +238,12 @@ impl ElementSource<'_> {
         }
     }
 
-    /// `len` bytes from `start` on: in place, or read into `room`. A mapped file is read, so that its truncation is an error.
+    /// `len` bytes from `start` on: in place, or read into `part_buffer`. A mapped file is read, so that its truncation is an error.
     pub(super) fn piece<'a>(
         &'a self,
         start: u64,
         len: usize,
-        room: &'a mut Vec<u8>,
+        part_buffer: &'a mut Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<&'a [u8]> {
         if let Self::Memory(buffer) = self
@@ -252,9 +252,9 @@ impl ElementSource<'_> {
         {
             return Ok(bytes);
         }
-        room.resize(len, 0);
-        self.read(start, room, interrupt)?;
-        Ok(room)
+        part_buffer.resize(len, 0);
+        self.read(start, part_buffer, interrupt)?;
+        Ok(part_buffer)
     }
 
     /// Fails if its file was replaced or changed after it was opened.

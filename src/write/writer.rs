@@ -166,8 +166,8 @@ impl TensorFileWriter {
         while at < end {
             interrupt()?;
             // Contiguous bytes of the part are fetched at once, as they may have to be gathered or copied from a device.
-            let together = if is_one { end - at } else { rows.len - at % rows.len };
-            let len = together.min(AT_A_TIME);
+            let save = if is_one { end - at } else { rows.len - at % rows.len };
+            let len = save.min(AT_A_TIME);
             let from = rows.to + if is_one { at } else { at / rows.len * rows.to_stride + at % rows.len };
             let mut rest = piece(part, from as usize, len as usize, scratch, interrupt)?;
             while !rest.is_empty() {
@@ -347,8 +347,8 @@ impl TensorFileWriter {
                 missing.push(if self.is_shared {
                     format!("'{name}' (from byte {} on)", first.start)
                 } else {
-                    let there = size - left.iter().map(|range| range.end - range.start).sum::<u64>();
-                    format!("'{name}' ({there} of {size} bytes)")
+                    let existing = size - left.iter().map(|range| range.end - range.start).sum::<u64>();
+                    format!("'{name}' ({existing} of {size} bytes)")
                 });
             }
         }

@@ -41,7 +41,7 @@ fn compare(bytes: &[u8]) -> CheckedArchive {
         assert_eq!(our.method == ZipMethod::Stored, their.compression() == CompressionMethod::Stored, "{}", our.name);
         let mut contents = Vec::new();
         their.read_to_end(&mut contents).expect("the crate's bytes");
-        let mut stored = our.room(u64::MAX).expect("memory");
+        let mut stored = our.reserve(u64::MAX).expect("memory");
         stored.copy_from_slice(&bytes[our.data.start() as usize..our.data.end() as usize]);
         assert!(our.contents(stored, &uninterrupted).expect("our bytes") == contents, "{}", our.name);
         assert_eq!(our.check_crc32(crc32(&contents)), None);

@@ -139,7 +139,7 @@ fn a_torchscript_archive_says_what_to_do() {
 
 #[test]
 fn zip_files_that_are_no_checkpoint_say_what_they_are() {
-    for (names, said) in [
+    for (names, message) in [
         (&["[Content_Types].xml", "word/document.xml"][..], "Office"),
         (&["a.npy", "b.npy"], "NumPy archive"),
         (&["config.json", "metadata.json", "model.weights.h5"], "Keras"),
@@ -152,7 +152,7 @@ fn zip_files_that_are_no_checkpoint_say_what_they_are() {
         (&["a/.data/extern_modules", "a/x.py"], "torch.package"),
     ] {
         let fault = assert_fault(layout(&named(names)).expect_err("refused"), "torch-zip.stranger", 0);
-        assert!(fault.message.contains(said), "{fault}");
+        assert!(fault.message.contains(message), "{fault}");
     }
 }
 

@@ -137,7 +137,7 @@ fn bools_and_the_ends_of_eight_bits_are_counted() {
 fn only_what_is_wanted_is_made_and_an_interrupt_ends_it() {
     let checkpoint = opened(safetensors("F32", &[1000], &noise(4000), 0));
     let number = checkpoint.catalog().require("t").unwrap();
-    let pass = |wanted, interrupt| TensorPass::default().over(&checkpoint, number, wanted, &|_| (), interrupt);
+    let pass = |requests, interrupt| TensorPass::default().over(&checkpoint, number, requests, &|_| (), interrupt);
     let hash = pass(PassRequest { values: false, ..ALL }, &uninterrupted).unwrap();
     assert!(hash.sha256.is_some() && hash.statistics.is_none());
     let values = pass(PassRequest { hash: false, ..ALL }, &uninterrupted).unwrap();

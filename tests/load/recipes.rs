@@ -130,8 +130,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
     let one = |which: usize| known[which % known.len()].clone();
     let may_refuse = |error: &Error| {
-        let said = error.to_string();
-        assert!(said.contains("stored together") || said.contains("are not a multiple of"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("stored together") || message.contains("are not a multiple of"), "{message}");
     };
     let made: Vec<(Result<Recipe>, Array)> = match step {
         Step::Join(axis, which) => {
@@ -312,7 +312,7 @@ fn opened(folder: &Path, is_gguf: bool) -> Checkpoint {
 
 fn weight(checkpoint: &Checkpoint, name: &str) -> Recipe {
     let number = checkpoint.catalog().find(name).unwrap();
-    Recipe::from(checkpoint.catalog().wanted(number, None).unwrap())
+    Recipe::from(checkpoint.catalog().tensor_request(number, None).unwrap())
 }
 
 fn load(checkpoint: &Checkpoint, recipes: Vec<Recipe>) -> Result<Vec<Buffer>> {
@@ -343,9 +343,9 @@ proptest! {
         let to = if is_gguf { Some(to.unwrap_or(DType::Float32)) } else { to };
         let mut known = Vec::new();
         for number in 0..checkpoint.catalog().table().len() {
-            let wanted = checkpoint.catalog().wanted(number, to).unwrap();
-            let whole = load(&checkpoint, vec![Recipe::from(wanted.clone())]).unwrap();
-            known.push((Recipe::from(wanted), Array::of(&whole[0])));
+            let requests = checkpoint.catalog().tensor_request(number, to).unwrap();
+            let whole = load(&checkpoint, vec![Recipe::from(requests.clone())]).unwrap();
+            known.push((Recipe::from(requests), Array::of(&whole[0])));
         }
         for step in &steps {
             run(step, &mut known);
@@ -388,7 +388,7 @@ fn blocks_of_packed_tensors_are_taken_from_the_middle() {
     write(folder.path(), true, DType::Float32);
     let checkpoint = opened(folder.path(), true);
     let number = checkpoint.catalog().find("long").unwrap();
-    let recipe = Recipe::from(checkpoint.catalog().wanted(number, Some(DType::Float32)).unwrap());
+    let recipe = Recipe::from(checkpoint.catalog().tensor_request(number, Some(DType::Float32)).unwrap());
     let whole = Array::of(&load(&checkpoint, vec![recipe.clone()]).unwrap()[0]);
     let middle = IndexPart::Slice { start: Some(8192), stop: Some(8192 + 64), step: 1 };
     let part = recipe.index(&[IndexPart::Ellipsis, middle]).unwrap();
@@ -411,7 +411,7 @@ fn blocks_of_the_other_byte_order_are_taken_from_the_middle() {
     let file = Made::of(3, true, 1, 0).tensor("t", &[64, 6], Encoding::Q8_0.ggml(), 0);
     let source = Trial::of("model.gguf", &file.pad(32).raw(&bytes).pad(32).bytes);
     let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
-    let recipe = Recipe::from(checkpoint.catalog().wanted(0, Some(DType::Float32)).unwrap());
+    let recipe = Recipe::from(checkpoint.catalog().tensor_request(0, Some(DType::Float32)).unwrap());
     let whole = Array::of(&load(&checkpoint, vec![recipe.clone()]).unwrap()[0]);
     let slice = |start, step| IndexPart::Slice { start: Some(start), stop: None, step };
     let part = recipe.index(&[slice(1, 2), slice(32, 1)]).unwrap();
@@ -426,7 +426,7 @@ fn blocks_of_the_other_byte_order_are_taken_from_the_middle() {
 /// A checkpoint of four small rows, and requests for boxes of them.
 fn boxes(checkpoint: &Checkpoint, starts: &[[i64; 2]]) -> Vec<(Vec<i64>, max_weights::load::TensorRequest)> {
     let number = checkpoint.catalog().find("b").unwrap();
-    starts.iter().map(|start| (start.to_vec(), checkpoint.catalog().wanted(number, None).unwrap())).collect()
+    starts.iter().map(|start| (start.to_vec(), checkpoint.catalog().tensor_request(number, None).unwrap())).collect()
 }
 
 #[test]
@@ -435,16 +435,16 @@ fn boxes_that_overlap_leave_holes_or_reach_outside_are_refused() {
     write(folder.path(), false, DType::Float32);
     let checkpoint = opened(folder.path(), false);
     let new = |shape: &[i64], starts: &[[i64; 2]]| Recipe::new(DType::Float32, shape, boxes(&checkpoint, starts));
-    let said = |shape: &[i64], starts: &[[i64; 2]]| new(shape, starts).expect_err("refused").to_string();
+    let message = |shape: &[i64], starts: &[[i64; 2]]| new(shape, starts).expect_err("refused").to_string();
     assert!(new(&[4, 4], &[[0, 2], [0, 0]]).is_ok());
     assert!(new(&[8, 2], &[[4, 0], [0, 0]]).is_ok());
-    assert_eq!(said(&[4, 4], &[[0, 0], [0, 1]]), "pieces 0 and 1 overlap");
-    assert_eq!(said(&[8, 4], &[[4, 2], [0, 0], [3, 2]]), "pieces 0 and 2 overlap");
-    assert_eq!(said(&[8, 2], &[[0, 0]]), "the pieces have 8 of the 16 elements of a tensor of [8, 2]");
-    assert_eq!(said(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, is outside a tensor of [4, 4]");
-    assert_eq!(said(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, is outside a tensor of [4, 4]");
-    assert_eq!(said(&[4, 4], &[[0, i64::MAX]]).split(',').next(), Some("piece 0"));
-    assert!(said(&[1 << 40, 1 << 40], &[]).contains("overflows"));
+    assert_eq!(message(&[4, 4], &[[0, 0], [0, 1]]), "pieces 0 and 1 overlap");
+    assert_eq!(message(&[8, 4], &[[4, 2], [0, 0], [3, 2]]), "pieces 0 and 2 overlap");
+    assert_eq!(message(&[8, 2], &[[0, 0]]), "the pieces have 8 of the 16 elements of a tensor of [8, 2]");
+    assert_eq!(message(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, is outside a tensor of [4, 4]");
+    assert_eq!(message(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, is outside a tensor of [4, 4]");
+    assert_eq!(message(&[4, 4], &[[0, i64::MAX]]).split(',').next(), Some("piece 0"));
+    assert!(message(&[1 << 40, 1 << 40], &[]).contains("overflows"));
     assert!(Recipe::new(DType::Float16, &[4, 2], boxes(&checkpoint, &[[0, 0]])).is_err(), "another dtype");
     assert!(Recipe::new(DType::Float32, &[0, 1 << 40], vec![]).is_ok(), "nothing");
     let nothing = Recipe::new(DType::Float32, &[0, 3], vec![]).unwrap();
@@ -457,15 +457,15 @@ fn what_does_not_fit_together_is_refused_by_number() {
     write(folder.path(), false, DType::Float32);
     let checkpoint = opened(folder.path(), false);
     let of = |name: &str| weight(&checkpoint, name);
-    let said = |refused: Result<Recipe>| refused.expect_err("refused").to_string();
-    assert_eq!(said(Recipe::join(0, vec![])), "there is nothing to join");
-    let failed = said(Recipe::join(0, vec![of("a"), of("b")]));
+    let message = |refused: Result<Recipe>| refused.expect_err("refused").to_string();
+    assert_eq!(message(Recipe::join(0, vec![])), "there is nothing to join");
+    let failed = message(Recipe::join(0, vec![of("a"), of("b")]));
     assert!(failed.contains("number 1 is float32 [4, 2]") && failed.contains("float32 [4, 6]"), "{failed}");
-    assert!(said(Recipe::join(2, vec![of("a")])).contains("no axis 2"));
-    assert!(said(Recipe::stack(3, &[of("a")])).contains("cannot get a new axis 3"));
+    assert!(message(Recipe::join(2, vec![of("a")])).contains("no axis 2"));
+    assert!(message(Recipe::stack(3, &[of("a")])).contains("cannot get a new axis 3"));
     assert!(of("a").split(1, &[3, 2]).is_err() && of("a").split(7, &[]).is_err());
-    assert!(said(of("a").transpose(&[0, 0])).contains("not a permutation of the axes"));
-    assert!(said(of("a").index(&[IndexPart::At(4)])).contains("out of bounds"));
+    assert!(message(of("a").transpose(&[0, 0])).contains("not a permutation of the axes"));
+    assert!(message(of("a").index(&[IndexPart::At(4)])).contains("out of bounds"));
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn no_byte_is_read_but_those_of_the_pieces_that_are_wanted() {
     let (a, b) = (source("a", 1), source("b", 2));
     let options = OpenOptions::default();
     let checkpoint = Checkpoint::open_sources(vec![a.clone() as Arc<dyn Source>, b.clone()], &options).unwrap();
-    let of = |number: usize| Recipe::from(checkpoint.catalog().wanted(number, None).unwrap());
+    let of = |number: usize| Recipe::from(checkpoint.catalog().tensor_request(number, None).unwrap());
     let stacked = Recipe::stack(0, &[of(0), of(1)]).unwrap();
     let row = |slice: IndexPart| {
         stacked.index(&[IndexPart::Ellipsis, slice, IndexPart::Slice { start: None, stop: None, step: 1 }])
@@ -548,7 +548,7 @@ fn one_of_many_pieces_that_cannot_be_read_is_named_with_its_file() {
     let source = Difficult::new(Trial::of("broken.safetensors", &bytes), difficulty);
     let checkpoint =
         Checkpoint::open_sources(vec![source.clone() as Arc<dyn Source>], &OpenOptions::default()).unwrap();
-    let of = |number: usize| Recipe::from(checkpoint.catalog().wanted(number, None).unwrap());
+    let of = |number: usize| Recipe::from(checkpoint.catalog().tensor_request(number, None).unwrap());
     let experts: Vec<Recipe> = (0..8).map(of).collect();
     source.turn(true);
     for axis in [0, 2] {

@@ -281,8 +281,8 @@ fn a_file_that_is_truncated_meanwhile_is_an_error_that_names_the_tensor() {
         // In the middle of the work, or before it.
         let cut = || file.set_len(1 << 19).map_err(|error| Error::Argument(error.to_string()));
         for begun in [true, false] {
-            let asked = || if begun { cut() } else { Ok(()) };
-            let failed = statistics(&checkpoint, 1, 3, &AtomicU64::new(0), &asked);
+            let requested = || if begun { cut() } else { Ok(()) };
+            let failed = statistics(&checkpoint, 1, 3, &AtomicU64::new(0), &requested);
             if begun && failed.is_ok() {
                 cut().unwrap(); // it was done before it was asked
                 continue;

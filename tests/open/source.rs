@@ -107,8 +107,8 @@ fn what_is_needed_at_the_same_time_is_one_batch() {
     for (name, bytes, batches, parts) in files() {
         let source = Arc::new(Trial::of(name, &bytes));
         let checkpoint = open(&source).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let Counts { batches: asked, parts: of, .. } = source.counts();
-        assert_eq!((asked, of), (batches, parts), "{name}");
+        let Counts { batches: requested, parts: of, .. } = source.counts();
+        assert_eq!((requested, of), (batches, parts), "{name}");
         assert!(name == "b.pt" || !checkpoint.catalog().table().is_empty(), "{name}");
         assert!(checkpoint.catalog().findings().is_empty(), "{:?}", checkpoint.catalog().findings());
     }
@@ -267,7 +267,7 @@ fn a_file_that_is_not_held_open_is_read_ahead_and_forgotten_too() {
         if file.is_cached(0, len) != Some(false) {
             return; // a filesystem in memory, which forgets nothing
         }
-        file.read_ahead(0, len);
+        file.readahead(0, len);
         let begun = std::time::Instant::now();
         while file.is_cached(0, len) != Some(true) {
             assert!(begun.elapsed() < Duration::from_secs(30), "nothing comes; mapped: {is_mapped}");

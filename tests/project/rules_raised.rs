@@ -129,12 +129,12 @@ fn findings_beyond_the_limit_of_a_legacy_file_are_counted() {
     let mut bytes = legacy_files::Made::new(&saved, &["0"]).bytes;
     bytes.push(0);
     let path = file(&folder, "a.pt", bytes);
-    for (findings, said) in [(0, "1 more of this kind"), (1, "")] {
+    for (findings, message) in [(0, "1 more of this kind"), (1, "")] {
         let opened =
             open(std::slice::from_ref(&path), Policy::Lenient, HeaderLimits { findings, ..HeaderLimits::default() });
         let opened = opened.expect("opened");
         let [fault] = opened.catalog().findings() else { panic!("one finding") };
-        assert!(fault.rule.id == "torch-legacy.trailing-data" && fault.message.ends_with(said), "{fault}");
+        assert!(fault.rule.id == "torch-legacy.trailing-data" && fault.message.ends_with(message), "{fault}");
     }
 }
 

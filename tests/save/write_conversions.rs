@@ -147,12 +147,12 @@ fn what_cannot_become_what_is_declared_is_refused_before_a_file_is_begun() {
     let good = Buffer::zeros(DType::Float32, &[2]).unwrap();
     let to_float = DeclaredTensor { stored: StoredElements::Plain(DType::Float32), ..declare("bad", &complex) };
     let longer = DeclaredTensor { shape: vec![3], ..declare("bad", &good) };
-    for (bad, buffer, said) in [(to_float, &complex, "complex64"), (longer, &good, "[3]")] {
+    for (bad, buffer, message) in [(to_float, &complex, "complex64"), (longer, &good, "[3]")] {
         let tensors = [(declare("good", &good), good.clone()), (bad, buffer.clone())];
         let output = output(path.clone(), false, None);
         let failed = save(&tensors, &output, false, &AtomicU64::new(0), &uninterrupted).expect_err("refused");
         assert!(matches!(failed, Error::Argument(_) | Error::Unsupported(_)), "{failed:?}");
-        assert!(failed.to_string().contains("'bad'") && failed.to_string().contains(said), "{failed}");
+        assert!(failed.to_string().contains("'bad'") && failed.to_string().contains(message), "{failed}");
     }
     assert_eq!(fs::read(&path).unwrap(), b"what was there");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing temporary is left");

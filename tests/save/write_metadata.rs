@@ -69,12 +69,12 @@ fn a_gguf_file_that_is_stored_anew_does_not_say_what_the_old_one_was() {
     writer.write("w", 0, &[0; 4]).unwrap();
     writer.finish(&uninterrupted).unwrap();
     let file = open(&path).unwrap();
-    let said = |matrices| {
+    let message = |matrices| {
         let found = gguf_metadata(file.catalog(), matrices, Vec::new());
         found.into_iter().find(|(key, _)| key == "general.file_type").map(|(_, value)| value)
     };
-    assert_eq!(said(None), Some(MetadataValue::U32(15)));
-    assert_eq!(said(Some(StoredElements::Plain(DType::BFloat16))), Some(MetadataValue::U32(32)));
-    assert_eq!(said(Some(StoredElements::Packed(Encoding::Q8_0))), Some(MetadataValue::U32(7)));
-    assert_eq!(said(Some(StoredElements::Plain(DType::Float64))), None);
+    assert_eq!(message(None), Some(MetadataValue::U32(15)));
+    assert_eq!(message(Some(StoredElements::Plain(DType::BFloat16))), Some(MetadataValue::U32(32)));
+    assert_eq!(message(Some(StoredElements::Packed(Encoding::Q8_0))), Some(MetadataValue::U32(7)));
+    assert_eq!(message(Some(StoredElements::Plain(DType::Float64))), None);
 }

@@ -264,19 +264,19 @@ fn a_writer_takes_tensors_in_any_order_and_each_byte_once() {
     writer.write("b", 2, &[3, 4, 5, 6]).unwrap();
     writer.write("a", 6, &[7, 8]).unwrap();
     writer.write("a", 0, &[1, 2]).unwrap();
-    let said = |result: max_weights::Result<()>| result.expect_err("refused").to_string();
-    assert!(said(writer.write("a", 1, &[0])).contains("were written before"));
-    assert!(said(writer.write("a", 5, &[0, 0])).contains("were written before"));
-    assert!(said(writer.write("a", 7, &[0, 0])).contains("do not fit into its 8 bytes"));
-    assert!(said(writer.write("a", u64::MAX, &[0, 0])).contains("do not fit"));
-    assert!(said(writer.write("c", 0, &[])).contains("no tensor 'c' was declared"));
+    let message = |result: max_weights::Result<()>| result.expect_err("refused").to_string();
+    assert!(message(writer.write("a", 1, &[0])).contains("were written before"));
+    assert!(message(writer.write("a", 5, &[0, 0])).contains("were written before"));
+    assert!(message(writer.write("a", 7, &[0, 0])).contains("do not fit into its 8 bytes"));
+    assert!(message(writer.write("a", u64::MAX, &[0, 0])).contains("do not fit"));
+    assert!(message(writer.write("c", 0, &[])).contains("no tensor 'c' was declared"));
     let other = tensor(DType::Int16, &[3], 0);
     assert!(
-        said(writer.write_tensor("b", &other, &uninterrupted))
+        message(writer.write_tensor("b", &other, &uninterrupted))
             .contains("declared as uint16 of shape [3], given as int16")
     );
     writer.write("a", 2, &[3, 4, 5, 6]).unwrap();
-    assert!(said(writer.finish(&uninterrupted)).contains("'b' (4 of 6 bytes)"));
+    assert!(message(writer.finish(&uninterrupted)).contains("'b' (4 of 6 bytes)"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "an unfinished file is gone");
 
     let writer = TensorFileWriter::create(&path, layout(), true, &SaveDestination::default(), &uninterrupted).unwrap();

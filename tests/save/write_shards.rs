@@ -63,23 +63,23 @@ fn refused(folder: &Path, tensors: &[(&str, Buffer)]) -> String {
 #[test]
 fn a_disk_that_has_room_for_the_first_file_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let said = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1 << 60))]);
-    assert!(said.contains("are free"), "{said}");
+    let message = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1 << 60))]);
+    assert!(message.contains("are free"), "{message}");
 }
 
 #[test]
 fn a_name_that_the_last_file_cannot_have() {
     let folder = tempfile::tempdir().unwrap();
-    let said = refused(folder.path(), &[("A", expanded(1)), ("__metadata__", expanded(1))]);
-    assert!(said.contains("cannot be called __metadata__"), "{said}");
+    let message = refused(folder.path(), &[("A", expanded(1)), ("__metadata__", expanded(1))]);
+    assert!(message.contains("cannot be called __metadata__"), "{message}");
 }
 
 #[test]
 fn a_directory_where_the_last_file_would_be() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("model-00002-of-00002.safetensors")).unwrap();
-    let said = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1))]);
-    assert!(said.contains("cannot replace a directory"), "{said}");
+    let message = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1))]);
+    assert!(message.contains("cannot replace a directory"), "{message}");
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
     let before = names();
     let item = ConvertItem { number: one.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
     let output = |most| sharded(folder.path(), most, options);
-    let said = convert(&one, &[item], &output(100), false, &done, &uninterrupted).expect_err("refused").to_string();
-    assert!(said.contains("model-00002-of-00002.safetensors: it is not among the opened shards"), "{said}");
+    let message = convert(&one, &[item], &output(100), false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(message.contains("model-00002-of-00002.safetensors: it is not among the opened shards"), "{message}");
     assert_eq!(names(), before);
     // All of it may be what it is written over.
     let all = open(folder.path()).unwrap();
@@ -200,9 +200,9 @@ fn one_of_several_files_of_the_input_is_not_written_over() {
             },
         ];
         for output in outputs {
-            let said = convert(&checkpoint, std::slice::from_ref(&item), &output, false, &done, &uninterrupted);
-            let said = said.expect_err("refused").to_string();
-            assert!(said.contains("it is one of several files of the checkpoint"), "{said}");
+            let message = convert(&checkpoint, std::slice::from_ref(&item), &output, false, &done, &uninterrupted);
+            let message = message.expect_err("refused").to_string();
+            assert!(message.contains("it is one of several files of the checkpoint"), "{message}");
         }
         let path = folder.path().join("other.safetensors");
         let output = SaveTarget::Safetensors { path: path.clone(), metadata: None, options };
@@ -248,10 +248,10 @@ fn a_tensor_of_another_shape_and_one_without_a_name() {
     let options = WriteOptions::default();
     let output = sharded(&out, 1, options);
     let done = AtomicU64::new(0);
-    let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
-    assert!(said.contains("tensor 'b' has the shape [2], but [1] was declared"), "{said}");
+    let message = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(message.contains("tensor 'b' has the shape [2], but [1] was declared"), "{message}");
     items[1].tensor = declared("", &[2]);
-    let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
-    assert!(said.contains("tensor 'b' would have an empty name"), "{said}");
+    let message = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(message.contains("tensor 'b' would have an empty name"), "{message}");
     assert_eq!((done.load(Ordering::Relaxed), out.exists()), (0, false));
 }

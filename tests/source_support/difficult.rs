@@ -107,8 +107,8 @@ impl Source for Difficult {
         Ok(())
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
-        self.inner.read_ahead(offset, len);
+    fn readahead(&self, offset: u64, len: u64) {
+        self.inner.readahead(offset, len);
     }
 
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {

@@ -177,7 +177,7 @@ pub(crate) fn try_read(zip: &Zip) -> Result<CheckedArchive> {
 
 /// The contents of an entry.
 pub(crate) fn contents(entry: &ZipEntry<'_>, most: u64, bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut stored = entry.room(most)?;
+    let mut stored = entry.reserve(most)?;
     stored.copy_from_slice(&bytes[entry.data.start() as usize..entry.data.end() as usize]);
     entry.contents(stored, &uninterrupted)
 }

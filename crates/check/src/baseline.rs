@@ -67,9 +67,9 @@ impl KnownFinding {
 /// The output cannot be written.
 pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write) -> std::io::Result<usize> {
     let mut places = ReportPaths::new(root);
-    let wanted = |finding: &Diagnostic| malicious || finding.rule.verdict != Verdict::Malicious;
+    let requested = |finding: &Diagnostic| malicious || finding.rule.verdict != Verdict::Malicious;
     let numbered = report.findings.iter().zip(fingerprints(&report.findings, root));
-    let known = numbered.filter(|(finding, _)| wanted(finding)).map(|(finding, fingerprint)| KnownFinding {
+    let known = numbered.filter(|(finding, _)| requested(finding)).map(|(finding, fingerprint)| KnownFinding {
         path: places.name(finding.file()).to_owned(),
         code: finding.rule.code.to_owned(),
         member: finding.member.clone(),
@@ -80,8 +80,8 @@ pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write)
     let mut findings: Vec<KnownFinding> = known.collect();
     findings.sort();
     let baseline = Baseline { schema: SCHEMA.into(), level: report.level.name().into(), findings };
-    let left_out = report.findings.len() - baseline.findings.len();
-    write_pretty(&baseline, out).map(|()| left_out)
+    let excluded = report.findings.len() - baseline.findings.len();
+    write_pretty(&baseline, out).map(|()| excluded)
 }
 
 /// Reads a baseline.

@@ -33,26 +33,26 @@ impl CodeDigests {
         member: Option<&str>,
         bytes: &dyn RandomRead,
         whole: u64,
-        go_on: &dyn Fn() -> Result<()>,
+        cancel: &dyn Fn() -> Result<()>,
     ) -> DigestBytes {
         let key = (member.map(str::to_owned), bytes.len());
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
         self.hashed = self.hashed.saturating_add(bytes.len());
-        let has_room = self.hashed <= whole.saturating_mul(MAX_TIMES).saturating_add(ALWAYS);
+        let has_space = self.hashed <= whole.saturating_mul(MAX_TIMES).saturating_add(ALWAYS);
         let digest =
-            has_room.then(|| digest(bytes, &AtomicU64::new(0), go_on).ok()).flatten().unwrap_or_else(unlike_any);
+            has_space.then(|| digest(bytes, &AtomicU64::new(0), cancel).ok()).flatten().unwrap_or_else(unlike_any);
         self.known.insert(key, digest);
         digest
     }
 }
 
 /// The digest of all bytes, which are counted in `done`.
-pub(crate) fn digest(bytes: &dyn RandomRead, done: &AtomicU64, go_on: &dyn Fn() -> Result<()>) -> Result<DigestBytes> {
+pub(crate) fn digest(bytes: &dyn RandomRead, done: &AtomicU64, cancel: &dyn Fn() -> Result<()>) -> Result<DigestBytes> {
     let (mut hash, mut part, mut at) = (Sha256::new(), Vec::new(), 0);
     while at < bytes.len() {
-        go_on()?;
+        cancel()?;
         part.resize((bytes.len() - at).min(PART) as usize, 0);
         bytes.read_at(at, &mut part)?;
         hash.update(&part);

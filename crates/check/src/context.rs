@@ -105,7 +105,7 @@ pub struct CheckPace<'a> {
 
 impl CheckPace<'_> {
     /// An error if the work is to end: by Ctrl-C, or as time has run out.
-    pub fn go_on(&self) -> Result<()> {
+    pub fn cancel(&self) -> Result<()> {
         in_time(self.deadline, &self.path).and_then(|()| (self.interrupt)())
     }
 }
@@ -167,8 +167,8 @@ impl<'a> FileContext<'a> {
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out. To be asked at least every few milliseconds.
-    pub fn go_on(&self) -> Result<()> {
-        self.pace.go_on()
+    pub fn cancel(&self) -> Result<()> {
+        self.pace.cancel()
     }
 
     /// What reading asks, which an error of another file's time does not end.
@@ -191,7 +191,7 @@ impl<'a> FileContext<'a> {
         let runs_code = finding.rule.verdict >= Verdict::NeedsTrust;
         if runs_code && finding.code.is_none() && self.options.asks_for(finding.rule) == RuleState::Yes {
             let (pace, whole) = (self.pace(), self.file.bytes);
-            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.go_on()));
+            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.cancel()));
         }
         self.report_here(finding);
     }
@@ -219,8 +219,8 @@ impl<'a> FileContext<'a> {
 
     /// Lists a class or function that a pickle names, once.
     pub fn global(&mut self, global: Global) {
-        let has_room = self.file.globals.len() < MAX_GLOBALS;
-        if has_room && self.globals.insert((global.module.clone(), global.name.clone())) {
+        let has_space = self.file.globals.len() < MAX_GLOBALS;
+        if has_space && self.globals.insert((global.module.clone(), global.name.clone())) {
             self.file.globals.push(global);
         }
     }
@@ -229,8 +229,8 @@ impl<'a> FileContext<'a> {
     #[must_use]
     pub fn look(&mut self, bytes: u64) -> bool {
         self.looked_at = self.looked_at.saturating_add(bytes);
-        let there = self.file.bytes.saturating_add(self.unpacked);
-        self.looked_at <= there.saturating_mul(MAX_LOOKS).saturating_add(ALWAYS_LOOKED_AT)
+        let present = self.file.bytes.saturating_add(self.unpacked);
+        self.looked_at <= present.saturating_mul(MAX_LOOKS).saturating_add(ALWAYS_LOOKED_AT)
     }
 
     /// Counts `bytes` more unpacked from this file; false if the limit is exceeded.
@@ -246,8 +246,8 @@ impl<'a> FileContext<'a> {
     #[must_use]
     pub(crate) fn nest(&mut self, bytes: u64) -> bool {
         self.nested = self.nested.saturating_add(bytes);
-        let there = self.file.bytes.saturating_add(self.unpacked);
-        self.nested <= there.saturating_mul(self.options.nesting as u64)
+        let present = self.file.bytes.saturating_add(self.unpacked);
+        self.nested <= present.saturating_mul(self.options.nesting as u64)
     }
 
     /// A buffer for unpacked data: in memory while it is small, within the thread's share of the limit for all files.
@@ -275,12 +275,12 @@ impl<'a> FileContext<'a> {
 
     /// The file, its findings (the worst first), and how many were left out.
     pub fn finish(self) -> (FileReport, Vec<Diagnostic>, u64) {
-        let left_out = self.findings.dropped() as u64;
+        let excluded = self.findings.dropped() as u64;
         let mut findings = self.findings.into_list();
         findings.sort_by_key(|finding| {
             (std::cmp::Reverse((finding.rule.verdict, finding.rule.severity)), finding.member.clone(), finding.offset)
         });
-        (self.file, findings, left_out)
+        (self.file, findings, excluded)
     }
 }
 
@@ -299,8 +299,8 @@ mod tests {
                 context.report_here(Diagnostic::new(rules::FORMAT_UNKNOWN, "the same").offset(offset));
             }
         }
-        let (file, findings, left_out) = context.finish();
-        assert_eq!((findings.len(), left_out), (MAX_FINDINGS, 50));
+        let (file, findings, excluded) = context.finish();
+        assert_eq!((findings.len(), excluded), (MAX_FINDINGS, 50));
         assert_eq!((file.answer, file.reported), (Verdict::Broken, Verdict::Broken));
     }
 }

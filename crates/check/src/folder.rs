@@ -77,7 +77,7 @@ pub struct FolderReport {
     /// The findings.
     pub findings: Vec<Diagnostic>,
     /// How many were not kept, as there were many of their rule.
-    pub left_out: u64,
+    pub omitted: u64,
     /// How deep files were looked into.
     pub depths: Vec<(Arc<Path>, Depth)>,
     /// What tensors are like.
@@ -156,7 +156,7 @@ impl<'a> FolderContext<'a> {
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out while this was looked at. To be asked at least every few milliseconds.
-    pub fn go_on(&self, path: &Path) -> Result<()> {
+    pub fn cancel(&self, path: &Path) -> Result<()> {
         in_time(self.deadline, path)?;
         (self.interrupt)()
     }
@@ -211,7 +211,7 @@ impl<'a> FolderContext<'a> {
     /// What was found.
     pub fn finish(self) -> FolderReport {
         let Self { findings, depths, tensors, excepted, .. } = self;
-        let left_out = findings.dropped() as u64;
-        FolderReport { findings: findings.into_list(), left_out, depths, tensors, excepted }
+        let omitted = findings.dropped() as u64;
+        FolderReport { findings: findings.into_list(), omitted, depths, tensors, excepted }
     }
 }

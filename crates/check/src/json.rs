@@ -240,9 +240,9 @@ fn unit(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The line of the first occurrence, and its byte.
-pub(crate) fn line_of(text: &[u8], wanted: &str) -> Option<(usize, u64)> {
+pub(crate) fn line_of(text: &[u8], requested: &str) -> Option<(usize, u64)> {
     let text = text.get(..text.len().min(MAX_SEARCHED))?;
-    let at = memchr::memmem::find(text, wanted.as_bytes())?;
+    let at = memchr::memmem::find(text, requested.as_bytes())?;
     Some((text.get(..at)?.split(|byte| *byte == b'\n').count(), at as u64))
 }
 

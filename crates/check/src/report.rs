@@ -173,7 +173,7 @@ pub struct Report {
     /// The findings, by file, the worst of each first.
     pub findings: Vec<Diagnostic>,
     /// Findings of rules that have too many in one file to keep all.
-    pub left_out: u64,
+    pub omitted: u64,
     /// Findings that a baseline has already.
     pub known: u64,
     /// Findings that settings leave out where they are.

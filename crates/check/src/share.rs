@@ -29,7 +29,7 @@ impl Share {
     /// The share of a task in these files, and which are its own.
     pub(crate) fn of(
         task: TaskNumber,
-        asked: &str,
+        requested: &str,
         files: &[(String, u64)],
         units: &[Vec<usize>],
     ) -> (Self, Vec<bool>) {
@@ -43,7 +43,7 @@ impl Share {
             }
         }
         let mut seen = Sha256::new();
-        seen.update(format!("{asked}\0{task}", task = task.of()));
+        seen.update(format!("{requested}\0{task}", task = task.of()));
         for (path, bytes) in files {
             seen.update(format!("\0{path}\0{bytes}"));
         }
@@ -54,7 +54,7 @@ impl Share {
 }
 
 /// Leaves in a walk the folders that are a task's own. What cannot be listed is the first one's.
-pub(crate) fn leave_own(task: TaskNumber, asked: &str, walk: &mut FileWalk) -> Share {
+pub(crate) fn leave_own(task: TaskNumber, requested: &str, walk: &mut FileWalk) -> Share {
     let files: Vec<(String, u64)> =
         walk.files.iter().map(|found| (found.path.to_string_lossy().into_owned(), size(&found.at))).collect();
     let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
@@ -67,7 +67,7 @@ pub(crate) fn leave_own(task: TaskNumber, asked: &str, walk: &mut FileWalk) -> S
         });
         folders[number].push(file);
     }
-    let (share, own) = Share::of(task, asked, &files, &folders);
+    let (share, own) = Share::of(task, requested, &files, &folders);
     let mut own = own.into_iter();
     walk.files.retain(|_| own.next().unwrap_or_default());
     if task.number() != 1 {

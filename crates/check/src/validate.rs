@@ -45,8 +45,9 @@ pub fn validate(
     let mut walk = walked(paths, interrupt)?;
     let all: HashSet<Arc<Path>> = walk.files.iter().map(|found| found.path.clone()).collect();
     let share = options.task.map(|task| {
-        let asked = format!("validate, {}, {:?}, {}", options.level.name(), options.selection, options.severity.name());
-        share::leave_own(task, &asked, &mut walk)
+        let requested =
+            format!("validate, {}, {:?}, {}", options.level.name(), options.selection, options.severity.name());
+        share::leave_own(task, &requested, &mut walk)
     });
     let done = Mutex::new(Vec::new());
     let mut numbered: Vec<(usize, WalkedFile)> = walk.files.into_iter().enumerate().collect();
@@ -70,7 +71,7 @@ pub fn validate(
         level: options.level,
         files: Vec::new(),
         findings: Vec::new(),
-        left_out: 0,
+        omitted: 0,
         known: 0,
         ignored: 0,
         excepted: false,
@@ -86,12 +87,12 @@ pub fn validate(
         report.findings.extend(found.findings);
     }
     let mut entries = Vec::new();
-    for (_, (entry, file, findings, left_out, arrays)) in done {
+    for (_, (entry, file, findings, omitted, arrays)) in done {
         entries.push(entry);
         report.statistics.extend(arrays);
         report.files.push(file);
         report.findings.extend(findings);
-        report.left_out += left_out;
+        report.omitted += omitted;
     }
     let folders = folders(entries);
     let checks: &[FolderCheck] = match options.level {
@@ -101,8 +102,8 @@ pub fn validate(
     progress.bytes.fetch_add(folders.iter().map(repository::program_bytes).sum(), Ordering::Relaxed);
     let looked = Mutex::new(Vec::new());
     WORKERS.each(folders.iter().enumerate().collect(), interrupt, |(number, folder), interrupt| {
-        let go_on = || in_time(deadline, &folder.path).and_then(|()| interrupt());
-        let context = FolderContext::new(options, &go_on).of(folder).among(&all).until(deadline).counting(progress);
+        let cancel = || in_time(deadline, &folder.path).and_then(|()| interrupt());
+        let context = FolderContext::new(options, &cancel).of(folder).among(&all).until(deadline).counting(progress);
         let outcome = one_folder(folder, checks, context)?;
         looked.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
         Ok(())
@@ -112,7 +113,7 @@ pub fn validate(
     let places: HashMap<Arc<Path>, usize> =
         report.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
     let mut take = |found: FolderReport| {
-        report.left_out += found.left_out;
+        report.omitted += found.omitted;
         report.excepted |= !found.excepted.is_empty();
         let mut change = |path: &Arc<Path>, change: &dyn Fn(&mut FileReport)| {
             if let Some(file) = places.get(path).and_then(|place| report.files.get_mut(*place)) {
@@ -204,8 +205,8 @@ fn open_urls(files: &mut [(usize, WalkedFile)], deadline: Option<Instant>, inter
     }
     let opened = match &deadline {
         Some(_) => {
-            let go_on = || in_time(deadline, Path::new("")).and_then(|()| interrupt());
-            match open_each(&**store, &urls, &go_on) {
+            let cancel = || in_time(deadline, Path::new("")).and_then(|()| interrupt());
+            match open_each(&**store, &urls, &cancel) {
                 // Out of time, which is reported for each file.
                 Err(Error::Io { .. }) => return Ok(()),
                 opened => opened?,
@@ -252,7 +253,7 @@ fn one_file(
     let piece = ByteSpan::file(bytes, &found.below);
     let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];
     for check in checks {
-        if let Err(error) = context.go_on().and_then(|()| check(&piece, kind, &mut context)) {
+        if let Err(error) = context.cancel().and_then(|()| check(&piece, kind, &mut context)) {
             unreadable(error, &mut context)?;
         }
     }
@@ -264,10 +265,10 @@ fn outcome(found: WalkedFile, kind: Kind, bytes: u64, mut context: FileContext<'
     let catalog = context.catalog.take();
     let arrays = std::mem::take(&mut context.arrays.drawn);
     let opened = context.source.take().filter(|_| store::is_url(&found.at));
-    let (file, findings, left_out) = context.finish();
+    let (file, findings, omitted) = context.finish();
     let WalkedFile { path, at, below, in_folder, .. } = found;
     let entry = ListedFile { path, at, opened, below, kind, bytes, catalog };
-    ((entry, in_folder), file, findings, left_out, arrays)
+    ((entry, in_folder), file, findings, omitted, arrays)
 }
 
 /// What ends the look at one file is a finding about it, unless everything is to end.

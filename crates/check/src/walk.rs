@@ -366,13 +366,13 @@ mod tests {
     fn an_interrupt_ends_the_walk_at_the_next_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir_all(folder.path().join("a/b/c")).expect("folders");
-        let asked = std::cell::Cell::new(0);
+        let requested = std::cell::Cell::new(0);
         let interrupt = || {
-            asked.set(asked.get() + 1);
-            if asked.get() < 3 { Ok(()) } else { Err(Error::Interrupted) }
+            requested.set(requested.get() + 1);
+            if requested.get() < 3 { Ok(()) } else { Err(Error::Interrupted) }
         };
         assert!(matches!(FileWalk::default().add(folder.path(), &interrupt), Err(Error::Interrupted)));
-        assert_eq!(asked.get(), 3);
+        assert_eq!(requested.get(), 3);
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn of_each_rule_so_many_findings_are_kept_of_a_file_and_the_others_are_counted()
     let folder = folder(&[("tokenizer_config.json", config.as_bytes())]);
     let report = report(folder.path(), &ValidateOptions::default());
     let escapes = report.findings.iter().filter(|finding| finding.rule.id == "repository.template-escape").count();
-    assert_eq!((escapes, report.left_out), (100, 200));
+    assert_eq!((escapes, report.omitted), (100, 200));
 }
 
 #[test]
@@ -202,5 +202,5 @@ fn what_is_found_very_often_is_counted_and_hides_nothing_that_comes_after_it() {
     let report = report(folder.path(), &ValidateOptions::default());
     let of = |rule: &str| report.findings.iter().filter(|finding| finding.rule.id == rule).count();
     assert_eq!((of("repository.yaml-object"), of("repository.yaml-call")), (100, 1));
-    assert_eq!((report.left_out, report.verdict()), (49_900, Verdict::Malicious));
+    assert_eq!((report.omitted, report.verdict()), (49_900, Verdict::Malicious));
 }

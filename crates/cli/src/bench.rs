@@ -44,8 +44,8 @@ pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, CommandFailure> {
     if let Some(names) = &options.against {
         command.arg(format!("--against={names}"));
     }
-    for (flag, wanted) in [("--json", options.json), ("--no-cold", options.no_cold)] {
-        if wanted {
+    for (flag, requested) in [("--json", options.json), ("--no-cold", options.no_cold)] {
+        if requested {
             command.arg(flag);
         }
     }

@@ -336,8 +336,8 @@ fn show(options: &DeltaShow, screen: &mut Screen) -> Result<u8, CommandFailure> 
         layers::write(&layers(&file.elements(&uninterrupted)?), unit(file.dialect()), screen)?;
         return Ok(CLEAN);
     }
-    for (name, said) in file.changed() {
-        let what = said
+    for (name, declared) in file.changed() {
+        let what = declared
             .map_or(String::new(), |(dtype, shape)| format!("  {}  {}", text::printable(dtype), text::shape(shape)));
         screen.line(&format!("changed  {}{what}", text::printable(name)))?;
     }

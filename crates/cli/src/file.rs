@@ -76,7 +76,7 @@ fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), CommandFailure> {
 /// what is not a regular file, such as a pipe or `/dev/null`, and what is open already, such as `/dev/stdout`, is written to.
 pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), CommandFailure> {
     let written = match fs::metadata(path) {
-        Ok(there) if !there.is_file() || is_open_file(path) => {
+        Ok(present) if !present.is_file() || is_open_file(path) => {
             let written = File::options().append(true).open(path).and_then(|mut file| buffered(&mut file, make));
             written.map_err(|error| Error::io(path, WRITE, error))
         }

@@ -36,7 +36,7 @@ pub(crate) struct PerRank {
 }
 
 impl PerRank {
-    pub(crate) fn is_asked_for(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.dtype.is_some() || self.tp.is_some() || self.ep.is_some() || self.memory.is_some()
     }
 }
@@ -185,9 +185,9 @@ fn divided(shape: &[u64], ranks: u64) -> Vec<u64> {
 fn bits(info: &TensorInfo<'_>, dtype: Option<DType>) -> Option<u64> {
     let is_float = |dtype: DType| dtype.name().contains("float");
     match (info.element, dtype) {
-        (Element::Plain(own), Some(wanted)) if is_float(own) => Some(wanted.bits() as u64),
+        (Element::Plain(own), Some(requested)) if is_float(own) => Some(requested.bits() as u64),
         (Element::Plain(own), _) => Some(own.bits() as u64),
-        (Element::Packed(_), Some(wanted)) => Some(wanted.bits() as u64),
+        (Element::Packed(_), Some(requested)) => Some(requested.bits() as u64),
         _ => None,
     }
 }

@@ -73,12 +73,12 @@ pub(crate) struct Globals {
 
 pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let selection = RuleSelection { select: vec!["security".to_owned()], ignore: Vec::new() };
-    let wanted = ValidateOptions { selection, severity: Severity::Warning, ..ValidateOptions::default() };
+    let requested = ValidateOptions { selection, severity: Severity::Warning, ..ValidateOptions::default() };
     let inputs = ValidateInputs::new(&options.paths)?;
     let progress = ValidateProgress::default();
     let report = {
         let _bar = crate::progress::CommandProgress::growing(&progress.done, &progress.bytes);
-        max_weights_check::validate(&inputs.paths, &wanted, &progress, &uninterrupted)?
+        max_weights_check::validate(&inputs.paths, &requested, &progress, &uninterrupted)?
     };
     let report = inputs.renamed(report);
     let found = globals(&report);
@@ -100,8 +100,9 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, CommandF
         screen.line("")?;
     } else {
         print(&found, not_harmless, &report, screen)?;
-        let said = |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
-        screen.warn(errors.iter().map(said))?;
+        let declared =
+            |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
+        screen.warn(errors.iter().map(declared))?;
     }
     Ok(screen.status)
 }

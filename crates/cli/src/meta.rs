@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, CommandFail
     let opened = Checkpoint::open(std::slice::from_ref(file), &OpenOptions::default())?;
     let catalog = opened.catalog();
     let changes = match &options.action {
-        MetaCommand::Set(MetaSet { pairs: said, .. }) => typed(catalog, &pairs("meta set", said)?)?,
+        MetaCommand::Set(MetaSet { pairs: declared, .. }) => typed(catalog, &pairs("meta set", declared)?)?,
         MetaCommand::Unset(Unset { keys, .. }) => {
             for key in keys {
                 let known = match catalog.gguf() {
@@ -72,32 +72,33 @@ pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, CommandFail
         }
     };
     drop(opened);
-    let said = match edit_metadata(file, &changes, true, &uninterrupted)? {
+    let declared = match edit_metadata(file, &changes, true, &uninterrupted)? {
         Edited::Unchanged => "nothing to change",
         Edited::InPlace => "changed in place",
         Edited::Rewritten => "rewritten",
     };
-    screen.line(&format!("{}: {said}", text::path(file)))?;
+    screen.line(&format!("{}: {declared}", text::path(file)))?;
     Ok(CLEAN)
 }
 
 /// `KEY=VALUE` each.
-pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, CommandFailure> {
+pub(crate) fn pairs(option: &str, declared: &[String]) -> Result<Vec<(String, String)>, CommandFailure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(CommandFailure::Usage(format!("{option} {text}: it must have the form NAME=VALUE"))),
     };
-    said.iter().map(pair).collect()
+    declared.iter().map(pair).collect()
 }
 
 /// The values in the types that they have in the file, or are declared with.
 pub(crate) fn typed(catalog: &Catalog, pairs: &[(String, String)]) -> Result<Vec<KeyChange>, CommandFailure> {
-    let typed = |(said, value): &(String, String)| {
-        let named = said.rsplit_once(':').and_then(|(key, kind)| Some((key, ValueType::from_name(kind)?)));
-        let known = catalog.gguf().and_then(|gguf| Some(MetadataValue::from(gguf.metadata.get(said)?).value_type()));
+    let typed = |(declared, value): &(String, String)| {
+        let named = declared.rsplit_once(':').and_then(|(key, kind)| Some((key, ValueType::from_name(kind)?)));
+        let known =
+            catalog.gguf().and_then(|gguf| Some(MetadataValue::from(gguf.metadata.get(declared)?).value_type()));
         let (key, kind) = match (known, named) {
             (None, Some((key, kind))) => (key, kind),
-            (known, _) => (&**said, known.unwrap_or(ValueType::String)),
+            (known, _) => (&**declared, known.unwrap_or(ValueType::String)),
         };
         let parsed = MetadataValue::parse(kind, value).ok_or_else(|| {
             let (key, value) = (text::escape(key), text::escape(value));

@@ -70,8 +70,8 @@ pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, CommandFailure> 
         command.arg(format!("--max-shard-size={most}"));
     }
     let Reshard { dry_run, no_sync, verify, json, .. } = *options;
-    for (flag, wanted) in [("--dry-run", dry_run), ("--no-sync", no_sync), ("--verify", verify), ("--json", json)] {
-        if wanted {
+    for (flag, requested) in [("--dry-run", dry_run), ("--no-sync", no_sync), ("--verify", verify), ("--json", json)] {
+        if requested {
             command.arg(flag);
         }
     }

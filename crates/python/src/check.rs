@@ -88,10 +88,11 @@ pub(crate) fn validate_files(
         let cache = ModelCache::from_environment();
         let paths = paths.iter().map(|path| cache.resolve(path)).collect::<Result<Vec<_>, Error>>()?;
         let done = ValidateProgress::default();
-        let told = || tell(progress.as_ref(), done.done.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
-        let go_on = || interrupt().and_then(|()| told());
-        let report = max_weights_check::validate(&paths, &options, &done, &now_and_then(&go_on))?;
-        told()?;
+        let reported =
+            || tell(progress.as_ref(), done.done.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
+        let cancel = || interrupt().and_then(|()| reported());
+        let report = max_weights_check::validate(&paths, &options, &done, &now_and_then(&cancel))?;
+        reported()?;
         Ok::<_, Error>(report)
     })?;
     Ok(PyReport { report })
@@ -112,8 +113,8 @@ pub(crate) fn statistics_of<'py>(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> BindingResult<Vec<StatisticsRow<'py>>> {
     let py = node.py();
-    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
-        content::stats(checkpoint, numbers, bins, done, go_on)
+    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, cancel| {
+        content::stats(checkpoint, numbers, bins, done, cancel)
     })?;
     let number = |number: Option<ExactNumber>| {
         let number = number.map(|number| match number {
@@ -160,8 +161,8 @@ pub(crate) fn difference_of(
     let bytes = of_a.catalog().table().iter().fold(0, |all: u64, info| all.saturating_add(2 * info.bytes()));
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     Ok(detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = difference::compare(&of_a, &of_b, &options, &done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = difference::compare(&of_a, &of_b, &options, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         let object = difference::DifferenceJson::new(&found, &options);
         serde_json::to_string(&object).map_err(|error| Error::Argument(error.to_string()))

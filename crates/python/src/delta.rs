@@ -89,12 +89,12 @@ pub(crate) fn write_delta(
     let written = detached(py, || {
         let (base, new) = (base.version()?, new.version()?);
         let bytes = new.bytes();
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let cancel = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
         let options = WriteOptions { sync, ..WriteOptions::default() };
-        let go_on = now_and_then(&go_on);
+        let cancel = now_and_then(&cancel);
         let written = match &form {
-            Some(form) => form.write(&base, &new, &path, options, &done, &go_on)?,
-            None => delta(&base, &new, Vec::new(), (&path, options), &done, &go_on)?,
+            Some(form) => form.write(&base, &new, &path, options, &done, &cancel)?,
+            None => delta(&base, &new, Vec::new(), (&path, options), &done, &cancel)?,
         };
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(written)
@@ -125,8 +125,8 @@ pub(crate) fn fold_deltas(
 /// The identity of a checkpoint, as in deltas for their base and their target.
 #[pyfunction]
 pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> BindingResult<String> {
-    over_weights(node, &[], None, |checkpoint, _, done, go_on| {
-        VersionTensors::of_checkpoint(checkpoint)?.identity(done, go_on)
+    over_weights(node, &[], None, |checkpoint, _, done, cancel| {
+        VersionTensors::of_checkpoint(checkpoint)?.identity(done, cancel)
     })
 }
 
@@ -140,8 +140,8 @@ type DeltaHeaderRow =
 pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> BindingResult<DeltaHeaderRow> {
     let delta = detached(py, || OpenedDelta::open(&path, &OpenOptions::default()))?;
     let (header, whole) = (delta.header().clone(), delta.whole().map(|info| info.name.to_owned()).collect());
-    let said = |said: Option<(&str, &[u64])>| said.map(|(dtype, shape)| (dtype.to_owned(), shape.to_vec()));
-    let changed = delta.changed().map(|(name, what)| (name.to_owned(), said(what))).collect();
+    let declared = |declared: Option<(&str, &[u64])>| declared.map(|(dtype, shape)| (dtype.to_owned(), shape.to_vec()));
+    let changed = delta.changed().map(|(name, what)| (name.to_owned(), declared(what))).collect();
     Ok((delta.dialect().to_string(), header.base, header.target, changed, whole, header.removed, header.folded))
 }
 
@@ -203,12 +203,12 @@ pub(crate) fn apply_deltas_to(
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let bytes = targets.iter().map(|(_, tensor)| tensor.get().size() as u64).sum::<u64>();
     let applied = detached(py, || {
-        let go_on =
+        let cancel =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
         let deltas = OpenedDelta::open_all(&paths, &OpenOptions::default())?;
         let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
         let others = OtherNames { names: &others, may_be_tied };
-        let applied = apply_deltas(&deltas, &mut targets, others, &mut log, &done, &now_and_then(&go_on))?;
+        let applied = apply_deltas(&deltas, &mut targets, others, &mut log, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(applied)
     })?;
@@ -232,10 +232,11 @@ pub(crate) fn update_files(
         // They are read twice: to be compared, and to be written.
         let base = Checkpoint::open(&[&target], &OpenOptions::default())?;
         let bytes = 2 * base.catalog().table().iter().map(|info| info.bytes()).sum::<u64>();
-        let go_on =
+        let cancel =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
         let options = WriteOptions { sync, ..WriteOptions::default() };
-        let updated = update(&target, &paths, &OpenOptions::default(), &options, verify, &done, &now_and_then(&go_on))?;
+        let updated =
+            update(&target, &paths, &OpenOptions::default(), &options, verify, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(updated)
     })?;

@@ -190,12 +190,12 @@ pub(crate) fn answer<'py>(
     tensor: &Tensor,
     stream: Option<&Bound<'py, PyAny>>,
     max_version: Option<(u32, u32)>,
-    wanted: Option<(i32, i32)>,
+    requested: Option<(i32, i32)>,
     copy: Option<bool>,
 ) -> BindingResult<Bound<'py, PyCapsule>> {
     let here = device_of(tensor);
-    let wanted = wanted.unwrap_or(here);
-    if wanted.0 == CPU && stream.is_some() {
+    let requested = requested.unwrap_or(here);
+    if requested.0 == CPU && stream.is_some() {
         return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
     }
     let version = if max_version.is_some_and(|(major, _)| major >= 1) {
@@ -203,10 +203,11 @@ pub(crate) fn answer<'py>(
     } else {
         CapsuleVersion::Legacy
     };
-    match (here, wanted) {
-        (here, wanted) if here != wanted && wanted != (CPU, 0) => {
+    match (here, requested) {
+        (here, requested) if here != requested && requested != (CPU, 0) => {
             let place = if here.0 == CPU { "the CPU".to_owned() } else { tensor.device().to_string() };
-            Err(PyBufferError::new_err(format!("the tensor is on {place} and cannot be exported to {wanted:?}")).into())
+            Err(PyBufferError::new_err(format!("the tensor is on {place} and cannot be exported to {requested:?}"))
+                .into())
         }
         ((CUDA, _), (CPU, _)) if copy == Some(false) => {
             Err(PyBufferError::new_err("a tensor on another device reaches the host only by a copy").into())
@@ -376,13 +377,13 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     if let Device::Cuda(index) = place {
         arguments.set_item("stream", DeviceMemory::borrowing_stream(index).map_err(to_python)?)?;
     }
-    let asked = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
-    let capsule = match asked {
+    let requested = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
+    let capsule = match requested {
         // Producers from before version 1 do not know the argument.
         Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
             object.call_method0(intern!(py, "__dlpack__"))?
         }
-        asked => asked?,
+        requested => requested?,
     };
     let capsule =
         capsule.cast::<PyCapsule>().map_err(|_| PyBufferError::new_err("__dlpack__ did not return a capsule"))?;
@@ -417,7 +418,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             "the capsule does not have the name of a DLPack tensor, or it was consumed before",
         ));
     }
-    let writable = access != Access::Read || writable_unsaid(object)?;
+    let writable = access != Access::Read || writability_unknown(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
     let owner = ImportedTensor(managed);
@@ -457,8 +458,8 @@ fn require_unflipped(object: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// An unversioned capsule cannot declare read-only memory, such as that of JAX's arrays: true for a producer that makes no such memory.
-fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
-    package::WRITABLE_UNSAID.get(producer.py())?.call1((producer,))?.extract()
+fn writability_unknown(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    package::WRITABILITY_UNKNOWN.get(producer.py())?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
@@ -519,14 +520,14 @@ unsafe impl<M: Managed> Sync for ImportedTensor<M> {}
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
 unsafe fn borrowed<M: Managed + 'static>(
     tensor: &DlTensor,
-    asked: Device,
+    requested: Device,
     writable: bool,
     owner: ImportedTensor<M>,
 ) -> PyResult<Tensor> {
     // The result of `__dlpack_device__` may be wrong.
     let found = (tensor.device.device_type, tensor.device.device_id);
-    if place(found, Access::Read)? != asked {
-        return Err(PyBufferError::new_err(format!("the capsule is on DLPack device {found:?}, not on {asked}")));
+    if place(found, Access::Read)? != requested {
+        return Err(PyBufferError::new_err(format!("the capsule is on DLPack device {found:?}, not on {requested}")));
     }
     let DlDataType { code, bits, lanes } = tensor.dtype;
     let unsupported =
@@ -560,7 +561,7 @@ unsafe fn borrowed<M: Managed + 'static>(
         PyBufferError::new_err(format!("a DLPack tensor of {len} bytes at no valid address (data {:?})", tensor.data))
     })?;
     // The producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
-    let storage = match asked {
+    let storage = match requested {
         // SAFETY: the caller promises that the memory is valid until `owner` is dropped. This process does not dereference a device address.
         Device::Cuda(index) => Storage::on_device(
             unsafe { DeviceMemory::borrowed(index, start.addr().get() as u64, len, writable, Box::new(owner)) }

@@ -30,16 +30,16 @@ pub(crate) mod classes {
 /// Replaces PyO3's exception for a panic: `PanicException` is not an `Exception`, so programs that catch errors would end. All panics pass through
 /// its class, which makes ours instead.
 #[pyfunction]
-#[pyo3(signature = (class, said=None))]
-fn panicked<'py>(class: &Bound<'py, PyAny>, said: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+#[pyo3(signature = (class, panic_message=None))]
+fn panicked<'py>(class: &Bound<'py, PyAny>, panic_message: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
     let ours = class.py().get_type::<classes::InternalError>();
-    let said = match said {
+    let panic_message = match panic_message {
         // Python 3.11 calls this again, with the exception that it has.
         Some(made) if made.is_instance(&ours)? => return Ok(made),
-        Some(said) => said.str()?.to_string(),
+        Some(panic_message) => panic_message.str()?.to_string(),
         None => "a panic".to_owned(),
     };
-    ours.call1((format!("{said}: this is a defect of max_weights, please report it with what led to it"),))
+    ours.call1((format!("{panic_message}: this is a defect of max_weights, please report it with what led to it"),))
 }
 
 /// Panics like a defect, without the GIL and on threads of the pool, for tests.

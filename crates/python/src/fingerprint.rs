@@ -36,8 +36,8 @@ pub(crate) fn fingerprints_of<'py>(
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> BindingResult<Vec<FingerprintRow<'py>>> {
-    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
-        fingerprints(checkpoint, numbers, column_blocks, threads.map(NonZero::get), done, go_on)
+    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, cancel| {
+        fingerprints(checkpoint, numbers, column_blocks, threads.map(NonZero::get), done, cancel)
     })?;
     Ok(found.into_iter().map(|fingerprint| record(node.py(), fingerprint)).collect())
 }
@@ -71,9 +71,9 @@ pub(crate) fn weights_are_held(
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
 ) -> BindingResult<Vec<bool>> {
     let tensors: Vec<_> = tensors.iter().map(|tensor| tensor.tensor().clone()).collect();
-    over_weights(node, &names, None, |checkpoint, numbers, done, go_on| {
+    over_weights(node, &names, None, |checkpoint, numbers, done, cancel| {
         let pairs: Vec<_> = numbers.iter().copied().zip(tensors).collect();
-        hold(checkpoint, &pairs, threads.map(NonZero::get), done, go_on)
+        hold(checkpoint, &pairs, threads.map(NonZero::get), done, cancel)
     })
 }
 

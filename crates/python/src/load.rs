@@ -59,8 +59,8 @@ impl LoadArguments {
     ) -> Result<Vec<Recipe>, Error> {
         let to_device = self.devices.iter().any(|device| *device != Device::Cpu);
         checkpoint.look_up(self.numbers.iter().copied(), to_device, &interrupt)?;
-        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
-        asked
+        let requested = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
+        requested
             .map(|(((&number, &dtype), region), &device)| {
                 Ok(catalog.request(number, dtype, region.as_ref(), whole)?.on(device))
             })
@@ -70,7 +70,7 @@ impl LoadArguments {
 
 impl WeightsNode {
     /// Requests the weights of these full names, with a dtype, a region and a place for each. By default, weights go to host memory.
-    pub(crate) fn asked(
+    pub(crate) fn requested(
         &self,
         names: &[String],
         dtypes: &[Option<Bound<'_, PyAny>>],
@@ -139,39 +139,39 @@ pub(crate) fn load_tensors(
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts, places)?;
-    let mut room: Vec<Option<Exclusive<LoadedTensor>>> = names.iter().map(|_| None).collect();
+    let requested = node.requested(&names, &dtypes, cuts, places)?;
+    let mut part_buffer: Vec<Option<Exclusive<LoadedTensor>>> = names.iter().map(|_| None).collect();
     for (position, out) in outs {
-        if let Some(room) = room.get_mut(position) {
-            *room = Some(writable(&out, Access::Load)?.1);
+        if let Some(part_buffer) = part_buffer.get_mut(position) {
+            *part_buffer = Some(writable(&out, Access::Load)?.1);
         }
     }
-    let given: Vec<bool> = room.iter().map(Option::is_some).collect();
+    let given: Vec<bool> = part_buffer.iter().map(Option::is_some).collect();
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let loaded = detached(py, || {
         // The caller's memory is written only after all of it was verified.
         if let Some(expected) = verify.as_ref().filter(|_| given.contains(&true)) {
             let found =
-                digests(&checkpoint, &asked.numbers, threads.map(NonZero::get), &done, &now_and_then(&interrupt))?;
-            check_digests(&checkpoint, &asked.numbers, expected, &found)?;
+                digests(&checkpoint, &requested.numbers, threads.map(NonZero::get), &done, &now_and_then(&interrupt))?;
+            check_digests(&checkpoint, &requested.numbers, expected, &found)?;
             done.store(0, Ordering::Relaxed);
         }
-        let mut layout = asked.layout(&checkpoint, memory_of(own), &given, &options)?;
+        let mut layout = requested.layout(&checkpoint, memory_of(own), &given, &options)?;
         require_views(&layout, own, &names)?;
         if let Some(expected) = verify {
-            layout = layout.verified(&asked.numbers, expected);
+            layout = layout.verified(&requested.numbers, expected);
         }
         let bytes = layout.bytes();
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
-        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let loaded = layout.run(&checkpoint, room, &done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let loaded = layout.run(&checkpoint, part_buffer, &done, &now_and_then(&cancel))?;
         tell(bytes)?;
         Ok::<_, Error>(loaded)
     })?;
     let (loaded, choice) = (loaded.0, loaded.1.to_string());
     let mut made = Vec::with_capacity(loaded.len());
-    for (number, tensor) in asked.numbers.into_iter().zip(loaded) {
+    for (number, tensor) in requested.numbers.into_iter().zip(loaded) {
         node.note_refused_mapping(py, &checkpoint, number, &tensor)?;
         made.push(PyTensor::new(tensor));
     }
@@ -207,8 +207,8 @@ pub(crate) fn digests_of(
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> BindingResult<Vec<String>> {
-    over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
-        digests(checkpoint, numbers, threads.map(NonZero::get), done, go_on)
+    over_weights(node, &names, progress, |checkpoint, numbers, done, cancel| {
+        digests(checkpoint, numbers, threads.map(NonZero::get), done, cancel)
     })
 }
 
@@ -226,8 +226,8 @@ pub(crate) fn over_weights<T: Send>(
     let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     Ok(detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = work(&checkpoint, &numbers, &done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = work(&checkpoint, &numbers, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(found)
     })?)
@@ -236,13 +236,13 @@ pub(crate) fn over_weights<T: Send>(
 /// Reports progress; an exception of the function ends the work.
 pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
     let Some(progress) = progress else { return Ok(()) };
-    let told = reattached(|py| {
+    let reported = reattached(|py| {
         progress.call1(py, (done, bytes)).map(drop).map_err(|error| {
             error.restore(py);
             Error::Interrupted
         })
     });
-    told.unwrap_or(Err(Error::Interrupted))
+    reported.unwrap_or(Err(Error::Interrupted))
 }
 
 /// Set how many threads everything uses.

@@ -56,7 +56,7 @@ pub(crate) struct SafetensorsFile {
     /// The first tensor that was taken as a whole.
     first_taken: OnceLock<usize>,
     /// The readahead for the following tensors; `None` if they do not come from a disk.
-    ahead: OnceLock<Option<Prefetch>>,
+    readahead: OnceLock<Option<Prefetch>>,
 }
 
 impl SafetensorsFile {
@@ -64,8 +64,8 @@ impl SafetensorsFile {
         // Opening a file keeps its bytes, even if another file replaces it, and many may be open at a time.
         let (checkpoint, source) = Checkpoint::open_safetensors(path, options)?;
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
-        let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Ok(Self { checkpoint: Arc::new(checkpoint), source, cold, first_taken, ahead })
+        let (cold, first_taken, readahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Self { checkpoint: Arc::new(checkpoint), source, cold, first_taken, readahead })
     }
 
     fn table(&self) -> &TensorTable {
@@ -116,30 +116,31 @@ impl SafetensorsFile {
 
     /// Records that a whole tensor is taken as a view, which is not read now. From the second one on, the caller probably takes more of them: then
     /// these and the following tensors are fetched, if they come from a disk.
-    fn fetch_ahead(&self, py: Python<'_>, number: usize) {
+    fn prefetch_next(&self, py: Python<'_>, number: usize) {
         let mut is_first = false;
         let first = *self.first_taken.get_or_init(|| {
             is_first = true;
             number
         });
-        if is_first || !self.source.is_mapped() || matches!(self.ahead.get(), Some(None)) {
+        if is_first || !self.source.is_mapped() || matches!(self.readahead.get(), Some(None)) {
             return;
         }
         let prefetch = || {
             if !self.is_cold() {
                 return None;
             }
-            let wanted = (0..self.table().len()).map(|number| self.checkpoint.catalog().wanted(number, None));
-            Some(Prefetch::new(&self.checkpoint, &wanted.collect::<Result<Vec<_>, Error>>().ok()?, false))
+            let requested =
+                (0..self.table().len()).map(|number| self.checkpoint.catalog().tensor_request(number, None));
+            Some(Prefetch::new(&self.checkpoint, &requested.collect::<Result<Vec<_>, Error>>().ok()?, false))
         };
         detached(py, || {
-            let ahead = self.ahead.get().unwrap_or_else(|| {
+            let readahead = self.readahead.get().unwrap_or_else(|| {
                 let made = prefetch();
-                self.ahead.get_or_init(|| made)
+                self.readahead.get_or_init(|| made)
             });
-            if let Some(ahead) = ahead {
-                ahead.want(first);
-                ahead.want(number);
+            if let Some(readahead) = readahead {
+                readahead.want(first);
+                readahead.want(number);
             }
         });
     }
@@ -152,11 +153,12 @@ impl SafetensorsFile {
         if !own && device == Device::Cpu && !self.is_cold() {
             return self.views();
         }
-        let wanted = (0..self.table().len())
-            .map(|number| Ok::<_, Error>(TensorRequest { device, ..self.checkpoint.catalog().wanted(number, None)? }));
+        let requested = (0..self.table().len()).map(|number| {
+            Ok::<_, Error>(TensorRequest { device, ..self.checkpoint.catalog().tensor_request(number, None)? })
+        });
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
         let memory = if own { TensorMemory::Own } else { TensorMemory::Fastest };
-        let layout = LoadPlan::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, memory, &[], &options)?;
+        let layout = LoadPlan::new(&self.checkpoint, requested.collect::<Result<_, Error>>()?, memory, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
             // The file changed since it was opened: only views of the mapping are available.
@@ -229,7 +231,7 @@ impl SafetensorsFile {
     // A tensor. KeyError: no tensor of this name.
     fn buffer(&self, py: Python<'_>, name: &str) -> BindingResult<PyTensor> {
         let number = self.number(name)?;
-        self.fetch_ahead(py, number);
+        self.prefetch_next(py, number);
         Ok(PyTensor::new(self.tensor_of(py, name)?))
     }
 
@@ -253,7 +255,7 @@ impl SafetensorsFile {
     ) -> BindingResult<Bound<'py, PyAny>> {
         let number = self.number(name)?;
         if whole {
-            self.fetch_ahead(py, number);
+            self.prefetch_next(py, number);
         }
         let tensor = self.tensor_of(py, name)?;
         Ok(convert.call1((dlpack::export(py, &tensor, dlpack::CapsuleVersion::Versioned)?,))?)
@@ -322,7 +324,7 @@ impl PySafeSlice {
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let file = self.file.get();
         if index.is_instance_of::<PyEllipsis>() || index.eq(PySlice::full(py)).unwrap_or_default() {
-            file.fetch_ahead(py, self.number);
+            file.prefetch_next(py, self.number);
         }
         let name = file.table().name(self.number);
         self.framework.bind(py).call_method1(intern!(py, "part"), (&self.file, name, index))

@@ -44,7 +44,7 @@ imported! {
         TO_NUMPY = "to_numpy",
         TO_TORCH = "to_torch",
         WRITABLE = "writable",
-        WRITABLE_UNSAID = "writable_unsaid",
+        WRITABILITY_UNKNOWN = "writable_unsaid",
     }
     "_devices" => {
         DEVICE = "Device",

@@ -61,7 +61,7 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Bindin
             "a tree of decoded weights is not pickled: pickle the tree of the files, and decode where it arrives";
         return Err(Error::Argument(cause.to_owned()).into());
     }
-    if let Some((of, scheme, rules)) = node.shared().made_of(py, &checkpoint) {
+    if let Some((of, scheme, rules)) = node.shared().composed_of(py, &checkpoint) {
         // The tree that it was renamed from is pickled, and is renamed again on unpickling.
         let of = WeightsNode::at(Arc::new(of), String::new()).into_python(py)?;
         let function = package::REOPEN_RENAMED.get(py)?;

@@ -22,8 +22,8 @@ pub(crate) fn to(buffer: Bound<'_, PyTensor>, place: Device) -> BindingResult<Bo
     if tensor.device() == place {
         return Ok(buffer);
     }
-    let there = detached(py, || tensor.to(place, &interrupt))?;
-    Ok(Bound::new(py, PyTensor::new(there))?)
+    let present = detached(py, || tensor.to(place, &interrupt))?;
+    Ok(Bound::new(py, PyTensor::new(present))?)
 }
 
 /// A tensor on each of several devices.
@@ -31,19 +31,19 @@ pub(crate) fn to_each<'py>(
     buffer: &Bound<'py, PyTensor>,
     devices: &Bound<'py, PyAny>,
 ) -> BindingResult<Bound<'py, PyList>> {
-    let there = PyList::empty(buffer.py());
+    let present = PyList::empty(buffer.py());
     for device in devices.try_iter()? {
-        there.append(to(buffer.clone(), device_from_python(&device?)?)?)?;
+        present.append(to(buffer.clone(), device_from_python(&device?)?)?)?;
     }
-    Ok(there)
+    Ok(present)
 }
 
 /// A contiguous copy on a device, which may be the tensor's own. A copy within a GPU goes through the host.
 pub(crate) fn copy(py: Python<'_>, tensor: &Tensor, place: Device) -> BindingResult<Tensor> {
     let copy = || match (tensor.device(), place) {
         (Device::Cpu, Device::Cpu) => tensor.copy(&interrupt),
-        (here, there) if here == there => tensor.to(Device::Cpu, &interrupt)?.to(there, &interrupt),
-        (_, there) => tensor.to(there, &interrupt),
+        (here, present) if here == present => tensor.to(Device::Cpu, &interrupt)?.to(present, &interrupt),
+        (_, present) => tensor.to(present, &interrupt),
     };
     Ok(detached(py, copy)?)
 }

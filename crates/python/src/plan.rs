@@ -62,16 +62,16 @@ pub(crate) fn plan_tensors(
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts, places)?;
+    let requested = node.requested(&names, &dtypes, cuts, places)?;
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
     let layout = detached(py, || {
-        let layout = asked.layout(&checkpoint, memory_of(own), &given, &options)?;
+        let layout = requested.layout(&checkpoint, memory_of(own), &given, &options)?;
         require_views(&layout, own, &names)?;
         Ok::<_, Error>(layout)
     })?;
     let ranges = layout.planned().into_iter().map(|planned| {
-        let Planned { file, offset, len, room, tensors, action, to, at } = planned;
-        (file, offset, len, room, tensors, action.to_string(), to.to_string(), at)
+        let Planned { file, offset, len, out_bytes, tensors, action, to, at } = planned;
+        (file, offset, len, out_bytes, tensors, action.to_string(), to.to_string(), at)
     });
     let mut arenas: BTreeMap<String, usize> = BTreeMap::new();
     for (dtype, bytes) in layout.arenas() {

@@ -201,7 +201,7 @@ fn record(
     py: Python<'_>,
     node: &WeightsNode,
     layer: &QuantizedLayer<'_>,
-    said: (Option<&DeclaredQuantization>, Option<&Scheme>),
+    spec: (Option<&DeclaredQuantization>, Option<&Scheme>),
     entry: Option<&str>,
 ) -> BindingResult<QuantizedRecord> {
     let table = node.catalog().table();
@@ -213,7 +213,7 @@ fn record(
             None
         }
     };
-    let group = QuantizedGroup::new(table, layer, said, &values).with_entry(entry);
+    let group = QuantizedGroup::new(table, layer, spec, &values).with_entry(entry);
     let decided = group.decide();
     if let Some(error) = failure.take() {
         return Err(error);

@@ -149,14 +149,14 @@ impl RankPlan {
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
         let options = LoadOptions { backend, threads, drop_cache, per_tensor: true, ..LoadOptions::default() };
-        let go_on = || if self.ended.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
+        let cancel = || if self.ended.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
         let units = detached(py, || {
             let reads = self.plan.round(number, rank)?.reads;
             let extents: Vec<_> = reads.iter().flat_map(|(_, _, extents)| extents.iter().cloned()).collect();
             let recipes = self.plan.recipes(&checkpoint, &self.numbers, &extents)?;
             let mut layout = LoadPlan::new(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
             max_memory.map(|most| layout.keep_threads_to(most)).transpose()?;
-            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&go_on))?;
+            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&cancel))?;
             let mut read = read.into_iter();
             let mut units: Vec<Vec<Tensor>> = Vec::with_capacity(reads.len());
             for (_, _, extents) in &reads {

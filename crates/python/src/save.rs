@@ -55,7 +55,7 @@ pub(crate) fn save_tensors(
     let output = output(path, metadata, WriteOptions { alignment, sync }, stem, max_shard_size);
     let output = output.at(destination(store, if_exists)?)?;
     let bytes = tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum();
-    saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&tensors, &output, verify, done, go_on))
+    saved(py, progress.as_ref(), bytes, |done, cancel| write::save(&tensors, &output, verify, done, cancel))
 }
 
 /// A safetensors file, or with a size for each, several in a folder.
@@ -100,8 +100,8 @@ pub(crate) fn saved(
     Ok(detached(py, || {
         let tell = |done: u64| tell(progress, done, bytes);
         tell(0)?;
-        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let paths = save(&done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let paths = save(&done, &now_and_then(&cancel))?;
         tell(bytes)?;
         Ok::<_, Error>(paths)
     })?)
@@ -127,7 +127,7 @@ pub(crate) fn serialize_tensors<'py>(
 
 /// Refuses output files and folders that are inputs, or are inside them.
 #[pyfunction]
-pub(crate) fn check_apart(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
+pub(crate) fn check_separately(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
     let inputs = WriteInputs::new(inputs);
     targets.iter().try_for_each(|target| inputs.check(target)).map_err(|error| invalid(&error))
 }
@@ -185,9 +185,11 @@ pub(crate) fn save_converted(
 ) -> BindingResult<Vec<PathBuf>> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts, None)?;
+    let requested = node.requested(&names, &dtypes, cuts, None)?;
     let mut items = Vec::with_capacity(names.len());
-    for (((number, name), dtype), region) in asked.numbers.iter().zip(new_names).zip(&asked.dtypes).zip(asked.regions) {
+    for (((number, name), dtype), region) in
+        requested.numbers.iter().zip(new_names).zip(&requested.dtypes).zip(requested.regions)
+    {
         let info = node.catalog().table().get(*number);
         let stored = dtype.map(StoredElements::Plain).or_else(|| StoredElements::of(info.element));
         let stored = stored.ok_or_else(|| unwritable(node.catalog(), &info))?;
@@ -198,7 +200,9 @@ pub(crate) fn save_converted(
     let output = output(path, Some(metadata), WriteOptions { alignment, sync }, stem, max_shard_size);
     let output = output.at(destination(store, if_exists)?)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
-    saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
+    saved(py, progress.as_ref(), bytes, |done, cancel| {
+        write::convert(&checkpoint, &items, &output, verify, done, cancel)
+    })
 }
 
 /// A safetensors file that is written as its tensors arrive.

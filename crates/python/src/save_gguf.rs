@@ -73,7 +73,7 @@ pub(crate) fn save_gguf_tensors(
     }
     let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
     let output = SaveTarget::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
-    saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&declared, &output, verify, done, go_on))
+    saved(py, progress.as_ref(), bytes, |done, cancel| write::save(&declared, &output, verify, done, cancel))
 }
 
 /// Like `save_gguf_tensors`, for the weights of these full names, with an encoding for each (None: unchanged, or `quantize`). They are read,
@@ -99,9 +99,10 @@ pub(crate) fn save_gguf_weights(
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let quantize = quantize.map(encoding).transpose()?;
-    let asked = node.asked(&names, &[], None, None)?;
+    let requested = node.requested(&names, &[], None, None)?;
     let mut items = Vec::with_capacity(names.len());
-    for (((number, name), packed), region) in asked.numbers.iter().zip(names).zip(encodings).zip(asked.regions) {
+    for (((number, name), packed), region) in requested.numbers.iter().zip(names).zip(encodings).zip(requested.regions)
+    {
         let info = node.catalog().table().get(*number);
         let Some(found) = StoredElements::of(info.element) else {
             return Err(unwritable(node.catalog(), &info).into());
@@ -122,7 +123,9 @@ pub(crate) fn save_gguf_weights(
     let metadata = write::gguf_metadata(node.catalog(), quantize.map(StoredElements::Packed), values(metadata)?);
     let output = SaveTarget::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
-    saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
+    saved(py, progress.as_ref(), bytes, |done, cancel| {
+        write::convert(&checkpoint, &items, &output, verify, done, cancel)
+    })
 }
 
 fn become_of(name: &str, shape: &[u64], found: StoredElements, quantize: Option<Encoding>) -> StoredElements {

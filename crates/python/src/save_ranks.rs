@@ -47,7 +47,7 @@ type PythonBox = (usize, Vec<(u64, u64)>);
 ///     verify: As for `save_tensors`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RankSave {
-    together: ShardedSave,
+    save: ShardedSave,
     verify: bool,
     /// The files that this process has begun.
     begun: Mutex<Option<Begun>>,
@@ -82,7 +82,7 @@ impl RankSave {
             Ok(DeclaredTensor { name, stored: StoredElements::Plain(dtype_from_python(&dtype)?), shape })
         };
         let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
-        let together = detached(py, || {
+        let save = detached(py, || {
             let parts = match boxes {
                 Some(boxes) => {
                     RankParts::Boxes(boxes.into_iter().map(|own| own.into_iter().map(placed).collect()).collect())
@@ -93,17 +93,17 @@ impl RankSave {
             let folder = ShardedFolder { path: folder, stem, most: max_shard_size, options, to };
             ShardedSave::new(folder, tensors, &metadata, (parts, world))
         })?;
-        Ok(Self { together, verify, begun: Mutex::default(), share: Mutex::default() })
+        Ok(Self { save, verify, begun: Mutex::default(), share: Mutex::default() })
     }
 
     /// A hash of the layout and of the shards of all ranks.
     fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.together.hash())
+        PyBytes::new(py, &self.save.hash())
     }
 
     /// Makes the unfinished files, or begins uploads; returns the names by which other ranks find them.
     fn begin(&self, py: Python<'_>) -> BindingResult<Vec<OsString>> {
-        let begun = detached(py, || self.together.begin(&interrupt))?;
+        let begun = detached(py, || self.save.begin(&interrupt))?;
         let names = begun.names.iter().map(|name| name.clone().into_os_string()).collect();
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(names)
@@ -120,7 +120,7 @@ impl RankSave {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
         let share = detached(py, || {
             let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-            RankWriter::open(&self.together, rank, (&unfinished, begun.as_mut()), parts, self.verify, &interrupt)
+            RankWriter::open(&self.save, rank, (&unfinished, begun.as_mut()), parts, self.verify, &interrupt)
         })?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
@@ -131,7 +131,7 @@ impl RankSave {
     fn write(&self, py: Python<'_>, most: u64) -> BindingResult<u64> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_mut().map_or(Ok(0), |share| share.write(&self.together, most, &now_and_then(&interrupt)))
+            share.as_mut().map_or(Ok(0), |share| share.write(&self.save, most, &now_and_then(&interrupt)))
         })?)
     }
 
@@ -147,7 +147,7 @@ impl RankSave {
         let (message, to, of) = detached(py, || {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
             let share = share.as_ref().ok_or_else(not_open)?;
-            let (message, to, of) = share.message(&self.together, round, &now_and_then(&interrupt))?;
+            let (message, to, of) = share.message(&self.save, round, &now_and_then(&interrupt))?;
             let size = [to.iter().sum::<u64>() as i64];
             Ok::<_, Error>((Tensor::contiguous_at(message.freeze(), 0, DType::UInt8, &size)?, to, of))
         })?;
@@ -161,7 +161,7 @@ impl RankSave {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
             let share = share.as_ref().ok_or_else(not_open)?;
             let bytes = arrived.bytes().ok_or_else(|| Error::Argument("what arrived is not in memory".to_owned()))?;
-            share.take(&self.together, round, bytes, &now_and_then(&interrupt))
+            share.take(&self.save, round, bytes, &now_and_then(&interrupt))
         })?)
     }
 
@@ -178,7 +178,7 @@ impl RankSave {
     fn verify(&self, py: Python<'_>, is_placed: bool) -> BindingResult<()> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_mut().map_or(Ok(()), |share| share.verify(&self.together, is_placed, &interrupt))
+            share.as_mut().map_or(Ok(()), |share| share.verify(&self.save, is_placed, &interrupt))
         })?)
     }
 
@@ -193,7 +193,7 @@ impl RankSave {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let files = detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            self.together.finish(begun.ok_or_else(not_open)?, share.as_mut(), sent, &interrupt)
+            self.save.finish(begun.ok_or_else(not_open)?, share.as_mut(), sent, &interrupt)
         })?;
         Ok(files.into_iter().map(PathBuf::into_os_string).collect())
     }
@@ -211,7 +211,7 @@ impl RankSave {
         let share = self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
         detached(py, || {
             drop((begun, share));
-            self.together.remove_abandoned();
+            self.save.remove_abandoned();
         });
     }
 }

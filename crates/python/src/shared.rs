@@ -89,7 +89,11 @@ impl OpenedCheckpoint {
     }
 
     /// How pickles restore a renamed tree: from the original tree, the scheme, and the rules.
-    pub(crate) fn made_of(&self, py: Python<'_>, checkpoint: &Checkpoint) -> Option<(Self, &str, Option<Py<PyAny>>)> {
+    pub(crate) fn composed_of(
+        &self,
+        py: Python<'_>,
+        checkpoint: &Checkpoint,
+    ) -> Option<(Self, &str, Option<Py<PyAny>>)> {
         let renaming = self.renaming.as_ref()?;
         let (catalog, of) = &renaming.of;
         let of_files = Arc::new(checkpoint.with_catalog(catalog.clone()));

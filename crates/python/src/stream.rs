@@ -61,14 +61,14 @@ impl TensorStream {
         let whole = verify.is_some();
         let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole, max_memory: None };
         let places = device.map(|device| vec![(device, names.len())]);
-        let asked = node.asked(&names, &dtypes, cuts, places)?;
+        let request = node.requested(&names, &dtypes, cuts, places)?;
         detached(py, || {
-            let order = with_parts_together(catalog.table(), &asked.numbers);
-            let wanted = in_order(asked.recipes(&checkpoint, &catalog, whole)?, &order);
+            let order = with_parts_together(catalog.table(), &request.numbers);
+            let recipes = in_order(request.recipes(&checkpoint, &catalog, whole)?, &order);
             let digests = verify.map(|digests| in_order(digests, &order));
             let recycled = reuse.then(recycled);
             let options = StreamOptions { budget: max_memory, recycled, load, digests };
-            let stream = LoadStream::new(checkpoint, catalog, in_order(asked.numbers, &order), wanted, options)?;
+            let stream = LoadStream::new(checkpoint, catalog, in_order(request.numbers, &order), recipes, options)?;
             Ok(Self { stream, order })
         })
     }

@@ -148,13 +148,13 @@ impl WeightsNode {
 fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    const MOST: usize = 1024;
+    const MAX: usize = 1024;
     let (class, made) = (package::SHAPE.get(py)?, MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py));
     let dims = PyTuple::new(py, dims)?;
     let model = if let Some(model) = made.get_item(&dims)? {
         model
     } else {
-        if made.len() >= MOST {
+        if made.len() >= MAX {
             made.clear();
         }
         let model = class.call1((&dims,))?;

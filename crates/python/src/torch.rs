@@ -40,7 +40,7 @@ use crate::tensor::PyTensor;
 use crate::values::{Maker, PickleValues, at_path};
 
 /// The most characters of a message of torch.
-const SAID: usize = 300;
+const DECLARED: usize = 300;
 /// What a tensor of torch takes in addition to its elements.
 const TENSOR_BYTES: usize = 640;
 /// The one file of a checkpoint that is loaded as a whole.
@@ -157,34 +157,35 @@ fn take(
     device: Device,
 ) -> Result<Vec<Option<Tensor>>, Error> {
     // A storage without a dtype has that of its tensors.
-    let mut said = HashMap::new();
+    let mut declared = HashMap::new();
     for strided in torch.pickled.tensors.iter().filter_map(TensorRef::part_of_storage) {
         let storage = torch.pickled.storage(strided.storage);
         if storage.dtype == StorageType::Untyped {
-            said.entry(&*storage.key).or_insert(strided.dtype);
+            declared.entry(&*storage.key).or_insert(strided.dtype);
         }
     }
-    let mut wanted = budget::list(keys.len())?;
+    let mut requested = budget::list(keys.len())?;
     for (number, storage) in torch.pickled.storages.iter().enumerate() {
         if keys.get(&*storage.key) == Some(&(number as u32)) && storage.bytes() > 0 {
-            wanted.push((number, said.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype())));
+            requested.push((number, declared.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype())));
         }
     }
-    let placements = wanted.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
+    let placements =
+        requested.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
     let mut taken = budget::list(torch.pickled.storages.len())?;
     taken.resize(torch.pickled.storages.len(), None);
     let read = if own || device != Device::Cpu {
         let whole = |placement: Result<_, Error>| {
-            Ok::<_, Error>(TensorRequest { device, ..TensorRequest::as_it_is(placement?) })
+            Ok::<_, Error>(TensorRequest { device, ..TensorRequest::unchanged(placement?) })
         };
         let whole = placements.map(whole).collect::<Result<_, Error>>()?;
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
         let layout = LoadPlan::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
         layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
     } else {
-        checkpoint.take(placements.map(|placement| placement.map(TensorRequest::as_it_is)))?
+        checkpoint.take(placements.map(|placement| placement.map(TensorRequest::unchanged)))?
     };
-    for (bytes, (number, _)) in read.into_iter().zip(&wanted) {
+    for (bytes, (number, _)) in read.into_iter().zip(&requested) {
         taken[*number] = Some(bytes);
     }
     Ok(taken)
@@ -252,11 +253,11 @@ impl<'py> Build<'_, 'py> {
         if !expected || error.value(py).is_instance(&ours)? || error.value(py).is(&theirs) {
             return Err(error);
         }
-        let said = error.value(py).str()?.to_string();
-        if said.contains("allocate memory") || said.contains("not enough memory") {
-            return Err(PyMemoryError::new_err(said));
+        let declared = error.value(py).str()?.to_string();
+        if declared.contains("allocate memory") || declared.contains("not enough memory") {
+            return Err(PyMemoryError::new_err(declared));
         }
-        let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
+        let first = declared.lines().next().unwrap_or_default().chars().take(DECLARED).flat_map(char::escape_debug);
         let cause = format!("torch cannot make what the file describes: {}", first.collect::<String>());
         let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_REFUSED, cause) };
         let failure = PyErr::from(BindingFailure::from(fault.path(self.file.path()).format()));

@@ -33,15 +33,15 @@ const RENEWED: Duration = Duration::from_secs(300);
 /// How long the machine may take to return credentials.
 const MACHINE: Duration = Duration::from_secs(1);
 /// The most names of a listing: a folder with more is not a checkpoint.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 /// The most pages of a listing, and the most bytes of an answer without a range, such as a page: stores list 1,000 names, of up to 1,024 bytes, on
 /// one.
-const MOST_PAGES: usize = 1_000;
-const MOST_PAGE: usize = 16 << 20;
+const MAX_PAGES: usize = 1_000;
+const MAX_PAGE: usize = 16 << 20;
 /// How much of a failed answer is searched for the reason.
-const MOST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 /// The most bytes of the answer to a write.
-const MOST_ANSWER: usize = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
@@ -122,8 +122,8 @@ impl Bucket {
             ..GetOptions::default()
         };
         let store = self.store()?;
-        let asked = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
-        let (result, address) = ADDRESS.scope(Cell::default(), asked).await;
+        let parse_range = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
+        let (result, address) = ADDRESS.scope(Cell::default(), parse_range).await;
         let result = result.map_err(of_store)?;
         let (total, found) = (result.meta.size, tag_of(&result.meta));
         if let Some(expected) = tag
@@ -149,18 +149,18 @@ impl Bucket {
         let store = self.store()?;
         let mut names = Vec::new();
         let (mut page_token, mut tokens) = (None, HashSet::new());
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let delimiter = (!below).then_some(Cow::Borrowed("/"));
-            let asked = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
-            let page = store.list_paginated(front.as_deref(), asked).await.map_err(of_store)?;
+            let parse_range = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
+            let page = store.list_paginated(front.as_deref(), parse_range).await.map_err(of_store)?;
             for object in &page.result.objects {
                 let name = object.location.as_ref().strip_prefix(prefix).unwrap_or_default().trim_start_matches('/');
                 if !name.is_empty() {
                     names.push(name.to_owned());
                 }
             }
-            if names.len() > MOST_NAMES {
-                let cause = format!("it has more than {MOST_NAMES} files: this is not a checkpoint folder");
+            if names.len() > MAX_NAMES {
+                let cause = format!("it has more than {MAX_NAMES} files: this is not a checkpoint folder");
                 return Err(RequestFailure::wrong(cause));
             }
             let Some(next) = page.page_token else { return Ok(names) };
@@ -173,9 +173,7 @@ impl Bucket {
             }
             page_token = Some(next);
         }
-        Err(RequestFailure::wrong(format!(
-            "its list has more than {MOST_PAGES} pages: this is not a checkpoint folder"
-        )))
+        Err(RequestFailure::wrong(format!("its list has more than {MAX_PAGES} pages: this is not a checkpoint folder")))
     }
 }
 
@@ -264,7 +262,7 @@ impl HttpService for Service {
             // The signature does not cover it, and need not.
             insert(request.headers_mut(), header::IF_NONE_MATCH, "*");
         }
-        let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
+        let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(parse_range);
         let address = request.uri().to_string();
         let is_safe = |url: url::Url| url.scheme() == "https" || is_loopback(&url);
         if self.is_encrypted && !url::Url::parse(&address).is_ok_and(is_safe) {
@@ -276,13 +274,13 @@ impl HttpService for Service {
         let (mut parts, mut body) = response.into_parts();
         if writes && parts.status.is_success() {
             // Stores may also report failures there.
-            let (text, _) = beginning(&mut body, MOST_ANSWER).await;
-            let said = String::from_utf8_lossy(&text);
+            let (text, _) = beginning(&mut body, MAX_ANSWER).await;
+            let declared = String::from_utf8_lossy(&text);
             let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let failure = if kind.is_some_and(|kind| kind.starts_with("multipart/")) {
-                RequestFailure::of_several(&parts.headers, &said)
+                RequestFailure::of_several(&parts.headers, &declared)
             } else {
-                code(&said).map(|_| RequestFailure::of_answer(parts.status, &parts.headers, &said))
+                code(&declared).map(|_| RequestFailure::of_answer(parts.status, &parts.headers, &declared))
             };
             if let Some(failure) = failure {
                 return Err(HttpError::new(HttpErrorKind::Unknown, failure));
@@ -309,18 +307,18 @@ impl HttpService for Service {
             },
             None => {
                 // Reads one byte more, to detect a longer answer.
-                let (text, broken) = beginning(&mut body, MOST_PAGE + 1).await;
+                let (text, broken) = beginning(&mut body, MAX_PAGE + 1).await;
                 if let Some(error) = broken {
                     return Err(error);
                 }
-                if text.len() > MOST_PAGE {
-                    let failure = RequestFailure::wrong(format!("the server's answer has more than {MOST_PAGE} bytes"));
+                if text.len() > MAX_PAGE {
+                    let failure = RequestFailure::wrong(format!("the server's answer has more than {MAX_PAGE} bytes"));
                     return Err(HttpError::new(HttpErrorKind::Unknown, failure));
                 }
                 return Ok(HttpResponse::from_parts(parts, text.into()));
             }
         };
-        let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await.0).into_owned();
+        let text = String::from_utf8_lossy(&beginning(&mut body, MAX_TEXT).await.0).into_owned();
         let failure = match failure {
             Some(failure) if code(&text).is_none() => failure,
             _ => RequestFailure::of_answer(parts.status, &parts.headers, &text),
@@ -354,7 +352,7 @@ fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
 }
 
 /// The range of a request: `bytes=0-99`.
-fn asked(text: &str) -> Option<Range<u64>> {
+fn parse_range(text: &str) -> Option<Range<u64>> {
     let (start, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     Some(start.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
 }

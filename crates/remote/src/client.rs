@@ -25,9 +25,9 @@ pub(crate) struct Clients {
     /// For URLs of the user.
     pub(crate) named: Client,
     /// For redirect targets.
-    pub(crate) led_to: Client,
+    pub(crate) redirect_target: Client,
     /// For redirect targets of a server in a private network.
-    pub(crate) led_to_inside: Client,
+    pub(crate) redirect_inside: Client,
 }
 
 static CLIENTS: ForkOnce<Clients> = ForkOnce::new();
@@ -40,8 +40,8 @@ pub(crate) fn clients() -> Result<Clients> {
         Ok(Clients {
             named: client(None)?,
             // Not through a proxy, which resolves names itself.
-            led_to: client(Some((is_inner, Refused::Inner)))?,
-            led_to_inside: client(Some((is_link_local, Refused::LinkLocal)))?,
+            redirect_target: client(Some((is_inner, Refused::Inner)))?,
+            redirect_inside: client(Some((is_link_local, Refused::LinkLocal)))?,
         })
     };
     CLIENTS.get(|_| true, make)

@@ -28,13 +28,13 @@ struct PartSums {
 
 /// An existing object.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ExistingObject {
     tag: Option<String>,
     /// By the number of the part.
     sums: Mutex<HashMap<usize, PartSums>>,
 }
 
-impl Standing {
+impl ExistingObject {
     pub(crate) fn new(tag: Option<String>) -> Self {
         Self { tag, sums: Mutex::default() }
     }

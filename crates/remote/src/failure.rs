@@ -14,7 +14,7 @@ use max_weights::memory::changed_at;
 use max_weights::source::store;
 use max_weights::{Error, text};
 
-use crate::pacing::LONGEST_WAIT;
+use crate::pacing::MAX_WAIT;
 
 /// What may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +69,11 @@ impl RequestFailure {
 
     /// The failure for a panic: a defect of this package, or of a library, that the answer of a server triggered.
     fn defect(panic: &(dyn Any + Send)) -> Self {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-        let said = text::escape(said);
+        let declared = panic.downcast_ref::<String>().map(String::as_str);
+        let declared = declared.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        let declared = text::escape(declared);
         Self::wrong(format!(
-            "its answer cannot be processed, which is a defect of max_weights: please report it ({said})"
+            "its answer cannot be processed, which is a defect of max_weights: please report it ({declared})"
         ))
     }
 
@@ -113,8 +113,8 @@ impl RequestFailure {
         if let Some(request) = ["x-amz-request-id", "x-request-id"].iter().find_map(|name| headers.get(*name)) {
             cause.push_str(&format!(" (request {})", text::cut(&text::escape(request.to_str().unwrap_or("?")), 60)));
         }
-        if let Some(seconds) = asked_wait(headers).filter(|seconds| *seconds > LONGEST_WAIT.as_secs()) {
-            let most = LONGEST_WAIT.as_secs();
+        if let Some(seconds) = retry_after(headers).filter(|seconds| *seconds > MAX_WAIT.as_secs()) {
+            let most = MAX_WAIT.as_secs();
             cause.push_str(&format!("; the server asks to wait {seconds} s, more than the limit of {most} s"));
         }
         if let Some(cure) = cure(status, known) {
@@ -245,11 +245,11 @@ pub(crate) fn of_store(error: object_store::Error) -> RequestFailure {
 
 /// How long to wait as the server requests; `None` if that exceeds the limit.
 fn wait(headers: &HeaderMap) -> Option<Duration> {
-    asked_wait(headers).map(Duration::from_secs).filter(|wait| *wait <= LONGEST_WAIT)
+    retry_after(headers).map(Duration::from_secs).filter(|wait| *wait <= MAX_WAIT)
 }
 
 /// How many seconds the server asks to wait, by `Retry-After` in seconds or the hub's `RateLimit: "…";r=0;t=87`.
-fn asked_wait(headers: &HeaderMap) -> Option<u64> {
+fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     text("retry-after").and_then(|text| text.trim().parse::<u64>().ok()).or_else(|| {
         let limit = text("ratelimit")?;

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::bucket::Bucket;
 use crate::failure::{FailureClass, RequestFailure, caught, code};
 use crate::options::RemoteOptions;
-use crate::pacing::Gate;
+use crate::pacing::ServerPacing;
 use crate::ranges::{Lengths, Request, requests};
 use crate::response::{ResponseBody, display_range};
 use crate::runtime::wait;
@@ -27,16 +27,16 @@ use crate::web::WebFile;
 /// Bytes that are fetched at opening: they have the headers of nearly all checkpoints.
 pub(crate) const FIRST: u64 = 128 << 10;
 /// How much of a file is searched for an error of the server.
-const MOST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 /// The most retries for a server that never answered: its name may be wrong.
 const FEW_RETRIES: u32 = 2;
 /// Gaps of at most this many bytes are read even if the caller does not allow gaps.
-const APART: u64 = 16 << 10;
+const MAX_GAP_BYTES: u64 = 16 << 10;
 /// A rate in bytes per second below which a stream counts as stalled.
 const SLOWEST: f64 = 1000.0;
 /// The bounds of the backoff before a retry.
-const SHORTEST: f64 = 0.1;
-const LONGEST: f64 = 10.0;
+const MIN: f64 = 0.1;
+const MAX: f64 = 10.0;
 
 /// Where a file is.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl FileLocation {
 /// How requests to a server are made.
 #[derive(Debug, Clone)]
 pub(crate) struct Asking {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) pacing: Arc<ServerPacing>,
     pub(crate) options: Arc<RemoteOptions>,
 }
 
@@ -87,7 +87,7 @@ impl RemoteFile {
         let mut first = Vec::new();
         let got = tried(&asking, &url, "open it", async |_| {
             first.clear();
-            let _pass = asking.gate.enter().await;
+            let _pass = asking.pacing.enter().await;
             let began = Instant::now();
             let answer = match head(place.get(0..FIRST, None), asking.options.stall).await {
                 Err(failure) if failure.is_beyond_the_end() => return Ok((0, None, String::new())),
@@ -108,14 +108,14 @@ impl RemoteFile {
                 first.extend_from_slice(&chunk);
             }
             // An error with a success status, as long as a small file.
-            let text = String::from_utf8_lossy(&first[..first.len().min(MOST_TEXT)]);
+            let text = String::from_utf8_lossy(&first[..first.len().min(MAX_TEXT)]);
             if total == len && code(&text).is_some() {
                 return Err(RequestFailure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
             }
             if (first.len() as u64) < len {
                 return Err(RequestFailure::again(format!("only {} of {len} bytes arrived", first.len())));
             }
-            asking.gate.ended_well(latency, len, began.elapsed());
+            asking.pacing.on_success(latency, len, began.elapsed());
             Ok((total, tag, address))
         });
         let (len, tag, address) = got.await?;
@@ -139,7 +139,7 @@ impl RemoteFile {
     }
 
     /// Whether a change would be detected: the server has a tag or time for the content, or all of it was read at opening.
-    pub(crate) fn is_told_apart(&self) -> bool {
+    pub(crate) fn is_distinguished(&self) -> bool {
         self.tag.is_some() || self.first_len() == self.len()
     }
 
@@ -159,7 +159,7 @@ impl RemoteFile {
         let mut at = whole.start;
         let action = format!("read bytes {}", display_range(&whole));
         tried(&self.asking, &self.url, &action, async |_| {
-            let _pass = self.asking.gate.enter().await;
+            let _pass = self.asking.pacing.enter().await;
             let began = Instant::now();
             let rest = at..whole.end;
             let answer = match head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await
@@ -198,7 +198,7 @@ impl RemoteFile {
             if at < whole.end {
                 return Err(RequestFailure::again(format!("the answer ended {} bytes early", whole.end - at)));
             }
-            self.asking.gate.ended_well(latency, rest.end - rest.start, began.elapsed());
+            self.asking.pacing.on_success(latency, rest.end - rest.start, began.elapsed());
             Ok(())
         })
         .await
@@ -241,13 +241,13 @@ pub(crate) async fn tried<T>(
     action: &str,
     mut once: impl AsyncFnMut(u32) -> Result<T, RequestFailure>,
 ) -> Result<T> {
-    let mut tries = Tries::default();
+    let mut tries = RetryPolicy::default();
     loop {
         let failure = match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
             Err(failure) => failure,
         };
-        if let Err((failure, tries, time)) = tries.go_on(asking, failure).await {
+        if let Err((failure, tries, time)) = tries.cancel(asking, failure).await {
             return Err(failure.error(url, action, tries, time));
         }
     }
@@ -258,40 +258,44 @@ pub(crate) async fn tried_or<T, F: Future<Output = Result<T, RequestFailure>>>(
     asking: &Asking,
     mut once: impl FnMut(u32) -> F,
 ) -> Result<T, (RequestFailure, u32, Duration)> {
-    let mut tries = Tries::default();
+    let mut tries = RetryPolicy::default();
     loop {
         match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
-            Err(failure) => tries.go_on(asking, failure).await?,
+            Err(failure) => tries.cancel(asking, failure).await?,
         }
     }
 }
 
 #[derive(Debug)]
-struct Tries {
+struct RetryPolicy {
     began: Instant,
     /// The current try, from 1 on.
     number: u32,
 }
 
-impl Default for Tries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { began: Instant::now(), number: 1 }
     }
 }
 
-impl Tries {
+impl RetryPolicy {
     /// Waits until the next try after a failure.
     ///
     /// # Errors
     /// The failure is permanent, or the retries are exhausted. It comes with the number of tries and their time.
-    async fn go_on(&mut self, asking: &Asking, failure: RequestFailure) -> Result<(), (RequestFailure, u32, Duration)> {
+    async fn cancel(
+        &mut self,
+        asking: &Asking,
+        failure: RequestFailure,
+    ) -> Result<(), (RequestFailure, u32, Duration)> {
         let retries = match failure.class {
             FailureClass::Again { wait, slower } => {
-                asking.gate.slow_down(slower, wait);
+                asking.pacing.on_throttle(slower, wait);
                 asking.options.retries
             }
-            FailureClass::Unreachable if asking.gate.has_answered() => asking.options.retries,
+            FailureClass::Unreachable if asking.pacing.has_answered() => asking.options.retries,
             FailureClass::Unreachable => asking.options.retries.min(FEW_RETRIES),
             _ => 0,
         };
@@ -299,7 +303,7 @@ impl Tries {
             return Err((failure, self.number, self.began.elapsed()));
         }
         // Jitter, so that retries do not arrive at the same time.
-        let most = (SHORTEST * f64::from(1 << self.number.min(10))).min(LONGEST);
+        let most = (MIN * f64::from(1 << self.number.min(10))).min(MAX);
         let share = f64::from(self.began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
         tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
         self.number += 1;
@@ -327,8 +331,8 @@ impl Source for RemoteFile {
         self.read_across_gaps(parts, self.cost().max_gap(), interrupt)
     }
 
-    fn read_apart(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        self.read_across_gaps(parts, APART, interrupt)
+    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        self.read_across_gaps(parts, MAX_GAP_BYTES, interrupt)
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -340,7 +344,7 @@ impl Source for RemoteFile {
     }
 
     fn cost(&self) -> ReadCost {
-        self.asking.gate.cost()
+        self.asking.pacing.cost()
     }
 }
 
@@ -370,11 +374,11 @@ impl RemoteFile {
         if missing.is_empty() {
             return Ok(());
         }
-        let asked = self.asking.options.request_bytes.map(Lengths::at_most);
-        let requests = requests(missing, gap, asked.unwrap_or_else(|| self.asking.gate.lengths()));
-        let under_way = self.asking.options.requests;
+        let requested = self.asking.options.request_bytes.map(Lengths::at_most);
+        let requests = requests(missing, gap, requested.unwrap_or_else(|| self.asking.pacing.lengths()));
+        let in_flight = self.asking.options.requests;
         wait(interrupt, self.asking.options.timeout, ("read it", &self.url), async {
-            stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(under_way).try_collect().await
+            stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(in_flight).try_collect().await
         })
     }
 }

@@ -15,9 +15,9 @@ use crate::web::beginning;
 /// The default hub.
 const HUB: &str = "https://huggingface.co";
 /// The most bytes of an answer that lists the files of a model.
-const MOST_LIST: usize = 32 << 20;
+const MAX_LIST: usize = 32 << 20;
 /// The most files of a model.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Hub {
@@ -82,14 +82,14 @@ impl Hub {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() > MOST_LIST {
-                return Err(RequestFailure::wrong(format!("the list of its files has more than {MOST_LIST} bytes")));
+            if bytes.len() > MAX_LIST {
+                return Err(RequestFailure::wrong(format!("the list of its files has more than {MAX_LIST} bytes")));
             }
         }
         let (commit, files) =
             files_of(&bytes).ok_or_else(|| RequestFailure::wrong("the hub's answer names no commit and no files"))?;
-        if files.len() > MOST_FILES {
-            return Err(RequestFailure::wrong(format!("the model has more than {MOST_FILES} files")));
+        if files.len() > MAX_FILES {
+            return Err(RequestFailure::wrong(format!("the model has more than {MAX_FILES} files")));
         }
         Ok((commit, files))
     }
@@ -109,7 +109,7 @@ struct Sibling {
 
 /// The commit and the files in an answer.
 fn files_of(bytes: &[u8]) -> Option<(String, Vec<String>)> {
-    let HubAnswer { sha: commit, siblings } = json::read(bytes, MOST_LIST as u64).ok()?;
+    let HubAnswer { sha: commit, siblings } = json::read(bytes, MAX_LIST as u64).ok()?;
     if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
@@ -146,14 +146,14 @@ mod tests {
         let hub = Hub { endpoint: Url::parse("https://hub.example/").expect("a URL"), token: None };
         let url = |path: &str| hub.file("org/model", "refs/pr/1", path).expect("a URL").to_string();
         let below = "https://hub.example/org/model/resolve/refs%2Fpr%2F1/";
-        for (path, there) in [
+        for (path, present) in [
             ("a/b.gguf", "a/b.gguf"),
             ("%2e%2e/%2e%2e/x", "%252e%252e/%252e%252e/x"),
             ("..%2Fx", "..%252Fx"),
             ("..\\..\\x", "..%5C..%5Cx"),
             ("x?y#z", "x%3Fy%23z"),
         ] {
-            assert_eq!(url(path), format!("{below}{there}"));
+            assert_eq!(url(path), format!("{below}{present}"));
         }
     }
 

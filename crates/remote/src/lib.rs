@@ -53,7 +53,7 @@ use crate::failure::RequestFailure;
 use crate::file::{Asking, FileLocation, RemoteFile};
 use crate::hub::Hub;
 use crate::hub_cache::{HubFile, offline};
-use crate::pacing::Gate;
+use crate::pacing::ServerPacing;
 use crate::upload::ObjectUpload;
 use crate::url::{StoreKind, UrlAddress};
 use crate::web::WebFile;
@@ -64,10 +64,10 @@ pub struct Remote {
     options: Arc<RemoteOptions>,
     buckets: ForkMutex<HashMap<(StoreKind, String), Arc<Bucket>>>,
     /// By scheme and host: all requests to one server share a gate.
-    gates: ForkMutex<HashMap<String, Arc<Gate>>>,
+    pacings: ForkMutex<HashMap<String, Arc<ServerPacing>>>,
     cache: Option<Arc<Cache>>,
     /// Servers for which a warning was given that they do not report replaced files.
-    told: ForkMutex<HashSet<String>>,
+    reported: ForkMutex<HashSet<String>>,
 }
 
 impl Remote {
@@ -89,12 +89,12 @@ impl Remote {
 
     /// Warns, once for each server, that it does not report replaced files.
     fn warn_of(&self, file: &RemoteFile) {
-        if file.is_told_apart() {
+        if file.is_distinguished() {
             return;
         }
         let server = server_of(file.path());
         if let Some(warn) = &self.options.warn
-            && self.told.lock().insert(server.clone())
+            && self.reported.lock().insert(server.clone())
         {
             warn(&format!(
                 "{server} gives neither ETag nor Last-Modified: a file that is replaced by one of the same length during a read cannot be detected (first seen for {})",
@@ -105,9 +105,13 @@ impl Remote {
 
     fn asking(&self, url: &Path) -> Asking {
         let server = server_of(url);
-        let gate =
-            self.gates.lock().entry(server).or_insert_with(|| Arc::new(Gate::new(self.options.requests))).clone();
-        Asking { gate, options: self.options.clone() }
+        let pacing = self
+            .pacings
+            .lock()
+            .entry(server)
+            .or_insert_with(|| Arc::new(ServerPacing::new(self.options.requests)))
+            .clone();
+        Asking { pacing, options: self.options.clone() }
     }
 
     /// The object of a URL, for writing.
@@ -198,8 +202,8 @@ impl Remote {
             let mut commit = None;
             if !file.is_of_commit() && file.is_known() {
                 // The cache may have an old state of a branch.
-                let asked = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
-                commit = Some(file::tried(&self.asking(&url), &url, "open it", asked).await?.0);
+                let requested = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
+                commit = Some(file::tried(&self.asking(&url), &url, "open it", requested).await?.0);
             }
             if let Some(commit) = &commit {
                 url = format!("hf://{model}@{commit}/{path}").into();

@@ -14,10 +14,10 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
-use crate::existing::Standing;
+use crate::existing::ExistingObject;
 use crate::failure::{FailureClass, RequestFailure};
 use crate::file::{Asking, tried_or};
-use crate::object::There;
+use crate::object::ObjectHead;
 use crate::parts::patience;
 use crate::runtime::handle;
 use crate::url::StoreKind;
@@ -32,7 +32,7 @@ const FRESH: Duration = Duration::from_secs(10);
 const MEANWHILE: &str = "which was created meanwhile";
 
 /// A look for an existing object, and when it began.
-type ListingRequest = (Instant, JoinHandle<Result<Option<There>, RequestFailure>>);
+type ListingRequest = (Instant, JoinHandle<Result<Option<ObjectHead>, RequestFailure>>);
 
 /// The destination of an upload, and how requests to it are made.
 pub(crate) type UploadDestination = (PathBuf, Arc<Bucket>, String, Asking);
@@ -69,13 +69,13 @@ impl Multipart {
     }
 
     /// The existing object, if it may be the same.
-    pub(crate) async fn look(&self) -> Result<Option<Standing>> {
-        match self.tried("look for it", |_| self.bucket.there(&self.key)).await {
+    pub(crate) async fn look(&self) -> Result<Option<ExistingObject>> {
+        match self.tried("look for it", |_| self.bucket.head(&self.key)).await {
             Ok(None) => Ok(None),
-            Ok(Some(there)) if self.if_exists == IfExists::Same && there.len == self.len => {
-                Ok(Some(Standing::new(there.tag)))
+            Ok(Some(present)) if self.if_exists == IfExists::Same && present.len == self.len => {
+                Ok(Some(ExistingObject::new(present.tag)))
             }
-            Ok(Some(there)) => Err(self.is_there(&format!("which has {} bytes and not {}", there.len, self.len))),
+            Ok(Some(present)) => Err(self.is_present(&format!("which has {} bytes and not {}", present.len, self.len))),
             // Permission to write does not imply permission to read: the store decides at the end.
             Err(Error::Io { source, .. })
                 if self.if_exists == IfExists::Fail && source.kind() == std::io::ErrorKind::PermissionDenied =>
@@ -91,7 +91,7 @@ impl Multipart {
         self.if_exists != IfExists::Replace && self.bucket.kind() != StoreKind::S3
     }
 
-    pub(crate) fn is_there(&self, differs: &str) -> Error {
+    pub(crate) fn is_present(&self, differs: &str) -> Error {
         self.if_exists.refused(&self.url, differs)
     }
 
@@ -101,7 +101,7 @@ impl Multipart {
     {
         tried_or(&self.asking, once).await.map_err(|(failure, tries, time)| {
             if failure.class == FailureClass::Changed && self.if_exists != IfExists::Replace && tries == 1 {
-                return self.is_there(MEANWHILE);
+                return self.is_present(MEANWHILE);
             }
             failure.written(&self.url, action, tries, time)
         })
@@ -119,14 +119,14 @@ impl Multipart {
     }
 
     async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, RequestFailure> {
-        let _pass = self.asking.gate.enter().await;
+        let _pass = self.asking.pacing.enter().await;
         let patience = patience(self.asking.options.stall, bytes.len() as u64, try_number);
         let sent = async {
             let id = self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await?;
             self.bucket.put_part(&self.key, id, number, bytes).await
         };
         let part = within(patience, sent).await?;
-        self.asking.gate.sent();
+        self.asking.pacing.sent();
         Ok(part)
     }
 
@@ -145,10 +145,10 @@ impl Multipart {
     pub(crate) async fn put(&self, bytes: Bytes) -> Result<()> {
         let bytes = &bytes;
         self.tried("upload it", |number| async move {
-            let _pass = self.asking.gate.enter().await;
+            let _pass = self.asking.pacing.enter().await;
             let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
             within(patience(self.asking.options.stall, bytes.len() as u64, number), put).await?;
-            self.asking.gate.sent();
+            self.asking.pacing.sent();
             Ok(())
         })
         .await
@@ -159,8 +159,8 @@ impl Multipart {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         if before.is_none() {
             let asking = self.clone();
-            let asked = handle()?.spawn(async move { asking.bucket.there(&asking.key).await });
-            *before = Some((Instant::now(), asked));
+            let requested = handle()?.spawn(async move { asking.bucket.head(&asking.key).await });
+            *before = Some((Instant::now(), requested));
         }
         Ok(())
     }
@@ -168,13 +168,15 @@ impl Multipart {
     /// Completes the upload with these parts.
     pub(crate) async fn complete(&self, parts: &[PartId]) -> Result<()> {
         let Some(id) = self.id.get() else { return Err(Error::Interrupted) };
-        let asked = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let before = match asked.filter(|(at, _)| at.elapsed() < FRESH) {
-            Some((_, asked)) => asked.await.unwrap_or_else(|_| Err(RequestFailure::again("it was not answered"))),
-            None => self.bucket.there(&self.key).await,
+        let requested = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let before = match requested.filter(|(at, _)| at.elapsed() < FRESH) {
+            Some((_, requested)) => {
+                requested.await.unwrap_or_else(|_| Err(RequestFailure::again("it was not answered")))
+            }
+            None => self.bucket.head(&self.key).await,
         };
         if self.looks_at_the_end() && matches!(before, Ok(Some(_))) {
-            return Err(self.is_there(MEANWHILE));
+            return Err(self.is_present(MEANWHILE));
         }
         let before = &before;
         self.tried("complete the upload", |number| async move {
@@ -182,7 +184,7 @@ impl Multipart {
             match within(COMPLETED_WITHIN, completed).await {
                 // An earlier try may have succeeded without our receiving the answer.
                 Err(failure) if number > 1 && failure.class == FailureClass::Missing => {
-                    let (Ok(before), Ok(Some(now))) = (before, self.bucket.there(&self.key).await) else {
+                    let (Ok(before), Ok(Some(now))) = (before, self.bucket.head(&self.key).await) else {
                         return Err(failure);
                     };
                     if now.len == self.len && before.as_ref() != Some(&now) { Ok(()) } else { Err(failure) }

@@ -12,7 +12,7 @@ use crate::failure::{FailureClass, RequestFailure, of_store};
 use crate::url::StoreKind;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct There {
+pub(crate) struct ObjectHead {
     pub(crate) len: u64,
     pub(crate) tag: Option<String>,
 }
@@ -30,11 +30,11 @@ macro_rules! renewed {
 
 impl Bucket {
     /// The existing object, if any.
-    pub(crate) async fn there(&self, key: &str) -> Result<Option<There>, RequestFailure> {
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectHead>, RequestFailure> {
         let key = key_of(key)?;
         let options = GetOptions::new().with_head(true);
         match renewed!(self, self.store()?.get_opts(&key, options.clone()).await.map_err(of_store)) {
-            Ok(found) => Ok(Some(There { len: found.meta.size, tag: tag_of(&found.meta) })),
+            Ok(found) => Ok(Some(ObjectHead { len: found.meta.size, tag: tag_of(&found.meta) })),
             Err(failure) if failure.class == FailureClass::Missing => Ok(None),
             Err(failure) => Err(failure),
         }

@@ -17,11 +17,11 @@ use tokio::task::AbortHandle;
 /// The default size of a part.
 const PART: u64 = 8 << 20;
 /// The minimum that stores accept, except for the last part.
-const LEAST_PART: u64 = 5 << 20;
+const MIN_PART: u64 = 5 << 20;
 /// The maximum that they accept.
-const MOST_PART: u64 = 5 << 30;
+const MAX_PART: u64 = 5 << 30;
 /// The most parts of an upload.
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 /// Parts in memory for each that is sent: one more is filled meanwhile.
 const IN_MEMORY: u64 = 2;
 /// The slowest accepted rate before a part is sent again; each retry has twice the time.
@@ -199,7 +199,7 @@ pub(crate) struct PartsState {
     pub(crate) whole: Option<Reserved>,
     /// The spill file for parts that did not fit in memory.
     file: Option<Arc<Mutex<std::fs::File>>>,
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
     pub(crate) sent: HashMap<usize, PartId>,
     /// Bytes that have arrived, including holes.
     pub(crate) come: u64,
@@ -218,7 +218,7 @@ impl PartsState {
             memory,
             whole,
             file: None,
-            under_way: 0,
+            in_flight: 0,
             sent: HashMap::new(),
             come,
             failed: None,
@@ -241,7 +241,7 @@ impl PartsState {
         let reserved = self.whole.take().or_else(|| self.memory.reserve(range.end - range.start, false));
         let part = if let Some(reserved) = reserved {
             UploadPart::in_memory(&range, missing, reserved)?
-        } else if self.under_way == 0 {
+        } else if self.in_flight == 0 {
             // No part is in flight that could free memory: all wait for later bytes, and this one waits in a file.
             let file = match &self.file {
                 Some(file) => file.clone(),
@@ -267,15 +267,15 @@ impl PartsState {
 }
 
 /// The size of the parts: equal except for the last one, and within the store's limit on their number.
-pub(crate) fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
-    let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
-    let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
-    (part <= MOST_PART).then_some(part)
+pub(crate) fn part_size(len: u64, requested: Option<u64>) -> Option<u64> {
+    let least = len.div_ceil(MAX_PARTS).next_multiple_of(1 << 20);
+    let part = requested.unwrap_or(PART).clamp(MIN_PART, MAX_PART).max(least);
+    (part <= MAX_PART).then_some(part)
 }
 
 /// Whether stores accept parts of this size.
 pub(crate) fn is_taken(part: u64) -> bool {
-    (LEAST_PART..=MOST_PART).contains(&part)
+    (MIN_PART..=MAX_PART).contains(&part)
 }
 
 #[cfg(test)]

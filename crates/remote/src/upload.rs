@@ -13,7 +13,7 @@ use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 
-use crate::existing::Standing;
+use crate::existing::ExistingObject;
 use crate::failure::noted;
 use crate::file::{FileLocation, RemoteFile};
 use crate::multipart::{ABORTED_WITHIN, Multipart, UploadDestination};
@@ -24,7 +24,7 @@ use crate::url::display_url;
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
 /// How often a waiting thread checks for cancellation.
-const TICK: Duration = max_weights::workers::ASKED_EVERY;
+const TICK: Duration = max_weights::workers::POLL_INTERVAL;
 const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// How long a cancelled upload waits for the store to discard its parts.
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ struct UploadState {
     /// The whole file waits in memory, and is sent by one request when it is renamed.
     is_whole: bool,
     /// The existing object that may be the same: parts are compared with it and not sent.
-    standing: Option<Standing>,
+    existing: Option<ExistingObject>,
     state: Mutex<PartsState>,
     changed: Condvar,
     /// Other processes send parts, too.
@@ -66,7 +66,7 @@ impl ObjectUpload {
         let mut shared = UploadState::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
         let to = &shared.to;
         if if_exists != IfExists::Replace {
-            shared.standing = wait(interrupt, to.asking.options.timeout, ("look for it", &to.url), to.look())?;
+            shared.existing = wait(interrupt, to.asking.options.timeout, ("look for it", &to.url), to.look())?;
         }
         Ok(Self(Arc::new(shared)))
     }
@@ -96,7 +96,7 @@ impl UploadState {
             to: Arc::new(to),
             holes: holes.to_vec(),
             is_whole: whole.is_some(),
-            standing: None,
+            existing: None,
             state: Mutex::new(PartsState::new(memory, whole, come)),
             changed: Condvar::new(),
             has_others: AtomicBool::new(false),
@@ -128,22 +128,22 @@ impl UploadState {
     }
 
     /// Compares the existing object with the parts that arrived.
-    fn compare(&self, standing: &Standing, interrupt: Interrupt<'_>) -> Result<()> {
+    fn compare(&self, existing: &ExistingObject, interrupt: Interrupt<'_>) -> Result<()> {
         if self.state().is_compared {
             return Ok(());
         }
         let to = &self.to;
         if self.is_whole {
-            standing.add(0, &self.only_part()?);
+            existing.add(0, &self.only_part()?);
         }
-        if !standing.has_these(to.parts()) {
+        if !existing.has_these(to.parts()) {
             let place = FileLocation::Object(to.bucket.clone(), to.key.clone());
             let opened = RemoteFile::open(to.url.clone(), place, to.asking.clone());
             let file = wait(interrupt, to.asking.options.timeout, ("open it", &to.url), opened)?;
             if file.len() != to.len {
-                return Err(to.is_there(&format!("which has {} bytes and not {}", file.len(), to.len)));
+                return Err(to.is_present(&format!("which has {} bytes and not {}", file.len(), to.len)));
             }
-            standing.compare(&to.url, &file, to.part, interrupt)?;
+            existing.compare(&to.url, &file, to.part, interrupt)?;
         }
         self.state().is_compared = true;
         Ok(())
@@ -191,24 +191,24 @@ impl UploadState {
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         // A part in a file is read once memory is free, which requests in flight will release.
         let reserved = loop {
-            let even_so = state.under_way == 0;
+            let even_so = state.in_flight == 0;
             if let Some(reserved) = part.reserved(&state.memory, even_so) {
                 break reserved;
             }
             state.check()?;
             state = self.wait_for_change(state, interrupt)?;
         };
-        state.under_way += 1;
+        state.in_flight += 1;
         drop(state);
         let taken = part.take();
-        let bytes = match (taken, &self.standing) {
+        let bytes = match (taken, &self.existing) {
             (Ok(bytes), None) => bytes,
-            (taken, standing) => {
-                self.state().under_way -= 1;
+            (taken, existing) => {
+                self.state().in_flight -= 1;
                 self.changed.notify_all();
                 let bytes = taken?;
-                if let Some(standing) = standing {
-                    standing.add(number, &bytes);
+                if let Some(existing) = existing {
+                    existing.add(number, &bytes);
                 }
                 return Ok(());
             }
@@ -217,12 +217,12 @@ impl UploadState {
         let shared = self.clone();
         let mut state = self.state();
         // The upload may have been aborted meanwhile.
-        state.check().inspect_err(|_| state.under_way -= 1)?;
+        state.check().inspect_err(|_| state.in_flight -= 1)?;
         let task = handle.spawn(async move {
             let sent = shared.to.send(number, bytes).await;
             drop(reserved);
             let mut state = shared.state();
-            state.under_way -= 1;
+            state.in_flight -= 1;
             match sent {
                 Ok(part) => {
                     state.sent.insert(number, part);
@@ -280,37 +280,37 @@ impl StoreUpload for ObjectUpload {
                 }
             }
         }
-        if !shared.is_whole && !is_shared && shared.standing.is_none() && !shared.to.looks_at_the_end() {
+        if !shared.is_whole && !is_shared && shared.existing.is_none() && !shared.to.looks_at_the_end() {
             shared.to.ask_before()?;
         }
         let mut state = shared.state();
         loop {
             state.check()?;
-            if state.under_way == 0 {
+            if state.in_flight == 0 {
                 break;
             }
             state = shared.wait_for_change(state, interrupt)?;
         }
-        let parts = shared.standing.as_ref().map_or(state.sent.len(), Standing::len);
+        let parts = shared.existing.as_ref().map_or(state.sent.len(), ExistingObject::len);
         if is_shared {
             return Ok(());
         }
         let is_complete = state.come == shared.to.len && (shared.is_whole || parts == shared.to.parts());
         if is_complete {
             drop(state);
-            return shared.standing.as_ref().map_or(Ok(()), |standing| shared.compare(standing, interrupt));
+            return shared.existing.as_ref().map_or(Ok(()), |existing| shared.compare(existing, interrupt));
         }
         let (come, len) = (state.come, shared.to.len);
         Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", display_url(&shared.to.url))))
     }
 
-    fn stands(&self) -> bool {
-        self.0.standing.is_some()
+    fn is_kept(&self) -> bool {
+        self.0.existing.is_some()
     }
 
     fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         self.flush(interrupt)?;
-        if self.stands() {
+        if self.is_kept() {
             return Ok(());
         }
         let shared = self.0.clone();
@@ -385,17 +385,17 @@ impl StoreUpload for ObjectUpload {
             std::mem::take(&mut state.tasks)
         };
         shared.changed.notify_all();
-        let is_any_under_way = || tasks.iter().any(|task| !task.is_finished());
+        let is_any_in_flight = || tasks.iter().any(|task| !task.is_finished());
         let began = Instant::now();
         // The name of an upload that is just being begun is needed to abort it.
-        while shared.to.id.get().is_none() && is_any_under_way() && began.elapsed() < WAITED_WHEN_STOPPED {
+        while shared.to.id.get().is_none() && is_any_in_flight() && began.elapsed() < WAITED_WHEN_STOPPED {
             std::thread::sleep(SHORT_WAIT);
         }
         for task in &tasks {
             task.abort();
         }
         let began = Instant::now();
-        while is_any_under_way() && began.elapsed() < TICK {
+        while is_any_in_flight() && began.elapsed() < TICK {
             std::thread::sleep(SHORT_WAIT);
         }
         let upload = shared.to.id.get()?.clone();

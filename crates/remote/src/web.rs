@@ -16,7 +16,7 @@ use crate::response::{Head, ResponseBody, display_range};
 use crate::url::{Refused, is_loopback, names_inner, names_link_local, without_query};
 
 /// Redirects that are followed for one request.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// The redirects. Other answers from 300 on may have a Location without being one: 304 means that nothing changed.
 const REDIRECTS: [StatusCode; 5] = [
     StatusCode::MOVED_PERMANENTLY,
@@ -26,32 +26,32 @@ const REDIRECTS: [StatusCode; 5] = [
     StatusCode::PERMANENT_REDIRECT,
 ];
 /// How much of a failed answer is searched for the reason.
-const MOST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 
 #[derive(Debug)]
 pub(crate) struct WebFile {
     url: Url,
     token: Option<Secret>,
     /// The last redirect target: a link with an expiry, which is requested again once it has expired.
-    led_to: ForkMutex<Option<Url>>,
+    redirect_target: ForkMutex<Option<Url>>,
 }
 
 impl WebFile {
     pub(crate) fn new(url: Url, token: Option<Secret>) -> Self {
-        Self { url, token, led_to: ForkMutex::new() }
+        Self { url, token, redirect_target: ForkMutex::new() }
     }
 
-    fn led_to(&self) -> Option<Url> {
-        self.led_to.lock().clone()
+    fn redirect_target(&self) -> Option<Url> {
+        self.redirect_target.lock().clone()
     }
 
-    fn set_led_to(&self, url: Option<Url>) {
-        *self.led_to.lock() = url;
+    fn set_redirect_target(&self, url: Option<Url>) {
+        *self.redirect_target.lock() = url;
     }
 
     /// Requests bytes of the file.
     pub(crate) async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<ResponseBody, RequestFailure> {
-        let link = self.led_to();
+        let link = self.redirect_target();
         let is_link = link.is_some();
         match self.get_from(link.unwrap_or_else(|| self.url.clone()), &range, tag).await {
             // A link expires, or is bound to a range: its server returns another one.
@@ -59,7 +59,7 @@ impl WebFile {
                 if is_link
                     && matches!(failure.class, FailureClass::Denied | FailureClass::Missing | FailureClass::Wrong) =>
             {
-                self.set_led_to(None);
+                self.set_redirect_target(None);
                 self.get_from(self.url.clone(), &range, tag).await
             }
             answer => answer,
@@ -72,12 +72,12 @@ impl WebFile {
         range: &Range<u64>,
         tag: Option<&str>,
     ) -> Result<ResponseBody, RequestFailure> {
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let response = self.request(&url, range, tag)?.send().await?;
             let status = response.status();
             if !REDIRECTS.contains(&status) {
                 if url != self.url {
-                    self.set_led_to(Some(url));
+                    self.set_redirect_target(Some(url));
                 }
                 return answer_of(response, without_query(self.url.as_str()), range, tag).await;
             }
@@ -89,7 +89,7 @@ impl WebFile {
             self.require_allowed(&target)?;
             url = target;
         }
-        Err(RequestFailure::wrong(format!("too many redirects (limit {MOST_REDIRECTS})")))
+        Err(RequestFailure::wrong(format!("too many redirects (limit {MAX_REDIRECTS})")))
     }
 
     /// Checks a redirect target. It must not drop encryption, nor enter a private network if the user's URL is public. A link-local address must be
@@ -122,8 +122,8 @@ impl WebFile {
         let is_own = url.host() == self.url.host() && url.port_or_known_default() == self.url.port_or_known_default();
         let client = match self.is_inner() {
             _ if is_own => clients.named,
-            true => clients.led_to_inside,
-            false => clients.led_to,
+            true => clients.redirect_inside,
+            false => clients.redirect_target,
         };
         let mut request = client
             .get(url.clone())
@@ -173,8 +173,8 @@ pub(crate) async fn beginning(response: Response) -> String {
     let mut body = response.bytes_stream();
     while let Some(Ok(chunk)) = body.next().await {
         let chunk: Bytes = chunk;
-        text.extend_from_slice(&chunk[..chunk.len().min(MOST_TEXT - text.len())]);
-        if text.len() >= MOST_TEXT {
+        text.extend_from_slice(&chunk[..chunk.len().min(MAX_TEXT - text.len())]);
+        if text.len() >= MAX_TEXT {
             break;
         }
     }

@@ -17,7 +17,7 @@ const STRICT_ONLY: [&str; 1] = ["gguf.name-nul"];
 const ABOUT_THE_DATA: [&str; 4] = ["gguf.overlap", "gguf.outside", "gguf.truncated", "gguf.hole"];
 
 /// Rules that also look ahead, by the least that what is not at hand must take.
-const AHEAD: [&str; 3] = ["gguf.header-too-long", "gguf.array-length", "gguf.string-length"];
+const READAHEAD: [&str; 3] = ["gguf.header-too-long", "gguf.array-length", "gguf.string-length"];
 
 /// A header that is read agrees with a plain reader in every field and value, and its tensors are inside the file without overlap. An
 /// error has an offset inside the file, in the record of the tensor that it names. Reading in pieces gives the same result.
@@ -27,7 +27,7 @@ pub fn check(input: &[u8]) {
     let file_len = (header.len() as u64).wrapping_add(Layout::GgufHeader.data_len(input));
     let [strict, lenient] = [true, false].map(|strict| {
         let options = HeaderOptions { policy: max_weights::error::Policy::new(strict), ..HeaderOptions::default() };
-        let whole = memory::bounded(as_said(header, file_len), || first_answer(header, file_len, &options));
+        let whole = memory::bounded(as_declared(header, file_len), || first_answer(header, file_len, &options));
         check_outcome(&whole, header, file_len);
         check_pieces(&whole, header, file_len, &options);
         whole
@@ -45,7 +45,7 @@ pub fn check(input: &[u8]) {
 }
 
 /// The declared length of the file: memory is allocated for everything that is to be read next.
-fn as_said(header: &[u8], file_len: u64) -> usize {
+fn as_declared(header: &[u8], file_len: u64) -> usize {
     let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
     there.max(header.len())
 }
@@ -91,7 +91,7 @@ fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &
     }
     let first = header[..header.len() / 3].to_vec();
     let mut have = first.len();
-    let pieces = memory::bounded(as_said(header, file_len), || {
+    let pieces = memory::bounded(as_declared(header, file_len), || {
         let mut parser = gguf::GgufParser::new(first, file_len, options);
         loop {
             match parser.advance()? {
@@ -114,7 +114,8 @@ fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &
         (Err(whole), Err(pieces)) => {
             // In an array of strings, the check of the missing ones depends on how many are read.
             let [first, second] = [whole, &pieces].map(rule);
-            let counted = AHEAD.contains(&first) && AHEAD.contains(&second) || [first, second].contains(&AHEAD[0]);
+            let counted =
+                READAHEAD.contains(&first) && READAHEAD.contains(&second) || [first, second].contains(&READAHEAD[0]);
             assert!(counted || whole.to_string() == pieces.to_string(), "{whole} of the whole, {pieces} of pieces");
         }
         (whole, pieces) => panic!("read: the whole {}, pieces {}", whole.is_ok(), pieces.is_ok()),

@@ -167,12 +167,12 @@ impl RuleGroup {
     /// The error for the first missing weight of a source: the numbers from 0 on must be complete.
     fn incomplete<T>(&self, table: &TensorTable, rule: &ConversionRule) -> Result<T> {
         let stars: Vec<&str> = self.stars.iter().map(|star| &**star).collect();
-        let there: HashSet<(u32, u32)> = self.members.iter().map(|member| (member.source, member.number)).collect();
+        let present: HashSet<(u32, u32)> = self.members.iter().map(|member| (member.source, member.number)).collect();
         // With one more number than weights, at least one is missing.
         let numbers = 0..=self.members.len() as u32;
         let missing = (0..rule.sources.len() as u32)
             .flat_map(|source| numbers.clone().map(move |number| (source, number)))
-            .filter(|(source, number)| !there.contains(&(*source, *number)))
+            .filter(|(source, number)| !present.contains(&(*source, *number)))
             .find(|(_, number)| self.members.iter().any(|member| member.number >= *number));
         let (source, number) = missing.unwrap_or_default();
         let missing = rule.sources.get(source as usize).map(|template| template.fill(&stars, number));

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::names::Template;
 
 /// The maximum number of tensors that one is split into.
-const MAX_APART: u64 = 1 << 16;
+const MAX_GAP: u64 = 1 << 16;
 
 /// The maximum magnitude of an added number: float32 represents all integers up to it.
 const MAX_AMOUNT: u32 = 1 << 24;
@@ -195,8 +195,8 @@ impl ConversionStep {
                     check_axis(shape, *axis)?;
                     check_whole(shape, *axis, 1, block)?;
                     let size = shape.remove(*axis);
-                    if size > MAX_APART {
-                        return Err(format!("a tensor can be split into {MAX_APART} at most, not into {size}"));
+                    if size > MAX_GAP {
+                        return Err(format!("a tensor can be split into {MAX_GAP} at most, not into {size}"));
                     }
                     *count = Some(size as u32);
                 }
@@ -348,10 +348,10 @@ mod tests {
         let packs = rule(&apart, &packed, &[ConversionStep::Stack(0), ConversionStep::Concatenate(1)]).expect("a rule");
         let expert = slot(&[6, 4], Some(8));
         assert_eq!(packs.apply(vec![expert.clone(), expert.clone()], 1), Ok(vec![slot(&[8, 12, 4], None)]));
-        let takes_apart =
+        let splits =
             rule(&packed, &apart, &[ConversionStep::Split(1, vec![]), ConversionStep::Unstack(0)]).expect("a rule");
-        assert_eq!(takes_apart.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
-        let refused = |slot: StepSlot| takes_apart.apply(vec![slot], 1).expect_err("refused");
+        assert_eq!(splits.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
+        let refused = |slot: StepSlot| splits.apply(vec![slot], 1).expect_err("refused");
         assert!(refused(slot(&[8, 13, 4], None)).contains("cannot be split into 2 equal parts"));
         assert!(refused(slot(&[1 << 40, 2, 0], None)).contains("65536 at most"));
         assert!(refused(slot(&[8], None)).contains("no axis 1"));

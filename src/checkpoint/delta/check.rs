@@ -136,7 +136,7 @@ impl OpenedDelta {
 impl Overlay {
     /// Fails if a record does not fit its block.
     fn check(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        let (mut block, mut room) = (Vec::new(), Vec::new());
+        let (mut block, mut buffer) = (Vec::new(), Vec::new());
         for layer in &self.layers {
             // Only existing blocks: a header may declare very many.
             for number in self.blocks(layer, interrupt)?.iter().map(|block| block.number) {
@@ -144,7 +144,7 @@ impl Overlay {
                 let start = number * self.block_bytes();
                 block.resize((self.len - start).min(self.block_bytes()) as usize, 0);
                 let has_values = self.read_values(start, &mut block, interrupt)?;
-                let records = self.records(&(number..number + 1), &mut room, interrupt)?;
+                let records = self.records(&(number..number + 1), &mut buffer, interrupt)?;
                 if has_values {
                     self.compose(number, &records, &mut block)?;
                     continue;

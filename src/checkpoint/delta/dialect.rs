@@ -50,12 +50,12 @@ pub(super) enum DeclaredDialect<'a> {
 /// Creates a delta from this description and its files, in order; the source may be one of them.
 pub(super) fn of_files(
     source: Arc<dyn Source>,
-    said: &DeclaredDialect<'_>,
+    declared: &DeclaredDialect<'_>,
     files: Vec<(Arc<dyn Source>, format::FileHeader)>,
 ) -> Result<OpenedDelta> {
     let mut patches = BTreeMap::new();
     for (number, (file, header)) in files.into_iter().enumerate() {
-        let changes = match said {
+        let changes = match declared {
             DeclaredDialect::Folder(form, index) => {
                 form.changes(&header, |name| index.find(name).is_some_and(|(_, shard)| shard as usize == number))
             }
@@ -67,13 +67,13 @@ pub(super) fn of_files(
         };
         patches.extend(changes.into_iter().map(patch));
     }
-    let (dialect, base, target) = match said {
+    let (dialect, base, target) = match declared {
         DeclaredDialect::Folder(form, _) => (form.dialect, &form.base_version, &form.version),
         DeclaredDialect::Sparse(sparse) => (DeltaDialect::Sparse, &sparse.base, &sparse.target),
     };
     let header = DeltaHeader::new(base.clone(), target.clone());
     let delta = OpenedDelta { source, header, content: Content::Patches { dialect, patches } };
-    match said {
+    match declared {
         DeclaredDialect::Folder(_, index) => match index.iter().find(|(name, _)| delta.patch(name).is_none()) {
             Some((name, _)) => {
                 let cause = "the index names it, but it is in no file";
@@ -94,9 +94,9 @@ pub(super) fn of_file(
     if !Sparse::is_of_trl(metadata) {
         return Ok(None);
     }
-    let said = Sparse::of_trl(metadata, header.tensors.iter().map(|info| info.name));
-    let said = said.map_err(|error| error.at_path(source.path()))?;
-    of_files(source.clone(), &DeclaredDialect::Sparse(&said), vec![(source, header)]).map(Some)
+    let declared = Sparse::of_trl(metadata, header.tensors.iter().map(|info| info.name));
+    let declared = declared.map_err(|error| error.at_path(source.path()))?;
+    of_files(source.clone(), &DeclaredDialect::Sparse(&declared), vec![(source, header)]).map(Some)
 }
 
 /// The error for a chain that does not begin at the version of its base.

@@ -98,14 +98,14 @@ impl OpenedDelta {
 
     /// Creates a delta from a file with these metadata and tensors.
     fn new(source: Arc<dyn Source>, metadata: &[(String, String)], table: TensorTable) -> Result<Self> {
-        let said = DeltaHeader::read(metadata, &table).map_err(|error| error.at_path(source.path()))?;
+        let declared = DeltaHeader::read(metadata, &table).map_err(|error| error.at_path(source.path()))?;
         NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|pairs| {
             let name = pairs.first().map_or("", |(tensor, _)| table.name(*tensor));
             let cause = "the delta has two tensors of this name";
             Diagnostic::new(rules::DELTA_HEADER, cause).tensor(name).path(source.path()).format()
         })?;
-        Ok(Self { source, header: said, content: Content::Blocks { table, names } })
+        Ok(Self { source, header: declared, content: Content::Blocks { table, names } })
     }
 
     /// Its header.

@@ -27,7 +27,7 @@ pub(in super::super) fn base_and_deltas<'a>(
     paths: &'a [PathBuf],
     options: &OpenOptions,
 ) -> Result<(&'a [PathBuf], Vec<OpenedDelta>)> {
-    files.open_ahead(paths)?;
+    files.open_early(paths)?;
     let (mut before, mut groups) = (paths, Vec::new());
     while let [base @ .., path] = before
         && !base.is_empty()
@@ -252,11 +252,11 @@ fn published(files: &FileOpener<'_>, file: Arc<dyn Source>, options: &OpenOption
 /// The files of these names in the folder of another one, and their headers.
 fn with_headers(
     files: &FileOpener<'_>,
-    beside: &dyn Source,
+    sibling: &dyn Source,
     names: impl Iterator<Item = impl AsRef<str>>,
     options: &OpenOptions,
 ) -> Result<Vec<(Arc<dyn Source>, FileHeader)>> {
-    let folder = store::parent(beside.path());
+    let folder = store::parent(sibling.path());
     let paths: Vec<PathBuf> = names.map(|name| store::join(&folder, name.as_ref())).collect();
     let open = |source: Result<Arc<dyn Source>>| {
         (options.format.interrupt)()?;
@@ -276,9 +276,9 @@ fn of_manifest(files: &FileOpener<'_>, manifest: Arc<dyn Source>, options: &Open
     }
     let mut json = budget::zeroed(budget::saturating_usize(len))?;
     manifest.read(&mut [ReadRange { offset: 0, bytes: &mut json }], &options.format.interrupt)?;
-    let said = Sparse::of_manifest(&json).map_err(|error| error.at_path(manifest.path()))?;
-    let patch_files = with_headers(files, &*manifest, said.file.iter(), options)?;
-    dialect::of_files(manifest, &DeclaredDialect::Sparse(&said), patch_files)
+    let declared = Sparse::of_manifest(&json).map_err(|error| error.at_path(manifest.path()))?;
+    let patch_files = with_headers(files, &*manifest, declared.file.iter(), options)?;
+    dialect::of_files(manifest, &DeclaredDialect::Sparse(&declared), patch_files)
 }
 
 /// Fails if the base declares another version than the one that a published delta changes.

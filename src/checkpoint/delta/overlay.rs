@@ -60,17 +60,17 @@ impl<'a> Records<'a> {
         (self.end - self.start) as usize
     }
 
-    /// The reads of these records, with the file of each: contiguous places in `room`.
-    pub(super) fn parts<'p>(all: &[Self], room: &'p mut [u8]) -> Vec<(&'a Arc<dyn Source>, ReadRange<'p>)> {
-        let rooms = memory::parts(room, all.iter().map(Self::len));
-        let parts = all.iter().zip(rooms).filter(|(_, bytes)| !bytes.is_empty());
+    /// The reads of these records, with the file of each: contiguous places in `buffer`.
+    pub(super) fn parts<'p>(all: &[Self], buffer: &'p mut [u8]) -> Vec<(&'a Arc<dyn Source>, ReadRange<'p>)> {
+        let buffers = memory::parts(buffer, all.iter().map(Self::len));
+        let parts = all.iter().zip(buffers).filter(|(_, bytes)| !bytes.is_empty());
         let place = |records: &Self| records.layer.changes.start() + records.start;
         parts.map(|(records, bytes)| (&records.layer.delta, ReadRange { offset: place(records), bytes })).collect()
     }
 
     /// Points the records to the bytes read.
-    pub(super) fn filled(all: &mut [Self], room: &'a [u8]) {
-        let mut rest = room;
+    pub(super) fn filled(all: &mut [Self], buffer: &'a [u8]) {
+        let mut rest = buffer;
         for records in all {
             let (bytes, others) = rest.split_at(records.len().min(rest.len()));
             (records.bytes, rest) = (bytes, others);
@@ -177,23 +177,23 @@ impl Overlay {
         Ok(blocks)
     }
 
-    /// The records of the deltas for a range of blocks, read into `room`.
+    /// The records of the deltas for a range of blocks, read into `buffer`.
     pub(crate) fn records<'a>(
         &'a self,
         numbers: &Range<u64>,
-        room: &'a mut Vec<u8>,
+        buffer: &'a mut Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Records<'a>>> {
         let mut all = self.records_of(numbers, interrupt)?;
         let len = all.iter().map(Records::len).sum();
         // Released memory would be zeroed again on reuse, which takes as long as reading.
-        if room.len() < len {
-            *room = budget::zeroed(len)?;
+        if buffer.len() < len {
+            *buffer = budget::zeroed(len)?;
         }
-        for part in Records::parts(&all, room) {
+        for part in Records::parts(&all, buffer) {
             part.0.read(&mut [part.1], interrupt)?;
         }
-        Records::filled(&mut all, room);
+        Records::filled(&mut all, buffer);
         Ok(all)
     }
 
@@ -226,7 +226,7 @@ impl Overlay {
                 let cause = "the values of the base differ from those that the delta was made from";
                 Err(self.fault(rules::DELTA_BASE, layer, number, cause))
             }
-            _ => self.go_on(number, records, 0, block, &mut |_, _| Ok(())),
+            _ => self.next_block(number, records, 0, block, &mut |_, _| Ok(())),
         }
     }
 
@@ -247,7 +247,7 @@ impl Overlay {
     }
 
     /// Applies the remaining deltas to a block, from number `from` on. `before` receives each record and the block before the change.
-    pub(crate) fn go_on(
+    pub(crate) fn next_block(
         &self,
         number: u64,
         records: &[Records<'_>],

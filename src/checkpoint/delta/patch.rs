@@ -35,7 +35,7 @@ struct Composing<'a> {
     /// The source of the old bytes, if they must be read.
     base: Option<PatchBase<'a>>,
     hasher: Option<Hasher>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl<'a> Composing<'a> {
@@ -44,15 +44,15 @@ impl<'a> Composing<'a> {
         if let (Some(base), None) = (base, in_parts) {
             (base.read)(0, bytes)?;
         }
-        Ok(Self { len: bytes.len(), bytes: Some(bytes), base: in_parts, hasher: None, room: Vec::new() })
+        Ok(Self { len: bytes.len(), bytes: Some(bytes), base: in_parts, hasher: None, buffer: Vec::new() })
     }
 
     fn part(&mut self, start: usize, len: usize, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let bytes = if let Some(bytes) = &mut self.bytes {
             &mut bytes[start..start + len]
         } else {
-            self.room.resize(len, 0);
-            &mut *self.room
+            self.buffer.resize(len, 0);
+            &mut *self.buffer
         };
         self.base.map_or(Ok(()), |base| (base.read)(start, bytes))?;
         change(bytes);
@@ -191,13 +191,13 @@ impl Patches {
     pub(crate) fn applied(&self, bytes: &[u8]) -> Option<usize> {
         let mut known: Vec<Checksum> = Vec::new();
         let is_of = |patch: &Arc<Patch>| {
-            let Some(said) = patch.change.checksum() else { return false };
-            if !known.iter().any(|own| own.format == said.format) {
-                let mut hasher = said.hasher();
+            let Some(declared) = patch.change.checksum() else { return false };
+            if !known.iter().any(|own| own.format == declared.format) {
+                let mut hasher = declared.hasher();
                 hasher.update(bytes);
                 known.push(hasher.finish());
             }
-            known.contains(said)
+            known.contains(declared)
         };
         self.layers.iter().rposition(is_of).map(|position| position + 1)
     }
@@ -213,19 +213,20 @@ impl Patches {
     ) -> Result<()> {
         for (position, patch) in self.layers.iter().enumerate().skip(from) {
             let is_compared = is_each_compared || position + 1 == self.layers.len();
-            let said = patch.change.checksum().filter(|_| is_compared);
-            tensor.hasher = said.map(Checksum::hasher);
+            let declared = patch.change.checksum().filter(|_| is_compared);
+            tensor.hasher = declared.map(Checksum::hasher);
             patch.apply(&mut tensor, unpacker, interrupt)?;
             tensor.base = None;
-            let is_other = |said: &&Checksum| tensor.hasher.as_ref().is_some_and(|hasher| hasher.finish() != **said);
-            let Some(said) = said.filter(is_other) else { continue };
+            let is_other =
+                |declared: &&Checksum| tensor.hasher.as_ref().is_some_and(|hasher| hasher.finish() != **declared);
+            let Some(declared) = declared.filter(is_other) else { continue };
             let (rule, cause) = if is_each_compared && position > 0 {
                 (rules::DELTA_CHANGES, "its changes do not give the expected result")
             } else {
                 let cause = "its values match neither the base nor the result of the delta, or the delta was changed";
                 (rules::DELTA_BASE, cause)
             };
-            return Err(patch.fault(rule, format!("{cause}: the patched tensor does not have the checksum {said}")));
+            return Err(patch.fault(rule, format!("{cause}: the patched tensor does not have the checksum {declared}")));
         }
         Ok(())
     }
@@ -249,39 +250,39 @@ impl Patches {
         if applied.is_some() { Ok(()) } else { Err(Error::Format(failed)) }
     }
 
-    /// Fails if a tensor of these bytes cannot be composed; `room` is memory for the result if it is needed.
+    /// Fails if a tensor of these bytes cannot be composed; `buffer` is memory for the result if it is needed.
     pub(crate) fn check(
         &self,
         bytes: &[u8],
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         unpacker: &mut Unpacker,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         if self.layers.len() == 1 {
             let read = of_memory(bytes);
             let base = Some(PatchBase { read: &read, in_parts: true });
-            let hashed = Composing { len: bytes.len(), bytes: None, base, hasher: None, room: Vec::new() };
+            let hashed = Composing { len: bytes.len(), bytes: None, base, hasher: None, buffer: Vec::new() };
             match self.apply(0, false, hashed, unpacker, interrupt) {
                 // The delta may already be applied.
                 Err(Error::Format(_)) => {}
                 other => return other,
             }
         }
-        self.compose_from(bytes, room, unpacker, interrupt)
+        self.compose_from(bytes, buffer, unpacker, interrupt)
     }
 
-    /// Composes the tensor from these bytes in `room`.
+    /// Composes the tensor from these bytes in `buffer`.
     pub(crate) fn compose_from(
         &self,
         bytes: &[u8],
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         unpacker: &mut Unpacker,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        budget::reserve(room, bytes.len().saturating_sub(room.len()))?;
-        room.resize(bytes.len(), 0);
+        budget::reserve(buffer, bytes.len().saturating_sub(buffer.len()))?;
+        buffer.resize(bytes.len(), 0);
         let read = of_memory(bytes);
-        self.compose(room, PatchBase { read: &read, in_parts: true }, unpacker, interrupt)
+        self.compose(buffer, PatchBase { read: &read, in_parts: true }, unpacker, interrupt)
     }
 }
 

@@ -117,27 +117,27 @@ impl ChangedTensor {
     fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let (size, end) = (overlay.block_bytes(), offset + out.len() as u64);
         let (first, after) = (offset / size, end.div_ceil(size));
-        let (mut whole, mut room) = (Vec::new(), Vec::new());
+        let (mut whole, mut buffer) = (Vec::new(), Vec::new());
         let mut numbers = first..after.min(first.saturating_add(AT_A_TIME));
         while !numbers.is_empty() {
-            let records = overlay.records(&numbers, &mut room, interrupt)?;
+            let records = overlay.records(&numbers, &mut buffer, interrupt)?;
             for number in numbers.clone() {
                 let bytes = number * size..self.len.min((number + 1) * size);
-                let wanted = bytes.start.max(offset)..bytes.end.min(end);
-                let place = (wanted.start - offset) as usize..(wanted.end - offset) as usize;
+                let requested = bytes.start.max(offset)..bytes.end.min(end);
+                let place = (requested.start - offset) as usize..(requested.end - offset) as usize;
                 let Some(place) = out.get_mut(place) else { continue };
                 let is_changed = records.iter().any(|of_layer| of_layer.has(number));
-                if wanted == bytes || !is_changed {
-                    self.base.read(wanted.start, place, interrupt)?;
+                if requested == bytes || !is_changed {
+                    self.base.read(requested.start, place, interrupt)?;
                 }
-                if is_changed && wanted == bytes {
+                if is_changed && requested == bytes {
                     overlay.compose(number, &records, place)?;
                 } else if is_changed {
                     // A partly requested block is compared whole.
                     whole.resize((bytes.end - bytes.start) as usize, 0);
                     self.base.read(bytes.start, &mut whole, interrupt)?;
                     overlay.compose(number, &records, &mut whole)?;
-                    let from = (wanted.start - bytes.start) as usize;
+                    let from = (requested.start - bytes.start) as usize;
                     place.copy_from_slice(&whole[from..from + place.len()]);
                 }
             }
@@ -157,7 +157,7 @@ struct Far<'a> {
     blocks: Option<(Vec<u8>, usize)>,
     out: &'a mut [u8],
     records: Vec<Records<'a>>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl<'a> Far<'a> {
@@ -176,20 +176,20 @@ impl<'a> Far<'a> {
             Some((budget::zeroed((bytes.end - bytes.start) as usize)?, (offset - bytes.start) as usize))
         };
         let records = overlay.records_of(&numbers, interrupt)?;
-        let room = budget::zeroed(records.iter().map(Records::len).sum())?;
-        Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, room })
+        let buffer = budget::zeroed(records.iter().map(Records::len).sum())?;
+        Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, buffer })
     }
 
     /// The bytes requested.
     fn bytes(&self) -> u64 {
-        self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.room.len() as u64
+        self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.buffer.len() as u64
     }
 
     /// Composes the blocks that were read.
     fn compose(self) -> Result<()> {
-        let Self { overlay, first, mut blocks, out, records, room, .. } = self;
+        let Self { overlay, first, mut blocks, out, records, buffer, .. } = self;
         let mut records: Vec<Records<'_>> = records; // shortens the borrow to that of these bytes
-        Records::filled(&mut records, &room);
+        Records::filled(&mut records, &buffer);
         let all = blocks.as_mut().map_or(&mut *out, |(blocks, _)| blocks);
         for (number, block) in (first..).zip(all.chunks_mut(overlay.block_bytes() as usize)) {
             overlay.compose(number, &records, block)?;
@@ -211,24 +211,24 @@ enum OverlayRead<'a, 'p> {
 fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
     let mut fetches: Vec<OverlayRead<'_, '_>> = Vec::new();
     let mut bases = Vec::new();
-    for Far { tensor, overlay, first, blocks, out, records, room } in &mut all {
+    for Far { tensor, overlay, first, blocks, out, records, buffer } in &mut all {
         let bytes = blocks.as_mut().map_or(&mut **out, |(blocks, _)| blocks);
         let at = *first * overlay.block_bytes();
         match &tensor.base {
             BaseBytes::Run(file, span) => add(&mut fetches, file, ReadRange { offset: span.start() + at, bytes }),
             pieces @ BaseBytes::Pieces(..) => bases.push(OverlayRead::Base(pieces, at, bytes)),
         }
-        for (file, part) in Records::parts(records, room) {
+        for (file, part) in Records::parts(records, buffer) {
             add(&mut fetches, file, part);
         }
     }
     fetches.extend(bases);
-    in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), go_on| match fetch {
+    in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), cancel| match fetch {
         OverlayRead::File(file, mut parts) => {
             parts.sort_by_key(|part| part.offset);
-            file.read(&mut parts, go_on)
+            file.read(&mut parts, cancel)
         }
-        OverlayRead::Base(base, at, bytes) => base.read(at, bytes, go_on),
+        OverlayRead::Base(base, at, bytes) => base.read(at, bytes, cancel),
     })?;
     all.into_iter().try_for_each(Far::compose)
 }
@@ -316,7 +316,7 @@ impl ChangedTensors {
                 None => by_file.push(vec![(overlay, layer)]),
             }
         }
-        in_order(FILES_AT_A_TIME, by_file, interrupt, |mut layers, (): &mut (), go_on| {
+        in_order(FILES_AT_A_TIME, by_file, interrupt, |mut layers, (): &mut (), cancel| {
             layers.sort_by_key(|(_, layer)| layer.rows.start());
             let lens = || layers.iter().map(|(_, layer)| budget::saturating_usize(layer.rows.len()));
             let mut rows = budget::zeroed(lens().sum())?;
@@ -324,7 +324,7 @@ impl ChangedTensors {
             let mut parts: Vec<ReadRange<'_>> =
                 parts.map(|((_, layer), bytes)| ReadRange { offset: layer.rows.start(), bytes }).collect();
             if let Some((_, layer)) = layers.first() {
-                layer.delta.read(&mut parts, go_on)?;
+                layer.delta.read(&mut parts, cancel)?;
             }
             for ((overlay, layer), rows) in layers.iter().zip(memory::parts(&mut rows, lens())) {
                 layer.blocks.get_or_try_init(|| overlay.blocks_of(layer, rows).map(Box::new))?;
@@ -417,8 +417,8 @@ impl Source for ChangedTensors {
         Ok(faults)
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
-        self.each_of_base(offset, len, |file, offset, len| file.read_ahead(offset, len));
+    fn readahead(&self, offset: u64, len: u64) {
+        self.each_of_base(offset, len, |file, offset, len| file.readahead(offset, len));
     }
 
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {

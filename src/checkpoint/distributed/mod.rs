@@ -34,7 +34,7 @@ const ALIGN: u64 = 64;
 pub(super) struct NamedFindings {
     path: PathBuf,
     kind: FormatKind,
-    said: Distributed,
+    declared: Distributed,
     pub(super) paths: Vec<PathBuf>,
     /// The source of the declaration; each load checks that it is unchanged.
     first: Arc<dyn Source>,
@@ -63,15 +63,15 @@ pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &HeaderOptions) 
     let mut bytes = budget::zeroed(file.len() as usize)?;
     file.read(&mut [ReadRange { offset: 0, bytes: &mut bytes }], &options.interrupt)?;
     let mut noted = distributed::findings();
-    let said = distributed::read(&bytes, &options.limits, &mut noted).map_err(|error| error.at_path(path))?;
+    let declared = distributed::read(&bytes, &options.limits, &mut noted).map_err(|error| error.at_path(path))?;
     for finding in noted.list_mut() {
         finding.path = Some(path.into());
     }
     let folder = store::parent(path);
-    let paths = said.files.iter().map(|name| store::join(&folder, name)).collect();
-    let metadata = said.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
+    let paths = declared.files.iter().map(|name| store::join(&folder, name)).collect();
+    let metadata = declared.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
     let (path, kind, first) = (path.to_path_buf(), FormatKind::TorchDistributed, file);
-    Ok(NamedFindings { path, kind, said, paths, first, metadata, noted })
+    Ok(NamedFindings { path, kind, declared, paths, first, metadata, noted })
 }
 
 /// Reads the headers of files of ranks, each with pieces of tensors.
@@ -86,7 +86,7 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, FileHeade
         .map(|((name, (_, header)), pairs)| (&**name, &header.tensors, &**pairs))
         .collect();
     let mut noted = distributed::findings();
-    let said = distributed::of_ranks(&about, &mut noted)?;
+    let declared = distributed::of_ranks(&about, &mut noted)?;
     let Some((first, _)) = files.first() else {
         return Err(Error::Argument("no checkpoint files were given".into()));
     };
@@ -95,7 +95,7 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, FileHeade
     }
     let path = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).to_path_buf();
     let (kind, metadata) = (FormatKind::Safetensors, Vec::new());
-    Ok(NamedFindings { path, kind, said, paths, first: first.clone(), metadata, noted })
+    Ok(NamedFindings { path, kind, declared, paths, first: first.clone(), metadata, noted })
 }
 
 /// Combines the files, which are in the order of [`Named::paths`].
@@ -104,7 +104,7 @@ pub(super) fn compose(
     files: Vec<Result<Arc<dyn Source>>>,
     options: &HeaderOptions,
 ) -> Result<ComposedFolder> {
-    let NamedFindings { path, kind, said, paths, first, metadata, mut noted } = named;
+    let NamedFindings { path, kind, declared, paths, first, metadata, mut noted } = named;
     let mut sources: Vec<Option<Arc<dyn Source>>> = budget::list(files.len())?;
     for file in files {
         sources.push(match file {
@@ -113,21 +113,22 @@ pub(super) fn compose(
             Err(error) => return Err(error),
         });
     }
-    let kept = check_items(&said, &path, &paths, &sources, &mut noted)?;
-    let (table, starts) = table(&said, &kept)?;
-    let (values, unread) = values::read(&said, &paths, &sources, options)?;
+    let kept = check_items(&declared, &path, &paths, &sources, &mut noted)?;
+    let (table, starts) = table(&declared, &kept)?;
+    let (values, unread) = values::read(&declared, &paths, &sources, options)?;
     if unread > 0 {
         noted.note(rules::DISTRIBUTED_VALUES, |rule| {
             let values = text::plural(unread as u64, "value");
-            Diagnostic::new(rule, format!("{values} of {} are not read", said.values.len())).path(&path)
+            Diagnostic::new(rule, format!("{values} of {} are not read", declared.values.len())).path(&path)
         });
     }
-    let pieces = Arc::new(FolderPieces::new(Arc::new(said), &starts, paths.clone(), &sources, 1, options.interrupt)?);
+    let pieces =
+        Arc::new(FolderPieces::new(Arc::new(declared), &starts, paths.clone(), &sources, 1, options.interrupt)?);
     let mut facts = budget::list(paths.len() + 1)?;
     let more = More::Distributed(pieces.clone());
     facts.push(FileFacts { path, kind: Some(kind), metadata: Some(metadata), more });
-    let there = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
-    facts.extend(there.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
+    let present = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
+    facts.extend(present.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
     sources.insert(0, Some(Arc::new(FolderRecord { first, pieces })));
     Ok(ComposedFolder { sources, files: facts, table, values, noted })
 }
@@ -167,21 +168,21 @@ impl Source for FolderRecord {
 type PlacedTensors = (TensorTable, Vec<(usize, u64)>);
 
 /// The table of the tensors that are kept.
-fn table(said: &Distributed, kept: &[bool]) -> Result<PlacedTensors> {
-    let tensors = || said.tensors.iter().enumerate().filter(|(number, _)| kept[*number]);
+fn table(declared: &Distributed, kept: &[bool]) -> Result<PlacedTensors> {
+    let tensors = || declared.tensors.iter().enumerate().filter(|(number, _)| kept[*number]);
     let overflow = || Error::Argument("the tensors have more bytes than can be counted".to_owned());
-    let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
+    let (mut starts, mut end) = (budget::list(declared.tensors.len())?, 0_u64);
     for (number, tensor) in tensors() {
         let start = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
         // Each has a unique offset, by which its pieces are found.
-        let after = start.checked_add(said.bytes(tensor).max(1));
+        let after = start.checked_add(declared.bytes(tensor).max(1));
         end = after.filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
         starts.push((number, start));
     }
     let names = tensors().map(|(_, tensor)| tensor.name.len()).sum();
     let mut table = TensorTable::with_capacity(starts.len(), names)?;
     for ((_, tensor), (_, start)) in tensors().zip(&starts) {
-        let (shape, span) = (said.shape(tensor), Span::within(end, *start, said.bytes(tensor))?);
+        let (shape, span) = (declared.shape(tensor), Span::within(end, *start, declared.bytes(tensor))?);
         let element = tensor.dtype.dtype().map_or(Element::Torch(tensor.dtype), Element::Plain);
         let strides: Vec<u64> = match element {
             Element::Plain(_) => Vec::new(),
@@ -199,18 +200,18 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<PlacedTensors> {
 
 /// Compares items with their files, and decides which tensors can be read; the others fail when they are read.
 fn check_items(
-    said: &Distributed,
+    declared: &Distributed,
     path: &Path,
     paths: &[PathBuf],
     sources: &[Option<Arc<dyn Source>>],
     noted: &mut Diagnostics,
 ) -> Result<Vec<bool>> {
-    let mut kept = vec![true; said.tensors.len()];
+    let mut kept = vec![true; declared.tensors.len()];
     let mut missing = vec![0_usize; paths.len()];
-    let mut items: Vec<(&DistributedItem, Option<usize>)> = budget::list(said.count() + said.values.len())?;
-    items.extend(said.values.iter().map(|value| (&value.item, None)));
-    for (number, tensor) in said.tensors.iter().enumerate() {
-        for (_, sizes, item) in said.pieces(tensor) {
+    let mut items: Vec<(&DistributedItem, Option<usize>)> = budget::list(declared.count() + declared.values.len())?;
+    items.extend(declared.values.iter().map(|value| (&value.item, None)));
+    for (number, tensor) in declared.tensors.iter().enumerate() {
+        for (_, sizes, item) in declared.pieces(tensor) {
             let needed = sizes.iter().product::<u64>() * tensor.dtype.bytes();
             if item.length < needed && item.transform.is_none() {
                 noted.note(rules::DISTRIBUTED_SIZE, |rule| {
@@ -227,7 +228,7 @@ fn check_items(
             items.push((item, Some(number)));
         }
     }
-    let name_of = |number: &Option<usize>| number.map(|number| &*said.tensors[number].name);
+    let name_of = |number: &Option<usize>| number.map(|number| &*declared.tensors[number].name);
     for (item, number) in &items {
         let file = item.file as usize;
         let Some(source) = &sources[file] else {

@@ -20,7 +20,7 @@ use crate::tensor::{RegionBytes, extent};
 use crate::workers::{Interrupt, in_order};
 
 /// The maximum that torch.save writes in addition to a tensor's elements; an item that unpacks to more is not a piece.
-const MAX_BESIDE: u64 = 1 << 20;
+const MAX_COMPANIONS: u64 = 1 << 20;
 /// Items on a server up to this size are read whole: locating the elements first takes another request.
 const WHOLE: u64 = 8 << 20;
 /// A compressed item that unpacks to at most this size is unpacked whole, once; of a longer one, both ends are read first.
@@ -86,7 +86,7 @@ impl DeclaredPiece<'_> {
 
     /// The maximum unpacked size of its item.
     fn most(&self) -> u64 {
-        self.bytes().saturating_add(MAX_BESIDE)
+        self.bytes().saturating_add(MAX_COMPANIONS)
     }
 
     fn is_packed(&self) -> bool {

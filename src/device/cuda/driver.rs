@@ -111,11 +111,11 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
         }
         _ => "",
     };
-    Err(Error::Device(format!("{call}{of}{on} failed: {}{help}", said(code))))
+    Err(Error::Device(format!("{call}{of}{on} failed: {}{help}", describe(code))))
 }
 
 /// The name and description of an error code.
-fn said(code: CUresult) -> String {
+fn describe(code: CUresult) -> String {
     let text = |ask: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
         let mut start = ptr::null();
         // SAFETY: an error code implies that the driver is loaded. The call writes the address of a static text, or null.
@@ -385,12 +385,12 @@ impl Entered {
     pub(super) unsafe fn copy_across(
         &self,
         stream: &DeviceStream,
-        (to, there): (DeviceAddress, &DeviceContext),
+        (to, present): (DeviceAddress, &DeviceContext),
         (from, here): (DeviceAddress, &DeviceContext),
         len: usize,
     ) -> Result<()> {
         // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses, in these contexts, until the copy is done.
-        let code = unsafe { sys::cuMemcpyPeerAsync(to, there.handle, from, here.handle, len, stream.0) };
+        let code = unsafe { sys::cuMemcpyPeerAsync(to, present.handle, from, here.handle, len, stream.0) };
         self.check(code, "cuMemcpyPeerAsync", Some(len))
     }
 }

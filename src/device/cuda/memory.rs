@@ -193,19 +193,19 @@ impl DeviceMemory {
     /// # Panics
     /// If this memory has fewer bytes than the other one.
     pub fn send_to(&self, start: usize, other: &Self) -> Result<()> {
-        let (from, here, there) = (self.part(start, other.len), self.on, other.on);
+        let (from, here, present) = (self.part(start, other.len), self.on, other.on);
         if other.len == 0 {
             return Ok(());
         }
         let entered = here.enter()?;
         self.follow(&entered, &here.compute)?;
-        let (to, from) = ((other.address, &there.context), (from, &here.context));
+        let (to, from) = ((other.address, &present.context), (from, &here.context));
         // SAFETY: `part` checked the range. Both memories are freed only after their events complete, which are recorded behind the copy.
         unsafe { entered.copy_across(&here.compute, to, from, other.len) }?;
         let noted = self.note_written(&entered, &here.compute).and_then(|()| {
-            let entered = there.enter()?;
-            self.follow(&entered, &there.compute)?;
-            other.note_written(&entered, &there.compute)
+            let entered = present.enter()?;
+            self.follow(&entered, &present.compute)?;
+            other.note_written(&entered, &present.compute)
         });
         noted.inspect_err(|_| {
             let _ = entered.drain(&here.compute); // if this also fails, no copy is in flight

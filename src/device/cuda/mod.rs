@@ -64,19 +64,19 @@ impl CopyLane {
         ask: impl FnOnce(&DeviceStream, DeviceAddress) -> Result<T>,
     ) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = match *scratch {
-            Some(room) => room,
+        let buffer = match *scratch {
+            Some(buffer) => buffer,
             None => *scratch.insert(entered.alloc(PIECE)?),
         };
-        ask(&self.stream, room)
+        ask(&self.stream, buffer)
     }
 
     /// Frees the scratch memory after its last use.
     fn release(&self, entered: &Entered) {
-        if let Some(room) = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(buffer) = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = entered.drain(&self.stream);
             // SAFETY: the address is of `alloc`, was cleared above, and only this stream uses it, which was drained.
-            let _ = unsafe { entered.free(room) };
+            let _ = unsafe { entered.free(buffer) };
         }
     }
 }

@@ -68,7 +68,7 @@ impl DeviceUpload {
         let mut block = self.take()?;
         let written = block.bytes().and_then(fill).and_then(|spans| {
             // SAFETY: `send` passes only targets that stay valid and unused by others until the stream is done.
-            self.send(&spans, |asked_of, parts| unsafe { block.send(asked_of, parts) })
+            self.send(&spans, |requested_of, parts| unsafe { block.send(requested_of, parts) })
         });
         self.lock().kept.push_back(block);
         self.given_back.notify_one();
@@ -108,18 +108,18 @@ impl DeviceUpload {
             }
             // Only this closure uses the scratch memory until it returns; later uses are queued on the same stream.
             lane.with_scratch(&entered, |stream, scratch| {
-                let (mut parts, mut launches, mut room) = (Vec::with_capacity(spans.len()), Vec::new(), 0);
+                let (mut parts, mut launches, mut scratch_used) = (Vec::with_capacity(spans.len()), Vec::new(), 0);
                 for span in spans {
                     let Some((kernel, count)) = &span.kernel else {
                         parts.push((span.from, span.len, to(span, span.len)));
                         continue;
                     };
                     let made = kernel.bytes(*count).map_or(usize::MAX, |(_, made)| made);
-                    parts.push((span.from, span.len, scratch + room as u64));
-                    launches.push((kernel, *count, (scratch + room as u64, to(span, made))));
-                    room += span.len.next_multiple_of(KERNEL_ALIGN);
+                    parts.push((span.from, span.len, scratch + scratch_used as u64));
+                    launches.push((kernel, *count, (scratch + scratch_used as u64, to(span, made))));
+                    scratch_used += span.len.next_multiple_of(KERNEL_ALIGN);
                 }
-                assert!(room <= PIECE, "{room} bytes to convert at a time");
+                assert!(scratch_used <= PIECE, "{scratch_used} bytes to convert at a time");
                 copy((on, &entered, stream), parts)?;
                 launches.into_iter().try_for_each(|(kernel, count, places)| {
                     // SAFETY: the target is in memory of `self`, and the input in the scratch memory of this stream. The input's copy precedes the

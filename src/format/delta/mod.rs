@@ -98,7 +98,7 @@ impl DeltaHeader {
     /// Another kind of file, another version of the format, a wrong digest of the header, or tensors that differ from the description.
     pub fn read(metadata: &[(String, String)], tensors: &TensorTable) -> Result<Self> {
         let refused = |cause: String| Err(Diagnostic::new(rules::DELTA_HEADER, cause).format());
-        let find = |wanted: &str| metadata.iter().find(|(key, _)| key == wanted).map(|(_, value)| &**value);
+        let find = |requested: &str| metadata.iter().find(|(key, _)| key == requested).map(|(_, value)| &**value);
         let Some(json) = find(KEY) else {
             return refused(format!(
                 "its tensors have names under '{PREFIX}', as those of a delta, but its metadata have no key {KEY}: the header was damaged"
@@ -171,14 +171,14 @@ impl DeltaHeader {
         let parts = self.changed.keys().flat_map(|name| [blocks_of(name), changes_of(name)]);
         let wholes = self.whole.keys().flat_map(|name| [blocks_of(name), values_of(name)]);
         let mut expected: Vec<String> = parts.chain(wholes).chain([UNCHANGED.to_owned()]).collect();
-        let mut there: Vec<&str> = tensors.iter().map(|info| info.name).collect();
+        let mut present: Vec<&str> = tensors.iter().map(|info| info.name).collect();
         expected.sort_unstable();
-        there.sort_unstable();
-        if there == expected {
+        present.sort_unstable();
+        if present == expected {
             return Ok(());
         }
-        let missing = expected.iter().find(|name| there.binary_search(&&***name).is_err());
-        let cause = match (missing, there.iter().find(|name| !expected.iter().any(|own| own == **name))) {
+        let missing = expected.iter().find(|name| present.binary_search(&&***name).is_err());
+        let cause = match (missing, present.iter().find(|name| !expected.iter().any(|own| own == **name))) {
             (Some(name), _) => format!("the delta has no '{}', which its metadata need", text::escape(name)),
             (None, Some(name)) => format!("the delta has '{}', of which its metadata say nothing", text::escape(name)),
             (None, None) => "the delta has two tensors of one name".to_owned(),

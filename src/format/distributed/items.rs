@@ -17,7 +17,7 @@ pub(super) struct PlaceItems<'a> {
     /// Where the pieces begin in their tensors, sequentially.
     pub(super) offsets: Vec<u64>,
     /// For the number of each name, whether it was requested.
-    asked: Vec<bool>,
+    requested: Vec<bool>,
 }
 
 struct PlaceEntry {
@@ -69,8 +69,8 @@ impl<'a> PlaceItems<'a> {
         // Entries of one rank are already sorted, which makes this a little more than one pass.
         self.entries.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| place(a).cmp(place(b))));
         budget.reserve(&mut self.ends, self.names.len())?;
-        budget.reserve(&mut self.asked, self.names.len())?;
-        self.asked.resize(self.names.len(), false);
+        budget.reserve(&mut self.requested, self.names.len())?;
+        self.requested.resize(self.names.len(), false);
         let mut end = 0;
         for entries in self.entries.chunk_by(|a, b| a.name == b.name) {
             end += entries.len();
@@ -82,8 +82,8 @@ impl<'a> PlaceItems<'a> {
     /// Those of a name.
     pub(super) fn of(&mut self, name: &str) -> OfName<'_> {
         let number = self.names.get(name).map(|number| *number as usize);
-        if let Some(asked) = number.and_then(|number| self.asked.get_mut(number)) {
-            *asked = true;
+        if let Some(requested) = number.and_then(|number| self.requested.get_mut(number)) {
+            *requested = true;
         }
         let end = |number: usize| self.ends.get(number).copied().unwrap_or_default();
         let range = number.map(|number| number.checked_sub(1).map_or(0, end)..end(number));
@@ -93,7 +93,7 @@ impl<'a> PlaceItems<'a> {
 
     /// The names that were not requested.
     pub(super) fn others(&self) -> Vec<&'a str> {
-        let is_other = |(_, number): &(&&str, &u32)| self.asked.get(**number as usize) == Some(&false);
+        let is_other = |(_, number): &(&&str, &u32)| self.requested.get(**number as usize) == Some(&false);
         let mut others: Vec<&str> = self.names.iter().filter(is_other).map(|(name, _)| *name).collect();
         others.sort_unstable();
         others

@@ -138,7 +138,7 @@ fn add(
 /// Where the pieces of a file begin; none where it has whole tensors.
 fn begins(pairs: &[(String, String)]) -> std::result::Result<Option<Begins>, String> {
     let Some((_, text)) = pairs.iter().find(|(key, _)| key == SHARDING) else { return Ok(None) };
-    let said =
+    let as_error =
         |cause: String| format!("the entry {SHARDING} of its metadata does not say where its pieces begin: {cause}");
-    json::read(text.as_bytes(), MAX_HEADER_BYTES).map(|Unique(begins)| Some(begins)).map_err(said)
+    json::read(text.as_bytes(), MAX_HEADER_BYTES).map(|Unique(begins)| Some(begins)).map_err(as_error)
 }

@@ -33,8 +33,8 @@ pub(super) struct KeyTable {
 impl KeyTable {
     /// Walks over `count` pairs of key and value.
     pub(super) fn walk(cursor: &mut HeaderCursor<'_>, count: u64, findings: &mut Diagnostics) -> CursorStep<Self> {
-        let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
-        let mut entries = budget::list(saturating_usize(count.min(room)))?;
+        let capacity = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
+        let mut entries = budget::list(saturating_usize(count.min(capacity)))?;
         for _ in 0..count {
             entries.push(walk_pair(cursor, findings)?);
         }

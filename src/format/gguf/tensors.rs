@@ -259,10 +259,10 @@ const fn unknown_rule(named: TensorType) -> &'static Rule {
 }
 
 /// Why the elements of a tensor can only be had as bytes.
-fn unknown_type(rule: &'static Rule, record: &GgufTensorRecord<'_>, named: TensorType, room: u64) -> Diagnostic {
+fn unknown_type(rule: &'static Rule, record: &GgufTensorRecord<'_>, named: TensorType, available: u64) -> Diagnostic {
     let (id, name) = (record.type_id, record.name());
     let elements = checked_elements(record.shape()).unwrap_or_default();
-    let found = format!("{elements} elements in the {room} bytes up to the next tensor");
+    let found = format!("{elements} elements in the {available} bytes up to the next tensor");
     let cause = match named {
         TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", escape(name)),
         TensorType::Fork(name, whose) => format!(

@@ -56,11 +56,11 @@ impl PickleMachine<'_> {
         let target = self.top()?;
         let pairs = self.checked_pairs(items)?;
         if let Some(PickleObject::Dict(dict)) = self.objects.get_mut(target) {
-            let room = self.budget.reserve(&mut dict.entries, pairs.len());
-            if room.is_ok() {
+            let reserved = self.budget.reserve(&mut dict.entries, pairs.len());
+            if reserved.is_ok() {
                 dict.entries.extend(pairs.iter().map(|[key, value]| (*key, *value)));
             }
-            return room.map_err(|short| self.short(short));
+            return reserved.map_err(|short| self.short(short));
         }
         self.record(target, pairs.iter().map(|[key, value]| (Some(*key), *value)), name, "a dict")
     }
@@ -110,20 +110,20 @@ impl PickleMachine<'_> {
         target: ObjectId,
         items: impl ExactSizeIterator<Item = (Option<ObjectId>, ObjectId)>,
         name: &str,
-        wanted: &str,
+        requested: &str,
     ) -> ParseStep<()> {
         if let Some(opaque) = self.objects.opaque_mut(target) {
-            let room = self.budget.reserve(&mut opaque.items, items.len());
-            if room.is_ok() {
+            let reserved = self.budget.reserve(&mut opaque.items, items.len());
+            if reserved.is_ok() {
                 opaque.items.extend(items);
             }
-            return room.map_err(|short| self.short(short));
+            return reserved.map_err(|short| self.short(short));
         }
-        Err(self.wrong_target(target, name, wanted))
+        Err(self.wrong_target(target, name, requested))
     }
 
-    fn wrong_target(&self, target: ObjectId, name: &str, wanted: &str) -> Box<Diagnostic> {
-        self.fault(rules::PICKLE_TARGET, format!("{name} is for {wanted}, but is applied to {}", self.kind(target)))
+    fn wrong_target(&self, target: ObjectId, name: &str, requested: &str) -> Box<Diagnostic> {
+        self.fault(rules::PICKLE_TARGET, format!("{name} is for {requested}, but is applied to {}", self.kind(target)))
     }
 
     /// `BUILD`: sets the state of the topmost value.

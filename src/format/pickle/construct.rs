@@ -18,7 +18,7 @@ use crate::rules;
 const GLOBAL_BYTES: usize = 384;
 
 /// The most arguments of a call that is known.
-const MOST_ARGUMENTS: usize = 8;
+const MAX_ARGUMENTS: usize = 8;
 /// The longest name of a device.
 const MAX_DEVICE_BYTES: usize = 64;
 
@@ -72,7 +72,7 @@ impl PickleMachine<'_> {
         let named = keywords.is_some_and(
             |keywords| !matches!(self.objects.get(keywords), PickleObject::Dict(dict) if dict.entries.is_empty()),
         );
-        if list.len() > MOST_ARGUMENTS || named {
+        if list.len() > MAX_ARGUMENTS || named {
             return Err(self.arguments(global));
         }
         let list = list.clone();

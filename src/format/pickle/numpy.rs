@@ -13,13 +13,13 @@ use crate::format::shown_shape;
 use crate::rules;
 
 /// The most digits of the size in the name of a dtype: those of 32 bits.
-const MOST_DIGITS: usize = 10;
+const MAX_DIGITS: usize = 10;
 
 impl NumpyDType {
     /// The dtype that NumPy's pickles call `f8`, `S5` and so on; an element of `U` has four bytes per character.
     fn from_code(code: &str) -> Option<Self> {
         // No longer than the largest count, or a text of many zeros is read again and again.
-        let (kind, digits) = (*code.as_bytes().first()?, code.get(1..).filter(|digits| digits.len() <= MOST_DIGITS)?);
+        let (kind, digits) = (*code.as_bytes().first()?, code.get(1..).filter(|digits| digits.len() <= MAX_DIGITS)?);
         let count: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
         let exists = match kind {
             b'b' => count == 1,

@@ -9,7 +9,7 @@ use std::hash::Hash;
 use super::literal::Limited;
 
 /// The most chained calls, each on the result of the previous one, that are written.
-const MOST_CALLS: usize = 100;
+const MAX_CALLS: usize = 100;
 
 /// The values of a machine, each by its number.
 pub trait SourceValues {
@@ -204,7 +204,7 @@ impl<'v, V: SourceValues> SourceWriter<'v, V> {
                     self.out.put("...");
                     self.out.put(if end == ",)" { ")" } else { end });
                 }
-                SourceForm::Call(call) if calls < MOST_CALLS && self.within.insert(id) => {
+                SourceForm::Call(call) if calls < MAX_CALLS && self.within.insert(id) => {
                     self.open.extend([SourceTask::Leave(id), SourceTask::Steps(id, 0, "")]);
                     self.open_call(call);
                     (id, calls) = (call.callee, calls + 1);

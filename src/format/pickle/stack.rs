@@ -125,8 +125,8 @@ impl PickleMachine<'_> {
         let above = self.stack.get(height..).unwrap_or_default();
         let mut items = std::mem::take(&mut self.items);
         items.clear();
-        let room = self.budget.reserve(&mut items, above.len());
-        room.map_err(|short| self.short(short))?;
+        let reserved = self.budget.reserve(&mut items, above.len());
+        reserved.map_err(|short| self.short(short))?;
         items.extend_from_slice(above);
         self.stack.truncate(height);
         Ok(items)

@@ -22,7 +22,7 @@ pub fn build(pickled: Pickled, file: TorchFrame<'_>, limits: &pickle::PickleLimi
     let mut table = TensorTable::with_capacity(leaves.len(), name_bytes)?;
     let mut pace = MemoryPace::default();
     let mut found = Vec::new();
-    let mut room = pickle::name_limit(&torch.pickled, limits).min(torch.pickled.budget.left() / PART_SHARE);
+    let mut remaining = pickle::name_limit(&torch.pickled, limits).min(torch.pickled.budget.left() / PART_SHARE);
     let mut objects = budget::list(leaves.iter().filter(|leaf| leaf.tensor.is_none()).count())?;
     for leaf in leaves {
         pace.step()?;
@@ -32,7 +32,7 @@ pub fn build(pickled: Pickled, file: TorchFrame<'_>, limits: &pickle::PickleLimi
         };
         match torch.pickled.tensor(id).strided() {
             Some(strided) => push(&mut table, &torch, &leaf.name, strided)?,
-            None => parts(&torch.pickled, &leaf.name, id, &mut found, &mut room)
+            None => parts(&torch.pickled, &leaf.name, id, &mut found, &mut remaining)
                 .ok_or_else(|| pickle::too_many(&torch.pickled, limits).format())?,
         }
     }

@@ -115,14 +115,14 @@ impl Torch {
     }
 
     /// Refuses the bytes of the storage of this span if their checksum differs from the file's.
-    pub fn check_crc32(&self, span: Span, said: u32, actual: u32) -> Result<()> {
-        if said == 0 || said == actual {
+    pub fn check_crc32(&self, span: Span, declared: u32, actual: u32) -> Result<()> {
+        if declared == 0 || declared == actual {
             return Ok(());
         }
         let here = |(_, have): &(&StorageRef, &Option<StorageLocation>)| have.is_some_and(|have| have.span == span);
         let key = self.pickled.storages.iter().zip(&self.places).find(here).map(|(storage, _)| &*storage.key);
         let name = format!("data/{}", key.unwrap_or_default());
-        Err(torch_zip::wrong_crc32(&name, actual, said, span.start()).format())
+        Err(torch_zip::wrong_crc32(&name, actual, declared, span.start()).format())
     }
 
     /// The storages of the file that have a checksum, each once.
@@ -159,9 +159,9 @@ fn places(
         // A storage of no elements may have no entry, and needs none.
         let Some(place) = find(number, storage) else { return Ok(None) };
         if place.bytes() < storage.bytes() {
-            let (have, wanted) = (place.bytes(), storage.bytes());
+            let (have, requested) = (place.bytes(), storage.bytes());
             let cause = format!(
-                "storage '{}' has {have} bytes, but its {} elements of {} take {wanted}",
+                "storage '{}' has {have} bytes, but its {} elements of {} take {requested}",
                 crate::format::escape(&storage.key),
                 storage.elements,
                 storage.dtype.torch_dtype().name()

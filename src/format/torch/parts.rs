@@ -21,15 +21,15 @@ const PART_BYTES: usize = 128;
 /// … and what a dimension of it takes.
 const DIM_BYTES: usize = 16;
 
-/// The parts of a tensor, itself first. `room` is the budget of bytes for names and shapes; endlessly nested parts exhaust it.
+/// The parts of a tensor, itself first. `remaining` is the budget of bytes for names and shapes; endlessly nested parts exhaust it.
 pub(super) fn parts(
     pickled: &Pickled,
     name: &str,
     id: TensorId,
     found: &mut Vec<NamedPart>,
-    room: &mut usize,
+    remaining: &mut usize,
 ) -> Option<()> {
-    collect(pickled, name.to_owned(), id, found, DEPTH, room)
+    collect(pickled, name.to_owned(), id, found, DEPTH, remaining)
 }
 
 fn collect(
@@ -38,11 +38,12 @@ fn collect(
     id: TensorId,
     found: &mut Vec<NamedPart>,
     depth: usize,
-    room: &mut usize,
+    remaining: &mut usize,
 ) -> Option<()> {
     let tensor = pickled.tensor(id);
     let rank = tensor.shape().map_or(0, <[u64]>::len);
-    *room = room.checked_sub(name.len().checked_add(PART_BYTES)?.checked_add(rank.checked_mul(DIM_BYTES)?)?)?;
+    *remaining =
+        remaining.checked_sub(name.len().checked_add(PART_BYTES)?.checked_add(rank.checked_mul(DIM_BYTES)?)?)?;
     let below = |part: &str| format!("{name}.{part}");
     let Some(kind) = tensor.not_mappable() else {
         found.extend(tensor.strided().map(|strided| NamedPart::Array { name, strided: strided.clone() }));
@@ -74,7 +75,7 @@ fn collect(
     found.extend(array);
     for (name, object) in inner {
         match pickled.objects.tensor(object) {
-            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1, room)?,
+            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1, remaining)?,
             _ => found.push(NamedPart::Object { name, object }),
         }
     }

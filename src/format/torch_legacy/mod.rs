@@ -70,7 +70,7 @@ impl TorchLegacyParser {
     }
 
     /// Continues as far as the available bytes allow.
-    fn go_on(&mut self) -> Result<Option<Legacy>> {
+    fn advance(&mut self) -> Result<Option<Legacy>> {
         while self.storages.is_none() {
             let at = self.stream.at;
             let persistent = if self.read == OBJECT { PersistentIds::Legacy } else { PersistentIds::Refused };
@@ -123,7 +123,7 @@ impl Parse for TorchLegacyParser {
     type Output = Legacy;
 
     fn advance(&mut self) -> Result<ParseProgress<'_, Legacy>> {
-        Ok(match self.go_on() {
+        Ok(match self.advance() {
             Err(error) => self.findings.finish(Err(error)).map(|(legacy, _)| ParseProgress::Done(legacy))?,
             Ok(Some(legacy)) => {
                 let (legacy, findings) = self.findings.finish(Ok(legacy))?;

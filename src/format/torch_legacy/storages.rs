@@ -84,10 +84,10 @@ impl Storages {
         for ((_, span), count) in
             storages.listed.iter().zip(storages.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)))
         {
-            if let Some(there) =
+            if let Some(present) =
                 stream.bytes.get(saturating_usize(span.start() - COUNT_BYTES)..saturating_usize(span.start()))
             {
-                count.copy_from_slice(there);
+                count.copy_from_slice(present);
             }
         }
         Ok(storages)
@@ -142,11 +142,11 @@ impl Storages {
                     "storage '{key}' has {elements} elements according to the pickle, but {count} according to the number before its bytes"
                 );
                 let fault = Diagnostic::new(rules::TORCH_LEGACY_COUNT, cause);
-                findings.go_on(fault.offset(span.start() - COUNT_BYTES).format())?;
+                findings.record(fault.offset(span.start() - COUNT_BYTES).format())?;
             }
         }
         for error in self.broken {
-            findings.go_on(error)?;
+            findings.record(error)?;
         }
         let end = self.listed.last().map_or(stream.at as u64, |(_, span)| span.end());
         if self.complete && end < stream.file_len {
@@ -164,7 +164,7 @@ impl Storages {
             let whole = whole.ok_or_else(|| missing(storage, self.keys_at));
             spans.push(match whole.and_then(|whole| part(storage, whole, &keys, &mut views)) {
                 Ok(span) => span,
-                Err(error) => findings.go_on(error).map(|()| Span::EMPTY)?,
+                Err(error) => findings.record(error).map(|()| Span::EMPTY)?,
             });
         }
         Ok(spans)

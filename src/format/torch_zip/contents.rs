@@ -36,7 +36,7 @@ impl ZipEntry<'_> {
     }
 
     /// Memory for the bytes in the file, unless there are more than `most` of them, compressed or inflated.
-    pub fn room(&self, most: u64) -> Result<Vec<u8>> {
+    pub fn reserve(&self, most: u64) -> Result<Vec<u8>> {
         if self.size > most || self.data.len() > most {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
@@ -68,9 +68,9 @@ impl ZipEntry<'_> {
 }
 
 /// The fault of an entry at `offset` with a wrong checksum.
-pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
+pub fn wrong_crc32(name: &str, actual: u32, declared: u32, offset: u64) -> Diagnostic {
     let cause = format!(
-        "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {said:08x}: they were changed or damaged",
+        "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {declared:08x}: they were changed or damaged",
         escape(name)
     );
     Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)

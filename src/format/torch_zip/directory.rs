@@ -54,7 +54,7 @@ pub(super) fn read(
         match record {
             Ok(record) => records.push(record),
             Err(error) => {
-                findings.go_on(error)?;
+                findings.record(error)?;
                 broken += 1;
             }
         }

@@ -66,22 +66,22 @@ impl<'a> LayoutParser<'a> {
         }
         let short =
             |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(pickle.data.start()).into());
-        let room = |entry: ZipEntry<'a>, most| entry.room(most).map(|room| (entry, room));
+        let reserve = |entry: ZipEntry<'a>, most| entry.reserve(most).map(|buffer| (entry, buffer));
         let of_pickle = self.budget.scratch(pickle.contents_bytes()).map_err(short);
-        let of_pickle = of_pickle.and_then(|()| room(pickle, self.most as u64));
-        let [byteorder, version] = WORDS.map(|name| archive.member(name).map(|entry| room(entry, MAX_WORD_BYTES)));
+        let of_pickle = of_pickle.and_then(|()| reserve(pickle, self.most as u64));
+        let [byteorder, version] = WORDS.map(|name| archive.member(name).map(|entry| reserve(entry, MAX_WORD_BYTES)));
         Ok([Some(of_pickle), byteorder, version])
     }
 
     /// The layout from the bytes that were read.
     fn finish(&self, entries: [Option<Result<EntryRead<'a>>>; 3]) -> Result<(TorchLayout, Vec<u8>)> {
-        let read = |wanted: Option<Result<EntryRead<'a>>>| -> Result<Option<EntryRead<'a>>> {
-            let Some((entry, stored)) = wanted.transpose()? else { return Ok(None) };
+        let read = |requested: Option<Result<EntryRead<'a>>>| -> Result<Option<EntryRead<'a>>> {
+            let Some((entry, stored)) = requested.transpose()? else { return Ok(None) };
             Ok(Some((entry, entry.contents(stored, &self.options.interrupt)?)))
         };
-        let word = |wanted| -> Result<Option<(u64, String)>> {
+        let word = |requested| -> Result<Option<(u64, String)>> {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-            Ok(read(wanted)?.map(|(entry, bytes)| (entry.data.start(), text(&bytes))))
+            Ok(read(requested)?.map(|(entry, bytes)| (entry.data.start(), text(&bytes))))
         };
         let [of_pickle, byteorder, version] = entries;
         let big_endian = match word(byteorder)?.as_ref().map(|(at, text)| (*at, text.as_str())) {

@@ -79,8 +79,8 @@ impl Headers {
             let [name_len, extra_len] = [header.name_len, header.extra_len].map(u64::from);
             let start = central.header_offset.saturating_add(BYTES + name_len);
             let data_start = start.saturating_add(extra_len);
-            let room = self.directory.checked_sub(data_start);
-            if central.header_offset < end || room.is_none_or(|room| room < central.compressed) {
+            let available = self.directory.checked_sub(data_start);
+            if central.header_offset < end || available.is_none_or(|available| available < central.compressed) {
                 break;
             }
             end = data_start + central.compressed;
@@ -122,7 +122,7 @@ impl Headers {
                 let before = records.last().map(|record: &EntryRecord| record.name.of(names)).unwrap_or_default();
                 let cause =
                     format!("it begins {} bytes before the end of '{}'", end - central.header_offset, escape(before));
-                findings.go_on(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
+                findings.record(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
             }
             gaps.between(end, central.header_offset, findings);
             let mut extra: &[u8] = &[];
@@ -132,7 +132,7 @@ impl Headers {
             let data = match one(central, name, header, extra, directory) {
                 Ok(data) => data,
                 Err(error) => {
-                    findings.go_on(error)?;
+                    findings.record(error)?;
                     continue;
                 }
             };
@@ -156,26 +156,26 @@ fn lengths(centrals: &[CentralEntry], directory: u64) -> impl Iterator<Item = us
     let next = centrals.iter().skip(1).map(|central| central.header_offset).chain([directory]);
     centrals.iter().zip(next).map(move |(central, next)| {
         let len = header_bytes(central, directory);
-        let room = next.saturating_sub(central.header_offset.saturating_add(len as u64));
-        len + FIELD.min(saturating_usize(room))
+        let available = next.saturating_sub(central.header_offset.saturating_add(len as u64));
+        len + FIELD.min(saturating_usize(available))
     })
 }
 
 /// The fault of the padding by which torch aligns data: it states its own length.
 fn padding_fault(field: &[u8], extra_len: u16) -> Option<String> {
     let [b'F', b'B', low, high] = *field else { return None };
-    let said = usize::from(u16::from_le_bytes([low, high])) + FIELD;
-    (extra_len > 0 && usize::from(extra_len) != said).then(|| {
-        format!("its extra fields have {extra_len} bytes, but their padding field states {said}: its data would begin elsewhere")
+    let declared = usize::from(u16::from_le_bytes([low, high])) + FIELD;
+    (extra_len > 0 && usize::from(extra_len) != declared).then(|| {
+        format!("its extra fields have {extra_len} bytes, but their padding field states {declared}: its data would begin elsewhere")
     })
 }
 
 /// The data of one entry. `header` has its header and its name, and `extra` its extra fields if its sizes are there.
 fn one(central: &CentralEntry, name: &str, header: &[u8], extra: &[u8], directory: u64) -> Result<Span> {
     let at = central.header_offset;
-    let differs = |rule, what: &str, here: &dyn std::fmt::Display, there: &dyn std::fmt::Display| {
+    let differs = |rule, what: &str, here: &dyn std::fmt::Display, present: &dyn std::fmt::Display| {
         let cause = format!(
-            "its own header says {what} {here}, but the directory {there}: readers differ in which they believe"
+            "its own header says {what} {here}, but the directory {present}: readers differ in which they believe"
         );
         Err(refuse(rule, cause, name, at))
     };
@@ -214,7 +214,7 @@ fn one(central: &CentralEntry, name: &str, header: &[u8], extra: &[u8], director
     }
     let extra_start = at.saturating_add(BYTES + u64::from(name_len));
     let data_start = extra_start.saturating_add(extra_len.into());
-    if directory.checked_sub(data_start).is_none_or(|room| room < central.compressed) {
+    if directory.checked_sub(data_start).is_none_or(|available| available < central.compressed) {
         let cause = format!(
             "its {} bytes from {data_start} reach beyond the start of the directory at {directory}",
             central.compressed

@@ -200,7 +200,7 @@ impl<'o> TorchZipParser<'o> {
     }
 
     /// Continues with the requested bytes.
-    fn go_on(&mut self) -> Result<Option<CheckedArchive>> {
+    fn advance(&mut self) -> Result<Option<CheckedArchive>> {
         match std::mem::replace(&mut self.state, ZipParserState::Start) {
             ZipParserState::Start => {
                 self.state = ZipParserState::Tail(budget::zeroed(saturating_usize(self.tail))?);
@@ -270,7 +270,7 @@ impl<'o> TorchZipParser<'o> {
             let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
             let cause = format!("it appears twice, first at byte {}", offset(first));
             let (name, at) = (archive.name(second), offset(second));
-            self.findings.go_on(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
+            self.findings.record(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
         }
         archive.note_strangers(&mut self.findings);
         Ok(Some(archive))
@@ -291,7 +291,7 @@ impl Parse for TorchZipParser<'_> {
     type Output = CheckedArchive;
 
     fn advance(&mut self) -> Result<ParseProgress<'_, CheckedArchive>> {
-        Ok(match self.go_on() {
+        Ok(match self.advance() {
             Ok(None) => ParseProgress::Need(self.parts()?),
             read => match self.findings.finish(read)? {
                 (Some(archive), findings) => ParseProgress::Done(CheckedArchive { findings, ..archive }),

@@ -162,7 +162,7 @@ impl ExchangePlan {
                 let (dtype, len) = (DType::UInt8, extent.len);
                 let placement =
                     Placement { segment, aligned: true, dtype, shape, strides: None, start: 0, len, before: 0 };
-                Ok(Recipe::from(TensorRequest::as_it_is(placement)))
+                Ok(Recipe::from(TensorRequest::unchanged(placement)))
             }
         };
         extents.iter().map(recipe).collect()

@@ -30,7 +30,7 @@ pub(crate) enum Asked {
     },
 }
 
-pub(crate) fn asked(path: &str) -> Option<Asked> {
+pub(crate) fn requested(path: &str) -> Option<Asked> {
     let owned = str::to_owned;
     if let Some(rest) = path.strip_prefix("api/models/") {
         if let Some((model, rest)) = rest.split_once("/tree/") {
@@ -84,11 +84,11 @@ fn revision_of(files: &Files, model: &str, revision: &str) -> Result<(Vec<(Strin
     }
 }
 
-pub(crate) fn answer(files: &Files, links: &Links, head: &Head, asked: &Asked) -> Answer {
+pub(crate) fn answer(files: &Files, links: &Links, head: &Head, requested: &Asked) -> Answer {
     if !matches!(head.method.as_str(), "GET" | "HEAD") {
         return Answer::text(405, "text/plain", "The hub is read with GET and HEAD.\n");
     }
-    let answered = match asked {
+    let answered = match requested {
         Asked::Model { model, revision } => {
             revision_of(files, model, revision).map(|(siblings, commit)| describe(head, model, &siblings, &commit))
         }
@@ -193,12 +193,12 @@ mod tests {
     fn paths_name_models_and_files() {
         let model =
             |model: &str, revision: &str| Some(Asked::Model { model: model.to_owned(), revision: revision.to_owned() });
-        assert_eq!(asked("api/models/org/name"), model("org/name", "main"));
-        assert_eq!(asked("api/models/org/name/revision/r"), model("org/name", "r"));
+        assert_eq!(requested("api/models/org/name"), model("org/name", "main"));
+        assert_eq!(requested("api/models/org/name/revision/r"), model("org/name", "r"));
         let file = Asked::File { model: "o/n".to_owned(), revision: "main".to_owned(), file: "a/b".to_owned() };
-        assert_eq!(asked("o/n/resolve/main/a/b"), Some(file));
+        assert_eq!(requested("o/n/resolve/main/a/b"), Some(file));
         let tree = Asked::Tree { model: "o/n".to_owned(), revision: "main".to_owned(), folder: "a".to_owned() };
-        assert_eq!(asked("api/models/o/n/tree/main/a"), Some(tree));
-        assert_eq!(asked("o/n/blob/main"), None);
+        assert_eq!(requested("api/models/o/n/tree/main/a"), Some(tree));
+        assert_eq!(requested("o/n/blob/main"), None);
     }
 }

@@ -46,7 +46,7 @@ impl Route {
                 let (container, key) = rest.split_once('/').unwrap_or((rest, ""));
                 Self::Azure { container: owned(container), key: owned(key) }
             }
-            "hub" => hub::asked(rest).map_or(Self::Nothing, Self::Hub),
+            "hub" => hub::requested(rest).map_or(Self::Nothing, Self::Hub),
             "machine" => Self::Machine(owned(rest)),
             "cdn" => Self::Link(owned(rest)),
             "_control" | "_counts" | "_log" => Self::Control(owned(first)),

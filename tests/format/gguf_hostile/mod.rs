@@ -52,7 +52,7 @@ fn noted(made: &Made, rule: &str, tensor: Option<&str>, offset: u64) -> Gguf {
 
 /// Bytes before the first key or, without keys, the first record.
 const START: u64 = 24;
-const LEAST_TENSOR: u64 = 25;
+const MIN_TENSOR: u64 = 25;
 
 /// A file with one tensor, whose record begins at [`START`], and the data it claims.
 fn one(name: &str, dims: &[u64], type_id: u32, data: usize) -> Made {

@@ -4,7 +4,7 @@ use max_weights::format::{HeaderLimits, HeaderOptions};
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 
-use super::{LEAST_TENSOR, START, assert_fault, fault_of, noted, one, read, read_with, refused};
+use super::{MIN_TENSOR, START, assert_fault, fault_of, noted, one, read, read_with, refused};
 use crate::gguf_files::Made;
 
 #[test]
@@ -38,7 +38,7 @@ fn name_of_64_bytes() {
 #[test]
 fn name_given_twice() {
     let made = Made::new(2, 0).tensor("a", &[8], 0, 32).tensor("a", &[8], 0, 0).pad(32).data(64);
-    let fault = refused(&made, "gguf.duplicate-name", Some("a"), START + LEAST_TENSOR + 8);
+    let fault = refused(&made, "gguf.duplicate-name", Some("a"), START + MIN_TENSOR + 8);
     assert!(fault.message.contains("first at byte 24"), "{fault}");
 }
 

@@ -168,13 +168,13 @@ def test_a_graph_in_one_piece_holds_its_weights() -> None:
 
 @pytest.mark.parametrize("dtype", ONNX_TYPES, ids=str)
 def test_weights_of_every_dtype_are_in_the_model(dtype: DType, tmp_path: Path) -> None:
-    wanted = {"w": np.array([[0, 1, 3], [1, 0, 7]], dtype.to_numpy()), "scalar": np.array(1, dtype.to_numpy())}
-    weights = [Weight(name, dtype, array.shape, HOST) for name, array in wanted.items()]
+    requested = {"w": np.array([[0, 1, 3], [1, 0, 7]], dtype.to_numpy()), "scalar": np.array(1, dtype.to_numpy())}
+    weights = [Weight(name, dtype, array.shape, HOST) for name, array in requested.items()]
     graph = Graph("g", lambda: tuple(weights), [])
-    save(graph, tmp_path / "model.onnx", wanted)
-    for model in (to_model(graph, wanted), onnx.load(tmp_path / "model.onnx")):
+    save(graph, tmp_path / "model.onnx", requested)
+    for model in (to_model(graph, requested), onnx.load(tmp_path / "model.onnx")):
         found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-        for name, array in wanted.items():
+        for name, array in requested.items():
             assert found[name].shape == array.shape
             assert found[name].tobytes() == array.tobytes()
 

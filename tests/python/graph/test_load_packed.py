@@ -196,8 +196,8 @@ def test_packed_weights_of_another_size_are_refused() -> None:
 
 
 def test_a_differing_encoding_needs_override() -> None:
-    for wanted, found, names in ((Q4_0, Q8_0, "Q8_0, declared is Q4_0"), (None, Q8_0, "Q8_0, declared is none")):
-        model = Holder(w=weight("w", [4, 64], quantization_encoding=wanted))
+    for requested, found, names in ((Q4_0, Q8_0, "Q8_0, declared is Q4_0"), (None, Q8_0, "Q8_0, declared is none")):
+        model = Holder(w=weight("w", [4, 64], quantization_encoding=requested))
         given = {"w": packed((4, 68), found)}
         with pytest.raises(ValueError, match=f"the quantization encoding is {names}; override"):
             model.load_state_dict(given)

@@ -143,9 +143,9 @@ def test_each_pattern_has_its_dtype(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     loaded = weights.load(dtype={"*.bias": "float16", "embeddings.position_ids": "int32", "pooler": "bfloat16"})
     for name, tensor in loaded.items():
-        wanted = "float16" if name.endswith(".bias") else "bfloat16" if name.startswith("pooler") else None
-        wanted = "int32" if name == "embeddings.position_ids" else wanted
-        assert tensor.dtype is DType(wanted or weights[name].data().dtype), name
+        requested = "float16" if name.endswith(".bias") else "bfloat16" if name.startswith("pooler") else None
+        requested = "int32" if name == "embeddings.position_ids" else requested
+        assert tensor.dtype is DType(requested or weights[name].data().dtype), name
 
 
 def test_bytes_land_in_the_callers_memory(models: Path) -> None:
@@ -190,13 +190,13 @@ def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_p
 @pytest.mark.parametrize("copy", [None, True])
 def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Path, copy: bool | None) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    told: list[tuple[int, int]] = []
-    weights.load(copy=copy, progress=lambda done, of: told.append((done, of)))
+    reported: list[tuple[int, int]] = []
+    weights.load(copy=copy, progress=lambda done, of: reported.append((done, of)))
     size = sum(info.bytes for info in max_weights.infos(weights))
-    assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1]
-    assert size <= told[-1][1] <= size + (64 << 10) * len(weights)
-    assert told == sorted(told)
+    assert reported[0][0] == 0
+    assert reported[-1][0] == reported[-1][1]
+    assert size <= reported[-1][1] <= size + (64 << 10) * len(weights)
+    assert reported == sorted(reported)
 
     def fails(_done: int, _of: int) -> None:
         raise RuntimeError("no more")
@@ -311,9 +311,9 @@ def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(t
     held = load_file(path, threads=2)
     assert resident(path) >= 8 << 20
     assert len(held) == 2
-    told: list[int] = []
-    load_file(path, progress=lambda done, _: told.append(done))
-    assert told  # it was read before the call returned
+    reported: list[int] = []
+    load_file(path, progress=lambda done, _: reported.append(done))
+    assert reported  # it was read before the call returned
 
 
 def test_doors_select_rename_and_convert(models: Path) -> None:
@@ -325,13 +325,13 @@ def test_doors_select_rename_and_convert(models: Path) -> None:
     path = models / "derived" / "layer0.bf16.safetensors"
     plain = max_weights.torch.load_file(path)
     name = next(iter(plain))
-    told: list[int] = []
+    reported: list[int] = []
     loaded = max_weights.torch.load_file(
-        path, select=[name], rename={name: "x"}, dtype=torch.float32, progress=lambda done, _: told.append(done)
+        path, select=[name], rename={name: "x"}, dtype=torch.float32, progress=lambda done, _: reported.append(done)
     )
     assert list(loaded) == ["x"]
     assert torch.equal(loaded["x"], plain[name].float())
-    assert told[-1] == plain[name].nbytes
+    assert reported[-1] == plain[name].nbytes
     assert max_weights.numpy.load_file(path, dtype=np.float16)[name].dtype == np.float16
 
 

@@ -139,11 +139,11 @@ def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: Weig
     read = 199 * 1200 + 600  # the gaps between the rows are small, so reads coalesce
     assert (of_part.bytes, of_part.memory) == (read, 120_000 if dtype is None else 60_000)
     assert plan.bytes_read == read + 32
-    told: list[tuple[int, int]] = []
-    loaded = weights.load(shard=shard, dtype=dtype, progress=lambda done, of: told.append((done, of)))
+    reported: list[tuple[int, int]] = []
+    loaded = weights.load(shard=shard, dtype=dtype, progress=lambda done, of: reported.append((done, of)))
     assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[:200, :150].astype(dtype or "f4"))
-    assert told[-1] == (plan.bytes_read, plan.bytes_read)
-    assert told == sorted(told)
+    assert reported[-1] == (plan.bytes_read, plan.bytes_read)
+    assert reported == sorted(reported)
 
     def stop(done: int, of: int) -> None:
         if done == of:
@@ -162,15 +162,15 @@ def test_what_is_verified_is_what_is_returned(
     options: dict[str, Any] = {"dtype": dtype}
     if shard is not None:
         options["shard"] = Shard(1, 2, {"model.a": shard})
-    wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
+    requested = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
     digests = max_weights.fingerprint(weights, digests=True).digests
-    outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
+    outs = {name: np.zeros_like(array) for name, array in requested.items()} if out else None
     loaded = weights.load(digests=digests, out=outs, **options)
-    for name, array in wanted.items():
+    for name, array in requested.items():
         assert np.array_equal(loaded[name].to_numpy(), array)
         assert not loaded[name].is_mapped  # so that no later change of the file reaches it
         assert outs is None or np.array_equal(outs[name], array)
-    outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
+    outs = {name: np.zeros_like(array) for name, array in requested.items()} if out else None
     with pytest.raises(FormatError, match=r"tensor 'model\.b\.weight': its digest is"):
         weights.load(digests={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
     assert outs is None or not any(array.any() for array in outs.values())

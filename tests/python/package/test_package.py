@@ -98,7 +98,7 @@ sys.exit(status)"""
 
 def test_numpy_is_the_only_dependency() -> None:
     project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
-    assert [re.split(r"[<>=!~ ]", wanted)[0] for wanted in project["dependencies"]] == ["numpy"]
+    assert [re.split(r"[<>=!~ ]", requested)[0] for requested in project["dependencies"]] == ["numpy"]
     assert project["scripts"] == {"max-weights": "max_weights.__main__:main"}
 
 

@@ -197,11 +197,11 @@ def test_a_module_of_torch_is_written_by_its_names(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_file_cannot_have_is_refused_by_name_and_nothing_is_written(
-    tmp_path: Path, given: Any, metadata: Any, options: Any, said: str
+    tmp_path: Path, given: Any, metadata: Any, options: Any, message: str
 ) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"old")
-    with pytest.raises(ValueError, match="(?s)" + said.replace("(", r"\(").replace(".", r"\.")):
+    with pytest.raises(ValueError, match="(?s)" + message.replace("(", r"\(").replace(".", r"\.")):
         save_gguf(given, path, metadata, **options)
     assert [file.name for file in tmp_path.iterdir()] == ["model.gguf"]
     assert path.read_bytes() == b"old"

@@ -175,9 +175,9 @@ def test_a_value_of_megabytes_does_not_fill_the_error(tmp_path: Path) -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_tensor_that_does_not_lie_in_memory_is_refused_with_what_to_do(
-    tmp_path: Path, make: Callable[[], torch.Tensor], said: str
+    tmp_path: Path, make: Callable[[], torch.Tensor], message: str
 ) -> None:
-    with pytest.raises(ArgumentError, match=said.replace(".", r"\.")):
+    with pytest.raises(ArgumentError, match=message.replace(".", r"\.")):
         save_file({"a": make()}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -344,10 +344,10 @@ def test_what_is_no_file_is_not_replaced(saver: Saver, folder: Path, call: str) 
         folder / "missing" / "x": os.strerror(errno.ENOENT),
         folder / ("x" * 256): os.strerror(errno.ENAMETOOLONG),
     }
-    for path, said in targets.items():
+    for path, message in targets.items():
         arguments = {"source": source} if call == "weights.save" else {"value": 2}
         found = saver.save(call, path=path, **arguments).error
-        assert said in found.get("text", ""), path
+        assert message in found.get("text", ""), path
         assert (found["file"], type(found["errno"])) == (str(path), int)
         assert issubclass(getattr(builtins, found["error"]), OSError)
     assert {path.name: (path.lstat().st_ino, path.lstat().st_mode) for path in folder.iterdir()} == before

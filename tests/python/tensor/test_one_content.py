@@ -89,13 +89,13 @@ REFUSED = {"a pickled tree": "pickle the tensors instead of the tree"}
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_gives_what_was_written_or_refuses(weights: WeightsNode, door: str) -> None:
     assert np.array_equal(DOORS[door](weights), WHOLE)  # before anything was written
-    wanted = WHOLE.copy()
-    wanted[10:13], np.asarray(weights.a)[10:13] = 7, 7
+    requested = WHOLE.copy()
+    requested[10:13], np.asarray(weights.a)[10:13] = 7, 7
     if door in REFUSED:
         with pytest.raises(ValueError, match=REFUSED[door]):
             DOORS[door](weights)
         return
-    assert np.array_equal(DOORS[door](weights), wanted)
+    assert np.array_equal(DOORS[door](weights), requested)
 
 
 @pytest.mark.parametrize("write", ["asarray", "dlpack", "buffer", "memoryview", "out", "astype(out=)", "torch"])

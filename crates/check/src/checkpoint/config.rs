@@ -140,8 +140,8 @@ fn tied(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderConte
 
 fn dtype(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
     let is_quantized = config.value.get("quantization_config").is_some_and(Value::is_object);
-    let said = ["dtype", "torch_dtype"].iter().find_map(|key| text(&config.value, key));
-    let Some(expected) = said.filter(|_| !is_quantized) else { return };
+    let declared = ["dtype", "torch_dtype"].iter().find_map(|key| text(&config.value, key));
+    let Some(expected) = declared.filter(|_| !is_quantized) else { return };
     let mut bytes = [(DType::Float16, 0u64), (DType::BFloat16, 0), (DType::Float32, 0), (DType::Float64, 0)];
     let mut others = 0u64;
     for info in set.table().iter() {

@@ -52,7 +52,7 @@ pub(super) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<
 /// What is in the place of weights, and is none.
 fn check_others(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let is_raw = kind == Kind::Unknown && has_suffix(piece.name, "bin") && suffix::is_raw_data(&context.file.path);
-    if is_raw || !stands_for_weights(kind, piece.name) {
+    if is_raw || !represents_weights(kind, piece.name) {
         return Ok(());
     }
     let first = piece.bytes.first(SNIFF_BYTES)?;
@@ -65,20 +65,20 @@ fn check_others(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>)
 fn check_weights(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let Some(file) = context.source.clone() else { return Ok(()) };
     let (catalog, faults) = inspect(file.clone(), &context.options.opening())?;
-    context.go_on()?;
+    context.cancel()?;
     let is_other = is_other_archive(kind, piece.name, &faults);
     let is_scanned = context.file.reported > Verdict::Faulty;
     for fault in faults {
         let of_values = fault.rule.id.starts_with("pickle.") && !OF_TENSORS.contains(&fault.rule);
         // So has the scan if the bytes are none of the name's format and can run code.
-        let is_said = is_scanned && (of_values || fault.rule == rules::FILE_SUFFIX);
-        if !(is_other || is_said) {
+        let is_declared = is_scanned && (of_values || fault.rule == rules::FILE_SUFFIX);
+        if !(is_other || is_declared) {
             context.report(piece, fault);
         }
     }
     if let Some(catalog) = catalog {
         if kind == Kind::Gguf && context.options.level > Level::Header {
-            security::formats::polyglot::beside_tensors(piece, &catalog, context)?;
+            security::formats::polyglot::other_values(piece, &catalog, context)?;
         }
         if kind == Kind::Safetensors {
             known_dtypes(piece, &catalog, context);
@@ -109,7 +109,7 @@ fn known_dtypes(piece: &ByteSpan<'_>, catalog: &Catalog, context: &mut FileConte
 /// Looks at what a delta says of the tensors that it changes.
 fn check_delta(piece: &ByteSpan<'_>, file: Arc<dyn Source>, context: &mut FileContext<'_>) -> Result<()> {
     let faults = match OpenedDelta::of_source(file, &context.options.opening()) {
-        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.go_on())),
+        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.cancel())),
         Err(Error::Format(fault) | Error::Unsupported(fault)) => Ok(vec![*fault]),
         Err(error) => Err(error),
     };
@@ -137,7 +137,7 @@ fn is_other_archive(kind: Kind, name: &str, faults: &[Diagnostic]) -> bool {
 }
 
 /// Whether a file that is not weights should be weights: by its name, or because it is a pointer to them.
-fn stands_for_weights(kind: Kind, name: &str) -> bool {
+fn represents_weights(kind: Kind, name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let may_be = has_suffix(name, MAYBE_WEIGHTS);
     let promised = has_suffix(name, WEIGHTS) || may_be && USUAL_NAMES.iter().any(|usual| file.starts_with(usual));

@@ -107,7 +107,7 @@ fn compare<'f>(
     let files: Vec<Option<&ListedFile>> = index.shards.iter().map(|shard| names.file(shard)).collect();
     taken.extend(files.iter().flatten().map(|file| file.name()));
     let state = |(file, name): (Option<&'f ListedFile>, &String)| match file {
-        Some(ListedFile { catalog: Some(catalog), .. }) => IndexedShard::There(catalog.table()),
+        Some(ListedFile { catalog: Some(catalog), .. }) => IndexedShard::ObjectHead(catalog.table()),
         Some(_) => IndexedShard::Unread,
         // In a subfolder, or not examined. On a server, all files of an index are examined.
         None if is_url && context.is_looked_at(&store::join(folder, name)) => IndexedShard::Unread,
@@ -119,15 +119,15 @@ fn compare<'f>(
     for fault in faults {
         let path = fault.path.clone().unwrap_or_else(|| entry.path.clone());
         // A missing shard has no report.
-        let is_there = fault.rule != rules::INDEX_MISSING_SHARD;
+        let is_present = fault.rule != rules::INDEX_MISSING_SHARD;
         let mut finding = fault;
-        if !is_there {
+        if !is_present {
             finding.message =
                 format!("{}: {}", escape(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
         }
-        context.report(if is_there { &path } else { &entry.path }, finding);
+        context.report(if is_present { &path } else { &entry.path }, finding);
     }
-    let is_complete = shards.iter().all(|shard| matches!(shard, IndexedShard::There(_)));
+    let is_complete = shards.iter().all(|shard| matches!(shard, IndexedShard::ObjectHead(_)));
     let tensors = SetTensors::Joined(table, sorted);
     Ok(CheckpointSet { stem: stem.to_owned(), path: entry.path.clone(), files, tensors, is_complete })
 }

@@ -43,9 +43,9 @@ pub(super) fn by_name<'f>(
             shards.iter().filter(|(_, entry)| !taken.contains(entry.name())).map(|(n, entry)| (*n, *entry)).collect();
         let Some(first) = shards.values().next().filter(|first| is_weights(first)) else { continue };
         let is_gguf = *suffix == GGUF;
-        let is_there = shards.len() == *count;
+        let is_present = shards.len() == *count;
         let are_read = shards.values().all(|entry| entry.catalog.is_some());
-        if !is_there && names.folder.is_whole && !(is_gguf && are_read) {
+        if !is_present && names.folder.is_whole && !(is_gguf && are_read) {
             let cause = missing(stem, *count, suffix, &shards);
             context.report(&first.path, Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause));
         }
@@ -56,10 +56,10 @@ pub(super) fn by_name<'f>(
                 table.append(catalog.table(), number as u32)?;
             }
         }
-        if is_gguf && are_read && (is_there || names.folder.is_whole) {
+        if is_gguf && are_read && (is_present || names.folder.is_whole) {
             split_set(&files, &table, context);
         }
-        if !is_gguf && is_there && are_read && *count > 1 && names.folder.is_whole {
+        if !is_gguf && is_present && are_read && *count > 1 && names.folder.is_whole {
             let cause =
                 format!("{} of {stem} are there, but no index says what is in them", plural(*count as u64, "shard"));
             context.report(&first.path, Diagnostic::new(rules::SET_NO_INDEX, cause));
@@ -74,7 +74,7 @@ pub(super) fn by_name<'f>(
             }
         };
         let tensors = SetTensors::Joined(table, sorted);
-        let is_complete = is_there && are_read;
+        let is_complete = is_present && are_read;
         sets.push(CheckpointSet { stem: (*stem).to_owned(), path: first.path.clone(), files, tensors, is_complete });
     }
     Ok(sets)
@@ -154,13 +154,13 @@ pub(super) fn are_alike(set: &CheckpointSet<'_>, context: &mut FolderContext<'_>
         pairs.iter().find(|(key, _)| key == "format").map(|(_, value)| value.clone())
     };
     if suffix(first.name()) == ".safetensors" {
-        let said =
+        let declared =
             |format: &Option<String>| format.as_ref().map_or("none".to_owned(), |text| format!("'{}'", escape(text)));
         let expected = format(of_first);
         if let Some((entry, found)) =
             others.iter().map(|(entry, catalog)| (entry, format(catalog))).find(|(_, found)| *found != expected)
         {
-            let (found, expected) = (said(&found), said(&expected));
+            let (found, expected) = (declared(&found), declared(&expected));
             let cause =
                 format!("its metadata gives the format as {found}, and that of {} as {expected}", escape(first.name()));
             context.report(&entry.path, Diagnostic::new(rules::SET_SHARD_METADATA, cause));

@@ -85,18 +85,18 @@ fn check_file(
         progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         &progress.done
     });
-    let go_on = || in_time(deadline, &entry.path).and_then(|()| interrupt());
+    let cancel = || in_time(deadline, &entry.path).and_then(|()| interrupt());
     let threads = context.options.jobs.map(std::num::NonZero::get);
     let mut alike: HashMap<(Element<'_>, &[u64]), usize> = HashMap::new();
     table.iter().for_each(|info| *alike.entry((info.element, info.shape)).or_default() += 1);
-    let wanted = |number: usize| {
+    let requested = |number: usize| {
         let info = table.get(number);
         let hash = !is_alone || alike.get(&(info.element, info.shape)).is_some_and(|count| *count > 1);
         PassRequest { hash, values: true, rows: true }
     };
     let bins = if context.options.histograms { BINS } else { 0 };
-    let found = read(checkpoint, &wanted, bins, threads, done, &go_on)?;
-    match checkpoint.verify_checksums_while(&go_on) {
+    let found = read(checkpoint, &requested, bins, threads, done, &cancel)?;
+    match checkpoint.verify_checksums_while(&cancel) {
         Err(error @ Error::Format(_)) => context.report(&entry.path, Diagnostic::from(&error)),
         verified => drop(verified?),
     }

@@ -25,7 +25,7 @@ enum TensorTask {
 /// What was found in one tensor; or why it could not be read, where the others can.
 pub(crate) type ContentOutcome = std::result::Result<PassResult, Error>;
 
-/// Reads all tensors by their numbers, with histograms of `bins` bins; `wanted` gives what to compute for each. `done` counts the bytes of tensors.
+/// Reads all tensors by their numbers, with histograms of `bins` bins; `requested` gives what to compute for each. `done` counts the bytes of tensors.
 ///
 /// A tensor that cannot be read is an outcome like others.
 ///
@@ -33,7 +33,7 @@ pub(crate) type ContentOutcome = std::result::Result<PassResult, Error>;
 /// Ctrl-C.
 pub(crate) fn read(
     checkpoint: &Checkpoint,
-    wanted: &(dyn Fn(usize) -> PassRequest + Sync),
+    requested: &(dyn Fn(usize) -> PassRequest + Sync),
     bins: usize,
     threads: Option<usize>,
     done: &AtomicU64,
@@ -44,11 +44,11 @@ pub(crate) fn read(
     let mut found: Vec<ContentOutcome> = Vec::new();
     found.resize_with(table.len(), || Ok(PassResult::default()));
     let found = Mutex::new(found);
-    in_order(threads, jobs(checkpoint, wanted, threads), interrupt, |job, pass: &mut TensorPass, go_on| {
-        let (number, wanted) = match job {
-            TensorTask::All(number) => (number, wanted(number)),
+    in_order(threads, jobs(checkpoint, requested, threads), interrupt, |job, pass: &mut TensorPass, cancel| {
+        let (number, requested) = match job {
+            TensorTask::All(number) => (number, requested(number)),
             TensorTask::Hash(number) => (number, PassRequest { hash: true, ..PassRequest::default() }),
-            TensorTask::Values(number) => (number, PassRequest { hash: false, ..wanted(number) }),
+            TensorTask::Values(number) => (number, PassRequest { hash: false, ..requested(number) }),
         };
         // Of two passes one counts.
         let progress = |bytes: u64| {
@@ -57,7 +57,7 @@ pub(crate) fn read(
             }
         };
         pass.bins = bins;
-        let outcome = pass.over(checkpoint, number, wanted, &progress, go_on);
+        let outcome = pass.over(checkpoint, number, requested, &progress, cancel);
         if matches!(outcome, Err(Error::Interrupted)) {
             return outcome.map(drop);
         }
@@ -75,18 +75,18 @@ pub(crate) fn read(
 }
 
 /// The largest first, so that no thread is left with one at the end.
-fn jobs(checkpoint: &Checkpoint, wanted: &dyn Fn(usize) -> PassRequest, threads: usize) -> Vec<TensorTask> {
+fn jobs(checkpoint: &Checkpoint, requested: &dyn Fn(usize) -> PassRequest, threads: usize) -> Vec<TensorTask> {
     let table = checkpoint.catalog().table();
     let mut sizes: Vec<(u64, usize)> = table.iter().map(|info| info.bytes()).zip(0..).collect();
     sizes.sort_by_key(|(bytes, number)| (std::cmp::Reverse(*bytes), *number));
     let total: u64 = sizes.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
     let mut jobs = Vec::with_capacity(sizes.len());
     for (bytes, number) in sizes {
-        if wanted(number) == PassRequest::default() {
+        if requested(number) == PassRequest::default() {
             continue;
         }
         let is_most = bytes > LARGE && bytes.saturating_mul(threads as u64) > total;
-        if is_most && threads > 1 && wanted(number).hash && wanted(number).values {
+        if is_most && threads > 1 && requested(number).hash && requested(number).values {
             jobs.extend([TensorTask::Hash(number), TensorTask::Values(number)]);
         } else {
             jobs.push(TensorTask::All(number));
@@ -148,13 +148,13 @@ pub fn stats(
         };
         alone.insert(number, found);
     }
-    let mut is_wanted = vec![false; table.len()];
+    let mut is_requested = vec![false; table.len()];
     for number in numbers {
-        is_wanted[*number] = !alone.contains_key(number);
+        is_requested[*number] = !alone.contains_key(number);
     }
     let mut found = read(
         checkpoint,
-        &|number| PassRequest { values: is_wanted[number], ..PassRequest::default() },
+        &|number| PassRequest { values: is_requested[number], ..PassRequest::default() },
         bins,
         None,
         done,

@@ -105,20 +105,20 @@ impl CompareKind {
         a: &[u8],
         b: &[u8],
         rule: EqualityRule,
-        room: &mut CompareBuffers,
+        buffer: &mut CompareBuffers,
     ) -> Result<Sum> {
         let [of_a, of_b] = self.sides;
-        let [room_a, room_b] = &mut room.sides;
+        let [buffer_a, buffer_b] = &mut buffer.sides;
         let mut sum = Sum { has_numbers: true, ..Sum::default() };
         match self.meeting {
             CommonNumbers::Bytes => sum.has_numbers = false,
             CommonNumbers::Single => {
-                let (x, y) = (of_a.decoded(DType::Float32, a, room_a)?, of_b.decoded(DType::Float32, b, room_b)?);
+                let (x, y) = (of_a.decoded(DType::Float32, a, buffer_a)?, of_b.decoded(DType::Float32, b, buffer_b)?);
                 let number = |bytes: &[u8; 4]| f64::from(f32::from_le_bytes(*bytes));
                 sum.reals(first, x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number), rule);
             }
             CommonNumbers::Double => {
-                let (x, y) = (of_a.decoded(DType::Float64, a, room_a)?, of_b.decoded(DType::Float64, b, room_b)?);
+                let (x, y) = (of_a.decoded(DType::Float64, a, buffer_a)?, of_b.decoded(DType::Float64, b, buffer_b)?);
                 let number = |bytes: &[u8; 8]| f64::from_le_bytes(*bytes);
                 let (x, y) = (x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number));
                 match (of_a.is_long(), of_b.is_long()) {
@@ -139,7 +139,7 @@ impl CompareKind {
             CommonNumbers::Complex => sum.complex(first, a.as_chunks().0, b.as_chunks().0, rule),
         }
         if !self.is_one() {
-            sum.not_rounded = [!is_rounded(of_a, a, of_b, b, room)?, !is_rounded(of_b, b, of_a, a, room)?];
+            sum.not_rounded = [!is_rounded(of_a, a, of_b, b, buffer)?, !is_rounded(of_b, b, of_a, a, buffer)?];
         } else if rule.exact || self.meeting == CommonNumbers::Bytes {
             let bytes = of_a.bytes_per_unit();
             let differing = a.chunks(bytes).zip(b.chunks(bytes)).filter(|(x, y)| x != y);
@@ -170,25 +170,25 @@ impl Type {
     }
 
     /// The values as floats of this dtype.
-    fn decoded<'a>(self, to: DType, bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    fn decoded<'a>(self, to: DType, bytes: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match self {
             Self::Plain(dtype) if dtype == to => return Ok(bytes),
             Self::Plain(dtype) => {
-                room.resize(bytes.len() * 8 / dtype.bits() * to.bits() / 8, 0);
-                cast(dtype, to, bytes, room, CastOptions::default())?;
+                buffer.resize(bytes.len() * 8 / dtype.bits() * to.bits() / 8, 0);
+                cast(dtype, to, bytes, buffer, CastOptions::default())?;
             }
             Self::Packed(encoding) => {
-                room.resize(quant::elements(encoding, bytes.len())? * 4, 0);
-                quant::dequantize(encoding, bytes, DType::Float32, room, false)?;
+                buffer.resize(quant::elements(encoding, bytes.len())? * 4, 0);
+                quant::dequantize(encoding, bytes, DType::Float32, buffer, false)?;
                 if to != DType::Float32 {
-                    let single = std::mem::take(room);
-                    room.resize(single.len() / 4 * to.bits() / 8, 0);
-                    cast(DType::Float32, to, &single, room, CastOptions::default())?;
+                    let single = std::mem::take(buffer);
+                    buffer.resize(single.len() / 4 * to.bits() / 8, 0);
+                    cast(DType::Float32, to, &single, buffer, CastOptions::default())?;
                 }
             }
             Self::Bytes(_) => {}
         }
-        Ok(room)
+        Ok(buffer)
     }
 
     /// Whether it has integers that floats of 64 bits do not have.
@@ -231,17 +231,17 @@ fn is_integer(dtype: DType) -> bool {
 
 /// Whether the values of `to` are those of `from`, each rounded to its dtype.
 #[allow(clippy::float_cmp)] // whether they are the same is the question
-fn is_rounded(of_from: Type, from: &[u8], of_to: Type, to: &[u8], room: &mut CompareBuffers) -> Result<bool> {
+fn is_rounded(of_from: Type, from: &[u8], of_to: Type, to: &[u8], buffer: &mut CompareBuffers) -> Result<bool> {
     let (Type::Plain(of_from), Type::Plain(of_to)) = (of_from, of_to) else { return Ok(false) };
-    room.rounded.resize(to.len(), 0);
-    cast(of_from, of_to, from, &mut room.rounded, CastOptions::default())?;
-    if room.rounded == to {
+    buffer.rounded.resize(to.len(), 0);
+    cast(of_from, of_to, from, &mut buffer.rounded, CastOptions::default())?;
+    if buffer.rounded == to {
         return Ok(true);
     }
     // NaN may have other bits, and zero another sign.
-    let [x, y] = &mut room.sides;
+    let [x, y] = &mut buffer.sides;
     let (x, y) = (
-        Type::Plain(of_to).decoded(DType::Float64, &room.rounded, x)?,
+        Type::Plain(of_to).decoded(DType::Float64, &buffer.rounded, x)?,
         Type::Plain(of_to).decoded(DType::Float64, to, y)?,
     );
     let numbers = |bytes: &[[u8; 8]], at: usize| bytes.get(at).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));

@@ -78,7 +78,7 @@ fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) 
 
 /// SHA-256 of the elements of each tensor; `None` without an array in the file, or where strides repeat elements too often.
 fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
-    let (catalog, wanted) = (checkpoint.catalog(), PassRequest { hash: true, ..PassRequest::default() });
+    let (catalog, requested) = (checkpoint.catalog(), PassRequest { hash: true, ..PassRequest::default() });
     let is_array = |(_, number): &(usize, usize)| catalog.is_composed(*number) || catalog.placement(*number).is_ok();
     let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().filter(is_array).collect();
     order.sort_by_key(|&(_, number)| {
@@ -86,8 +86,8 @@ fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) 
         (info.file, info.span.start())
     });
     let found = Mutex::new(vec![None; numbers.len()]);
-    in_order(threads(), order, interrupt, |(position, number), pass: &mut TensorPass, go_on| {
-        let hash = pass.over(checkpoint, number, wanted, &|_| (), go_on)?.sha256;
+    in_order(threads(), order, interrupt, |(position, number), pass: &mut TensorPass, cancel| {
+        let hash = pass.over(checkpoint, number, requested, &|_| (), cancel)?.sha256;
         if let Some(place) = found.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
             *place = hash;
         }

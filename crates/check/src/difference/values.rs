@@ -195,29 +195,29 @@ fn run(
         counter.fetch_add(bytes, Ordering::Relaxed);
     };
     let pair_of = |work: &OpenedPair<'_>| pairs.get(work.position).copied().unwrap_or(TensorPair { a: 0, b: 0 });
-    let read = |work: &OpenedPair<'_>, from: u64, room: &mut PairBuffers, go_on: Interrupt<'_>| -> Result<u64> {
+    let read = |work: &OpenedPair<'_>, from: u64, buffer: &mut PairBuffers, cancel: Interrupt<'_>| -> Result<u64> {
         let elements = PIECE.min(work.elements - from);
         let one = |side: usize, pieces: &PieceReader<'_>, bytes: &mut Vec<u8>| {
             let units = work.kind.units(side, elements);
             bytes.resize(units as usize * pieces.unit(), 0);
-            pieces.read(work.kind.units(side, from), bytes, go_on)
+            pieces.read(work.kind.units(side, from), bytes, cancel)
         };
-        one(0, &work.a, &mut room.a).map_err(|error| about(error, a, pair_of(work).a))?;
-        one(1, &work.b, &mut room.b).map_err(|error| about(error, b, pair_of(work).b))?;
+        one(0, &work.a, &mut buffer.a).map_err(|error| about(error, a, pair_of(work).a))?;
+        one(1, &work.b, &mut buffer.b).map_err(|error| about(error, b, pair_of(work).b))?;
         Ok(elements)
     };
-    let jobs = |wanted: &dyn Fn(&OpenedPair<'_>) -> bool| -> Vec<PairPiece> {
-        let wanted = batch.iter().enumerate().filter(|(_, work)| wanted(work));
-        wanted.flat_map(|(number, work)| pieces_of(work.elements).map(move |from| (number as u32, from))).collect()
+    let jobs = |requested: &dyn Fn(&OpenedPair<'_>) -> bool| -> Vec<PairPiece> {
+        let requested = batch.iter().enumerate().filter(|(_, work)| requested(work));
+        requested.flat_map(|(number, work)| pieces_of(work.elements).map(move |from| (number as u32, from))).collect()
     };
     let work_of = |number: u32| batch.get(number as usize);
 
     // Whether the bytes are the same. That they are not is often known from the first piece.
-    in_order(threads(), jobs(&|_| true), interrupt, |(number, from), room: &mut PairBuffers, go_on| {
+    in_order(threads(), jobs(&|_| true), interrupt, |(number, from), buffer: &mut PairBuffers, cancel| {
         let Some(work) = work_of(number) else { return Ok(()) };
         if !work.differs.load(Ordering::Relaxed) {
-            read(work, from, room, go_on)?;
-            if room.a != room.b {
+            read(work, from, buffer, cancel)?;
+            if buffer.a != buffer.b {
                 work.differs.store(true, Ordering::Relaxed);
             }
         }
@@ -229,10 +229,10 @@ fn run(
     let sums: Mutex<Vec<(PairPiece, Sum)>> = Mutex::default();
     let differs = |work: &OpenedPair<'_>| work.differs.load(Ordering::Relaxed) && work.elements > 0;
     batch.iter().filter(|work| !differs(work)).for_each(|work| done(work, work.elements));
-    in_order(threads(), jobs(&differs), interrupt, |(number, from), room: &mut PairBuffers, go_on| {
+    in_order(threads(), jobs(&differs), interrupt, |(number, from), buffer: &mut PairBuffers, cancel| {
         let Some(work) = work_of(number) else { return Ok(()) };
-        let elements = read(work, from, room, go_on)?;
-        let sum = work.kind.sum(from, &room.a, &room.b, rule, &mut room.numbers)?;
+        let elements = read(work, from, buffer, cancel)?;
+        let sum = work.kind.sum(from, &buffer.a, &buffer.b, rule, &mut buffer.numbers)?;
         sums.lock().unwrap_or_else(PoisonError::into_inner).push(((number, from), sum));
         done(work, elements);
         Ok(())
@@ -292,14 +292,14 @@ fn values(work: &OpenedPair<'_>, sum: &Sum) -> ValueDifference {
 
 /// An error if one of the files is no longer the one that was opened.
 fn unchanged((a, b): (&Checkpoint, &Checkpoint), pairs: &[TensorPair], batch: &[OpenedPair<'_>]) -> Result<()> {
-    let mut asked = HashSet::new();
+    let mut requested = HashSet::new();
     let file = |checkpoint: &Checkpoint, number| checkpoint.catalog().table().get(number).file;
     for work in batch {
         let Some(pair) = pairs.get(work.position) else { continue };
-        if asked.insert((0, file(a, pair.a))) {
+        if requested.insert((0, file(a, pair.a))) {
             work.a.check_unchanged()?;
         }
-        if asked.insert((1, file(b, pair.b))) {
+        if requested.insert((1, file(b, pair.b))) {
             work.b.check_unchanged()?;
         }
     }

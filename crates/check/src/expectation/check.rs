@@ -28,8 +28,8 @@ pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
         symbols: BTreeMap::new(),
         named: vec![false; catalog.table().len()],
     };
-    for (position, wanted) in expected.tensors.iter().enumerate() {
-        checking.tensors(position, wanted);
+    for (position, requested) in expected.tensors.iter().enumerate() {
+        checking.tensors(position, requested);
     }
     checking.symbols();
     checking.ties();
@@ -51,8 +51,8 @@ pub fn check_ties(
     let catalog = checkpoint.catalog();
     let (mut pairs, mut found) = (Vec::new(), Vec::new());
     for group in &expected.ties {
-        let there: Vec<usize> = group.iter().filter_map(|name| catalog.find(name)).collect();
-        let Some((first, others)) = there.split_first() else { continue };
+        let present: Vec<usize> = group.iter().filter_map(|name| catalog.find(name)).collect();
+        let Some((first, others)) = present.split_first() else { continue };
         pairs.extend(others.iter().map(|other| (*first, *other)));
     }
     for ((first, other), same) in pairs.iter().zip(same_bytes(checkpoint, &pairs, interrupt)?) {
@@ -116,54 +116,54 @@ impl<'a> ExpectationCheck<'a> {
     }
 
     /// The tensors that an entry names, and each of them.
-    fn tensors(&mut self, position: usize, wanted: &'a ExpectedTensor) {
+    fn tensors(&mut self, position: usize, requested: &'a ExpectedTensor) {
         let table = self.catalog.table();
-        let numbers: Vec<usize> = match wanted.name.name() {
+        let numbers: Vec<usize> = match requested.name.name() {
             Some(name) => self.catalog.find(name).into_iter().collect(),
-            None => (0..table.len()).filter(|number| wanted.name.matches(table.name(*number))).collect(),
+            None => (0..table.len()).filter(|number| requested.name.matches(table.name(*number))).collect(),
         };
-        match &wanted.count {
+        match &requested.count {
             Some(ExpectedCount::Bounds(bounds))
-                if !(bounds.has(numbers.len() as u64) || (wanted.optional && numbers.is_empty())) =>
+                if !(bounds.has(numbers.len() as u64) || (requested.optional && numbers.is_empty())) =>
             {
-                let (name, there) = (escape(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
+                let (name, present) = (escape(requested.name.text()), plural(numbers.len() as u64, "tensor"));
                 let (words, verb) = (bounds.words(), verb(numbers.len(), "matches", "match"));
                 let are = if words == "1" { "is" } else { "are" };
-                let message = format!("{there} {verb} '{name}', and {words} {are} expected");
+                let message = format!("{present} {verb} '{name}', and {words} {are} expected");
                 self.report(None, rules::EXPECTATION_COUNT, message);
             }
             // As many as there are, but some: a symbol that is 0 everywhere would hide that all names are others.
             Some(ExpectedCount::Symbol(symbol))
-                if numbers.is_empty() && !wanted.optional && !self.expected.symbols.contains_key(symbol) =>
+                if numbers.is_empty() && !requested.optional && !self.expected.symbols.contains_key(symbol) =>
             {
-                self.missing(wanted);
+                self.missing(requested);
             }
             Some(ExpectedCount::Symbol(symbol)) => {
                 self.symbols.entry(symbol).or_default().push((SymbolPlace::Count(position), numbers.len() as u64));
             }
-            None if numbers.is_empty() && !wanted.optional => self.missing(wanted),
+            None if numbers.is_empty() && !requested.optional => self.missing(requested),
             Some(ExpectedCount::Bounds(_)) | None => {}
         }
         // What holds for all says of none that it may be there.
-        let is_named = !wanted.name.is_all();
+        let is_named = !requested.name.is_all();
         for number in numbers {
             if let Some(named) = self.named.get_mut(number) {
                 *named |= is_named;
             }
-            self.tensor(number, wanted);
+            self.tensor(number, requested);
         }
     }
 
     /// That nothing has this name, unless another name of the same tensor is there.
-    fn missing(&mut self, wanted: &ExpectedTensor) {
+    fn missing(&mut self, requested: &ExpectedTensor) {
         let tied =
-            |group: &&Vec<String>| wanted.name.name().is_some_and(|name| group.iter().any(|other| other == name));
+            |group: &&Vec<String>| requested.name.name().is_some_and(|name| group.iter().any(|other| other == name));
         let mut groups = self.expected.ties.iter().filter(tied);
         if groups.any(|group| group.iter().any(|name| self.catalog.find(name).is_some())) {
             return;
         }
-        let name = escape(wanted.name.text());
-        let Some(exact) = wanted.name.name() else {
+        let name = escape(requested.name.text());
+        let Some(exact) = requested.name.name() else {
             self.report(None, rules::EXPECTATION_MISSING, format!("no tensor matches '{name}'"));
             return;
         };
@@ -181,20 +181,20 @@ impl<'a> ExpectationCheck<'a> {
     }
 
     /// The shape and dtype of a tensor.
-    fn tensor(&mut self, number: usize, wanted: &'a ExpectedTensor) {
+    fn tensor(&mut self, number: usize, requested: &'a ExpectedTensor) {
         let info: TensorInfo<'a> = self.catalog.table().get(number);
         let dtype = info.element.to_string();
-        if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
-            let expected = wanted.dtypes.join(" or ");
+        if !requested.dtypes.is_empty() && !requested.dtypes.contains(&dtype) {
+            let expected = requested.dtypes.join(" or ");
             let message = format!("'{}' is {}, but {expected} is expected", escape(info.name), escape(&dtype));
             self.report(Some(number), rules::EXPECTATION_DTYPE, message);
         }
-        let Some(shape) = &wanted.shape else { return };
-        let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(wanted) if wanted != length);
+        let Some(shape) = &requested.shape else { return };
+        let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(requested) if requested != length);
         if shape.len() != info.shape.len() || !shape.iter().zip(info.shape).all(fits) {
             let expected: Vec<String> = shape.iter().map(Dim::to_string).collect();
-            let (name, there) = (escape(info.name), text::shape(info.shape));
-            let message = format!("'{name}' has shape {there}, but [{}] is expected", expected.join(", "));
+            let (name, present) = (escape(info.name), text::shape(info.shape));
+            let message = format!("'{name}' has shape {present}, but [{}] is expected", expected.join(", "));
             self.report(Some(number), rules::EXPECTATION_SHAPE, message);
             return;
         }
@@ -208,10 +208,10 @@ impl<'a> ExpectationCheck<'a> {
     /// A symbol has the same value everywhere: that of the specification, or the most frequent one.
     fn symbols(&mut self) {
         for (symbol, places) in std::mem::take(&mut self.symbols) {
-            let said = self.expected.symbols.get(symbol).copied();
-            let Some(value) = said.or_else(|| most(&places)) else { continue };
+            let declared = self.expected.symbols.get(symbol).copied();
+            let Some(value) = declared.or_else(|| most(&places)) else { continue };
             let first = places.iter().find(|(_, number)| *number == value).map(|(place, _)| *place);
-            let wanted = match (said, first) {
+            let requested = match (declared, first) {
                 (Some(_), _) | (None, None) => format!("{value} is expected"),
                 (None, Some(SymbolPlace::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
                 (None, Some(SymbolPlace::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
@@ -221,14 +221,15 @@ impl<'a> ExpectationCheck<'a> {
                 match place {
                     SymbolPlace::Dim(tensor, axis) => {
                         let name = self.name(tensor);
-                        let message = format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {wanted}");
+                        let message =
+                            format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {requested}");
                         self.report(Some(tensor), rules::EXPECTATION_SYMBOL, message);
                     }
                     SymbolPlace::Count(position) => {
-                        let (there, verb) = (plural(number, "tensor"), verb(number as usize, "matches", "match"));
+                        let (present, verb) = (plural(number, "tensor"), verb(number as usize, "matches", "match"));
                         let pattern = self.pattern(position);
                         let message =
-                            format!("{there} {verb} '{pattern}', so that '{symbol}' is {number}, and {wanted}");
+                            format!("{present} {verb} '{pattern}', so that '{symbol}' is {number}, and {requested}");
                         self.report(None, rules::EXPECTATION_COUNT, message);
                     }
                 }
@@ -237,22 +238,22 @@ impl<'a> ExpectationCheck<'a> {
     }
 
     fn pattern(&self, position: usize) -> String {
-        self.expected.tensors.get(position).map_or_else(String::new, |wanted| escape(wanted.name.text()))
+        self.expected.tensors.get(position).map_or_else(String::new, |requested| escape(requested.name.text()))
     }
 
     /// The names of one tensor: one of them is there, and those that are there are alike.
     fn ties(&mut self) {
         for group in &self.expected.ties {
-            let there: Vec<usize> = group.iter().filter_map(|name| self.catalog.find(name)).collect();
-            for number in &there {
+            let present: Vec<usize> = group.iter().filter_map(|name| self.catalog.find(name)).collect();
+            for number in &present {
                 if let Some(named) = self.named.get_mut(*number) {
                     *named = true;
                 }
             }
-            let Some((first, others)) = there.split_first() else {
+            let Some((first, others)) = present.split_first() else {
                 // What the tensors of the specification name was reported as missing.
                 let is_named =
-                    |name: &String| self.expected.tensors.iter().any(|wanted| wanted.name.name() == Some(name));
+                    |name: &String| self.expected.tensors.iter().any(|requested| requested.name.name() == Some(name));
                 if !group.iter().any(is_named) {
                     self.report(None, rules::EXPECTATION_TIES, format!("there is none of {}", quoted(group)));
                 }
@@ -285,10 +286,10 @@ impl<'a> ExpectationCheck<'a> {
 
     fn parameters(&mut self) {
         let Some(bounds) = self.expected.parameters else { return };
-        let there = parameters(self.catalog);
-        if !bounds.has(there) {
-            let (there, expected) = (plural(there, "parameter"), bounds.words());
-            let message = format!("there are {there}, but {expected} are expected");
+        let present = parameters(self.catalog);
+        if !bounds.has(present) {
+            let (present, expected) = (plural(present, "parameter"), bounds.words());
+            let message = format!("there are {present}, but {expected} are expected");
             self.report(None, rules::EXPECTATION_PARAMETERS, message);
         }
     }
@@ -299,11 +300,15 @@ impl<'a> ExpectationCheck<'a> {
             None => self.catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
         };
         for (key, expected) in &self.expected.metadata {
-            let (there, key) = (texts.get(key.as_str()), escape(key));
-            let message = match (there, expected) {
+            let (present, key) = (texts.get(key.as_str()), escape(key));
+            let message = match (present, expected) {
                 (None, _) => format!("the metadata has no key '{key}'"),
-                (Some(there), Some(expected)) if there != expected => {
-                    format!("the metadata has '{}' for '{key}', but '{}' is expected", escape(there), escape(expected))
+                (Some(present), Some(expected)) if present != expected => {
+                    format!(
+                        "the metadata has '{}' for '{key}', but '{}' is expected",
+                        escape(present),
+                        escape(expected)
+                    )
                 }
                 (Some(_), _) => continue,
             };

@@ -113,13 +113,13 @@ impl Bounds {
 impl Expectation {
     /// The names, shapes and dtypes of a checkpoint, and nothing else.
     pub fn of_catalog(catalog: &Catalog) -> Self {
-        let wanted = |info: max_weights::tensor::TensorInfo<'_>| ExpectedTensor {
+        let requested = |info: max_weights::tensor::TensorInfo<'_>| ExpectedTensor {
             name: Glob::exact(info.name),
             shape: Some(info.shape.iter().map(|dim| Dim::Exact(*dim)).collect()),
             dtypes: vec![info.element.to_string()],
             optional: false,
             count: None,
         };
-        Self { tensors: catalog.table().iter().map(wanted).collect(), ..Self::default() }
+        Self { tensors: catalog.table().iter().map(requested).collect(), ..Self::default() }
     }
 }

@@ -64,7 +64,7 @@ impl Expectation {
                 }
                 "tensors" => {
                     for (name, value) in object("tensors", value)? {
-                        found.tensors.push(wanted(name, value)?);
+                        found.tensors.push(requested(name, value)?);
                     }
                 }
                 "symbols" => {
@@ -145,7 +145,7 @@ fn glob(place: &str, text: &str) -> Result<Glob> {
     Glob::parse(text).map_err(|why| Error::Argument(format!("{place}: {why}")))
 }
 
-fn wanted(name: &str, value: &Value) -> Result<ExpectedTensor> {
+fn requested(name: &str, value: &Value) -> Result<ExpectedTensor> {
     let place = format!("tensors.{}", quoted(name));
     let mut found =
         ExpectedTensor { name: glob(&place, name)?, shape: None, dtypes: Vec::new(), optional: false, count: None };

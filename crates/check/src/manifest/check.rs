@@ -37,29 +37,29 @@ pub fn check(
     progress: &ValidateProgress,
     interrupt: Interrupt<'_>,
 ) -> Result<Checked> {
-    let beside = store::parent(manifest);
-    let root = path.unwrap_or(if beside.as_os_str().is_empty() { Path::new(".") } else { &beside });
+    let companions = store::parent(manifest);
+    let root = path.unwrap_or(if companions.as_os_str().is_empty() { Path::new(".") } else { &companions });
     let bytes = read(manifest, interrupt)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
     let tree = FileTree::of(root, &own, interrupt)?;
     let parsed = parse(&bytes).map_err(|cause| broken(manifest, &cause))?;
     let mut checked = Checked::default();
-    let mut said: BTreeMap<&str, &ManifestFile> = BTreeMap::new();
+    let mut declared: BTreeMap<&str, &ManifestFile> = BTreeMap::new();
     for file in &parsed.files {
         if is_below(&file.path) {
-            said.insert(&file.path, file);
+            declared.insert(&file.path, file);
         } else {
             checked.report(manifest, unsafe_path(&file.path));
         }
     }
-    let hashable = tree.files.iter().filter(|(below, _)| !tensors_only && said.contains_key(&***below));
+    let hashable = tree.files.iter().filter(|(below, _)| !tensors_only && declared.contains_key(&***below));
     let paths: Vec<Arc<Path>> = hashable.map(|(_, path)| path.clone()).collect();
     let (hashed, _) = hash(&paths, &[], progress, interrupt)?;
     let hashed: BTreeMap<&Arc<Path>, String> =
         paths.iter().zip(hashed.iter().map(|hashed| hexadecimal(&hashed.digest))).collect();
     let is_same = |below: &str| {
-        let (path, said) = (tree.files.get(below)?, said.get(below)?);
-        Some(hashed.get(path)?.eq_ignore_ascii_case(&said.sha256))
+        let (path, declared) = (tree.files.get(below)?, declared.get(below)?);
+        Some(hashed.get(path)?.eq_ignore_ascii_case(&declared.sha256))
     };
     // The tensors of changed files, which have to be read.
     let (mut names, mut checkpoints) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ pub fn check(
     let listed_alone = !parsed.whole && tree.whole && !tensors_only;
     for (below, path) in tree.files.iter().filter(|(below, _)| is_same(below) != Some(true)) {
         interrupt()?;
-        if listed_alone && !said.contains_key(&**below) {
+        if listed_alone && !declared.contains_key(&**below) {
             continue;
         }
         if let Some(checkpoint) = open(path, interrupt)? {
@@ -76,40 +76,40 @@ pub fn check(
         }
     }
     let (_, hashes) = hash(&[], &checkpoints, progress, interrupt)?;
-    let mut there: Vec<ManifestTensor> =
+    let mut existing: Vec<ManifestTensor> =
         parsed.tensors.iter().filter(|tensor| is_same(&tensor.file) == Some(true)).cloned().collect();
     for ((name, checkpoint), hashes) in names.into_iter().zip(&checkpoints).zip(&hashes) {
-        there.extend(records(name, checkpoint, hashes).map(|(record, _)| record));
+        existing.extend(records(name, checkpoint, hashes).map(|(record, _)| record));
     }
     if !tensors_only {
-        let changed: BTreeSet<&str> = said.keys().copied().filter(|below| is_same(below) == Some(false)).collect();
+        let changed: BTreeSet<&str> = declared.keys().copied().filter(|below| is_same(below) == Some(false)).collect();
         files(&parsed, &tree, &changed, root, &mut checked);
     }
-    compare(&parsed, &there, root, &mut checked);
+    compare(&parsed, &existing, root, &mut checked);
     Ok(checked)
 }
 
 /// Findings about files.
 fn files(manifest: &Manifest, tree: &FileTree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
     for file in manifest.files.iter().filter(|file| is_below(&file.path)) {
-        let said = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
+        let declared = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
         let (count, finding) = if tree.links.contains_key(&file.path) {
             (&mut checked.files.changed, linked())
         } else if changed.contains(&*file.path) {
-            let message = format!("it is another file: {said}");
+            let message = format!("it is another file: {declared}");
             (&mut checked.files.changed, Diagnostic::new(rules::MANIFEST_CHANGED, message))
         } else if tree.files.contains_key(&file.path) {
             checked.files.same += 1;
             continue;
         } else {
-            let message = format!("it is missing: {said}");
+            let message = format!("it is missing: {declared}");
             (&mut checked.files.missing, Diagnostic::new(rules::MANIFEST_MISSING, message))
         };
         *count += 1;
         checked.report(&place(root, &file.path), finding);
     }
     if manifest.whole && tree.whole {
-        left_out(tree, root, checked);
+        excluded(tree, root, checked);
         let known: BTreeSet<&str> = manifest.files.iter().map(|file| &*file.path).collect();
         new_files(tree, root, checked, |below| known.contains(below));
     }
@@ -126,10 +126,10 @@ fn unsafe_path(path: &str) -> Diagnostic {
 }
 
 /// A finding about the folder of version control.
-fn left_out(tree: &FileTree, root: &Path, checked: &mut Checked) {
+fn excluded(tree: &FileTree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
-        checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_LEFT_OUT, note));
+        checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_EXCLUDED, note));
     }
 }
 
@@ -179,17 +179,17 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     }
     // A comparison of `content` with a trusted value has to vouch for the other fields, too.
     let contents: Vec<Option<[u8; 32]>> = manifest.tensors.iter().map(content_of).collect();
-    let is_said = |said: Option<&String>, made: Option<&[u8; 32]>| match (said, made) {
-        (Some(said), Some(made)) => said.eq_ignore_ascii_case(&hexadecimal(made)),
-        (said, made) => said.is_none() && made.is_none(),
+    let is_declared = |declared: Option<&String>, made: Option<&[u8; 32]>| match (declared, made) {
+        (Some(declared), Some(made)) => declared.eq_ignore_ascii_case(&hexadecimal(made)),
+        (declared, made) => declared.is_none() && made.is_none(),
     };
     let mut all = manifest.tensors.iter().zip(&contents);
-    if let Some((tensor, _)) = all.find(|(tensor, made)| !is_said(tensor.content.as_ref(), made.as_ref())) {
+    if let Some((tensor, _)) = all.find(|(tensor, made)| !is_declared(tensor.content.as_ref(), made.as_ref())) {
         let name = text::escape(&tensor.name);
         return Err(format!("the content of '{name}' is not the hash of its name, dtype, shape and elements"));
     }
     let made = set_hash(contents.into_iter().flatten());
-    if !is_said(Some(&manifest.content), Some(&made)) {
+    if !is_declared(Some(&manifest.content), Some(&made)) {
         return Err(format!("its content is not that of its tensors, which is {}", hexadecimal(&made)));
     }
     Ok(manifest)

@@ -55,10 +55,10 @@ pub(super) fn hash(
     let tensors: Vec<Mutex<TensorHashes>> =
         checkpoints.iter().map(|checkpoint| Mutex::new(vec![None; checkpoint.catalog().table().len()])).collect();
     let jobs = jobs.into_iter().map(|(_, job)| job).collect();
-    in_order(workers::threads(), jobs, interrupt, |job, pass: &mut TensorPass, go_on| match job {
+    in_order(workers::threads(), jobs, interrupt, |job, pass: &mut TensorPass, cancel| match job {
         HashJob::File(number) => {
             let Some(path) = files.get(number) else { return Ok(()) };
-            put(&hashed, number, digest(path, progress, go_on)?);
+            put(&hashed, number, digest(path, progress, cancel)?);
             Ok(())
         }
         HashJob::Tensor(place, number) => {
@@ -66,7 +66,7 @@ pub(super) fn hash(
             let count = |bytes| {
                 progress.done.fetch_add(bytes, Ordering::Relaxed);
             };
-            match pass.over(checkpoint, number, PassRequest { hash: true, ..PassRequest::default() }, &count, go_on) {
+            match pass.over(checkpoint, number, PassRequest { hash: true, ..PassRequest::default() }, &count, cancel) {
                 Ok(found) => {
                     if let Some(sha256) = found.sha256 {
                         put(tensors, number, sha256);
@@ -90,12 +90,12 @@ fn put<T>(list: &Mutex<Vec<Option<T>>>, number: usize, value: T) {
     }
 }
 
-fn digest(path: &Path, progress: &ValidateProgress, go_on: Interrupt<'_>) -> Result<Hashed> {
-    let file = OpenFile::open(path, go_on)?;
+fn digest(path: &Path, progress: &ValidateProgress, cancel: Interrupt<'_>) -> Result<Hashed> {
+    let file = OpenFile::open(path, cancel)?;
     if store::is_url(path) {
         progress.bytes.fetch_add(file.len(), Ordering::Relaxed);
     }
-    let digest = code_digest::digest(&file, &progress.done, go_on)?;
+    let digest = code_digest::digest(&file, &progress.done, cancel)?;
     file.source().check_unchanged()?;
     Ok(Hashed { bytes: file.len(), digest })
 }

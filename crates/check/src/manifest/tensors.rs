@@ -10,17 +10,17 @@ use super::checked::{Checked, TensorCounts, place};
 use super::{Manifest, ManifestTensor};
 
 /// Compares the tensors that are there with those of a manifest.
-pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path, checked: &mut Checked) {
+pub(super) fn compare(manifest: &Manifest, existing: &[ManifestTensor], root: &Path, checked: &mut Checked) {
     let mut counts = TensorCounts::default();
     let mut by_name: HashMap<&str, Vec<&ManifestTensor>> = HashMap::new();
-    for tensor in there {
+    for tensor in existing {
         by_name.entry(&tensor.name).or_default().push(tensor);
     }
     let mut known: HashMap<&str, Vec<&ManifestTensor>> = HashMap::new();
     for tensor in &manifest.tensors {
         known.entry(&tensor.name).or_default().push(tensor);
     }
-    let new: Vec<&ManifestTensor> = there.iter().filter(|tensor| !known.contains_key(&*tensor.name)).collect();
+    let new: Vec<&ManifestTensor> = existing.iter().filter(|tensor| !known.contains_key(&*tensor.name)).collect();
     // What is new by its elements, to find out what a missing one is called now.
     let mut new_by_elements: HashMap<(&str, &[u64], &str), &ManifestTensor> = HashMap::new();
     for tensor in &new {
@@ -33,7 +33,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path
         found.note(rule, |rule| Diagnostic::new(rule, message).tensor(&of.name).path(place(root, &of.file)));
     };
     let mut moved: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    let mut told: HashSet<(&str, &str)> = HashSet::new();
+    let mut reported: HashSet<(&str, &str)> = HashSet::new();
     for tensor in &manifest.tensors {
         let here = by_name.get(&*tensor.name).map_or(&[][..], Vec::as_slice);
         let same_file = here.iter().find(|found| found.file == tensor.file);
@@ -47,7 +47,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path
             }
             (Some(found), _) | (None, Some(found)) => {
                 counts.changed += 1;
-                told.insert((&found.file, &found.name));
+                reported.insert((&found.file, &found.name));
                 report(rules::MANIFEST_CHANGED_TENSOR, found, difference(tensor, found));
             }
             (None, None) => {
@@ -62,12 +62,12 @@ pub(super) fn compare(manifest: &Manifest, there: &[ManifestTensor], root: &Path
     }
     // A loader may take another version of a known name from a second file.
     let is_other = |tensor: &&ManifestTensor| {
-        let said = known.get(&*tensor.name);
-        said.is_some_and(|said| !said.iter().any(|said| is_same(said, tensor)))
-            && !told.contains(&(&*tensor.file, &*tensor.name))
+        let declared = known.get(&*tensor.name);
+        declared.is_some_and(|declared| !declared.iter().any(|declared| is_same(declared, tensor)))
+            && !reported.contains(&(&*tensor.file, &*tensor.name))
     };
     let others =
-        there.iter().filter(is_other).map(|tensor| (tensor, "the manifest has a different tensor with this name"));
+        existing.iter().filter(is_other).map(|tensor| (tensor, "the manifest has a different tensor with this name"));
     for (tensor, message) in new.into_iter().map(|tensor| (tensor, "it is not in the manifest")).chain(others) {
         counts.new += 1;
         report(rules::MANIFEST_NEW_TENSOR, tensor, message.to_owned());
@@ -96,17 +96,17 @@ fn is_same(one: &ManifestTensor, other: &ManifestTensor) -> bool {
 }
 
 /// What is another, the first of it.
-fn difference(said: &ManifestTensor, found: &ManifestTensor) -> String {
-    if said.dtype != found.dtype {
-        return format!("it is {}, and the manifest has {}", text::escape(&found.dtype), text::escape(&said.dtype));
+fn difference(declared: &ManifestTensor, found: &ManifestTensor) -> String {
+    if declared.dtype != found.dtype {
+        return format!("it is {}, and the manifest has {}", text::escape(&found.dtype), text::escape(&declared.dtype));
     }
-    if said.shape != found.shape {
+    if declared.shape != found.shape {
         return format!(
             "its shape is {}, and the manifest has {}",
             text::shape(&found.shape),
-            text::shape(&said.shape)
+            text::shape(&declared.shape)
         );
     }
     let digest = |tensor: &ManifestTensor| tensor.sha256.clone().unwrap_or_else(|| "none".into());
-    format!("its elements have SHA-256 {}, and the manifest has {}", digest(found), digest(said))
+    format!("its elements have SHA-256 {}, and the manifest has {}", digest(found), digest(declared))
 }

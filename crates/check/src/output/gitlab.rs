@@ -17,7 +17,7 @@ const MAX_TEXT: usize = 1000;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let mut kept = worst_first(&report.findings);
-    let all = kept.len() as u64 + report.left_out;
+    let all = kept.len() as u64 + report.omitted;
     kept.truncate(MAX_ISSUES);
     let mut places = ReportPaths::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
@@ -34,7 +34,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         })
         .collect();
     shorten(&mut issues);
-    if let Some(description) = left_out(all, issues.len()) {
+    if let Some(description) = omitted(all, issues.len()) {
         issues.push(json!({
             "description": description,
             "check_name": "left-out",
@@ -48,10 +48,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 }
 
 /// A sentence about findings that are not listed.
-fn left_out(all: u64, listed: usize) -> Option<String> {
-    let left_out = all.checked_sub(listed as u64).filter(|left_out| *left_out > 0)?;
-    let (left_out, listed) = (text::plural(left_out, "finding"), text::grouped(listed as u64));
-    Some(format!("{left_out} left out: only the worst {listed} are listed"))
+fn omitted(all: u64, listed: usize) -> Option<String> {
+    let omitted = all.checked_sub(listed as u64).filter(|omitted| *omitted > 0)?;
+    let (omitted, listed) = (text::plural(omitted, "finding"), text::grouped(listed as u64));
+    Some(format!("{omitted} left out: only the worst {listed} are listed"))
 }
 
 fn described(finding: &Diagnostic) -> String {

@@ -23,7 +23,7 @@ const MAX_NAME: usize = 1000;
 /// From here on cases have no sentences; GitLab takes files below 30 MB.
 const BYTES_WITH_SENTENCES: usize = 16 << 20;
 /// From here on cases are counted and not written.
-const MOST_BYTES: usize = 26 << 20;
+const MAX_BYTES: usize = 26 << 20;
 
 /// Rules that make one case of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     cases.sort_by_key(|case| rank(case.outcome));
     let (mut body, mut counts, mut written) = (String::new(), [0u64; 4], 0usize);
     for case in cases.iter().take(MAX_CASES) {
-        if body.len() > MOST_BYTES {
+        if body.len() > MAX_BYTES {
             break;
         }
         let class = classes.get(case.class).map_or("", String::as_str);
@@ -106,8 +106,8 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     let mut end: Vec<String> = summary.verdicts(report).into_iter().map(|(_, sentence)| sentence).collect();
     end.push(summary.counts(report, settings));
     if written < cases.len() {
-        let left_out = (cases.len() - written) as u64;
-        end.push(format!("{} left out: readers of this format take no more", text::plural(left_out, "case")));
+        let omitted = (cases.len() - written) as u64;
+        end.push(format!("{} left out: readers of this format take no more", text::plural(omitted, "case")));
     }
     let [errors, failures, skipped, _] = counts;
     let (seconds, started) = (report.elapsed.as_secs_f64(), time(settings.started));

@@ -42,7 +42,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Bytes of JSON for findings that CI systems surely take: GitHub takes 10 MB of SARIF when it is packed, to which texts may not shrink, and spaces
 /// do.
-const MOST_JSON: usize = 8 << 20;
+const MAX_JSON: usize = 8 << 20;
 /// Bytes that are written at a time.
 const BUFFER: usize = 64 << 10;
 
@@ -157,7 +157,7 @@ fn shorten(values: &mut Vec<Value>) {
     let mut bytes = 0;
     let fits = |value: &&Value| {
         bytes += json_text::len(value);
-        bytes <= MOST_JSON
+        bytes <= MAX_JSON
     };
     let count = values.iter().take_while(fits).count();
     values.truncate(count);

@@ -7,9 +7,9 @@ use super::{ReportPaths, Settings, place, word, worst_first};
 use crate::report::Report;
 
 /// GitHub's limit on everything that a step writes, in bytes.
-pub(super) const MOST_BYTES: usize = 1 << 20;
+pub(super) const MAX_BYTES: usize = 1 << 20;
 /// With less room than this there is no summary.
-pub(super) const LEAST_BYTES: usize = 16 << 10;
+pub(super) const MIN_BYTES: usize = 16 << 10;
 /// Bytes reserved for the end of the table.
 const END: usize = 2 << 10;
 /// Characters of texts in the table.

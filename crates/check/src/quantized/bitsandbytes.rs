@@ -57,9 +57,9 @@ pub(super) fn four_bits(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLa
     let is_nf4 = state.name.ends_with("nf4");
     let (kind, scheme, way) =
         if is_nf4 { ("nf4", "bitsandbytes-nf4", ScaleRule::Nf4) } else { ("fp4", "bitsandbytes-fp4", ScaleRule::Fp4) };
-    let said = said(group, &state)?;
-    let (dims, block) = match &said {
-        Some(said) => sizes(group, said, &weight, kind)?,
+    let spec = spec(group, &state)?;
+    let (dims, block) = match &spec {
+        Some(spec) => sizes(group, spec, &weight, kind)?,
         None => (vec![weight.bytes().saturating_mul(2)], usual_block(&weight, &absmax)),
     };
     let elements = dims.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
@@ -74,7 +74,7 @@ pub(super) fn four_bits(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLa
     }
     let mut layout = WeightLayout::new((scheme, way), 4, dims, [1, block], TensorRole::Absmax);
     if absmax.element == Element::Plain(DType::UInt8) {
-        layout.nested = Some(nested(group, said.as_ref(), count)?);
+        layout.nested = Some(nested(group, spec.as_ref(), count)?);
     } else {
         group.require_dtype(TensorRole::Absmax, &FLOATS)?;
     }
@@ -82,7 +82,7 @@ pub(super) fn four_bits(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLa
 }
 
 /// What the bytes of a state say. Where they say nothing that is known, that is noted.
-fn said(group: &QuantizedGroup<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, Value>>, NoLayout> {
+fn spec(group: &QuantizedGroup<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, Value>>, NoLayout> {
     group.require_dtype(TensorRole::QuantState, &[DType::UInt8])?;
     let bytes = state.bytes();
     let problem = if bytes > MAX_STATE {
@@ -90,7 +90,7 @@ fn said(group: &QuantizedGroup<'_>, state: &TensorInfo<'_>) -> Result<Option<Map
     } else {
         let Some(text) = group.values(TensorRole::QuantState, MAX_STATE) else { return Ok(None) };
         match json::read(&text, MAX_STATE) {
-            Ok(Value::Object(said)) => return Ok(Some(said)),
+            Ok(Value::Object(spec)) => return Ok(Some(spec)),
             Ok(Value::Array(_)) => "its bytes are no JSON object: it is a list".to_owned(),
             Ok(value) => format!("its bytes are no JSON object: it is {}", printed(Some(&value))),
             Err(problem) => format!("its bytes are no JSON object: {problem}"),
@@ -103,24 +103,24 @@ fn said(group: &QuantizedGroup<'_>, state: &TensorInfo<'_>) -> Result<Option<Map
 /// The shape and the block that a state says, if they are those of the weight.
 fn sizes(
     group: &QuantizedGroup<'_>,
-    said: &Map<String, Value>,
+    spec: &Map<String, Value>,
     weight: &TensorInfo<'_>,
     kind: &str,
 ) -> Result<(Vec<u64>, u64), NoLayout> {
     let wrong = |key: &str, expected: &str| {
-        let cause = format!("its {key} is {}; expected {expected}", printed(said.get(key)));
+        let cause = format!("its {key} is {}; expected {expected}", printed(spec.get(key)));
         group.fault(rules::QUANTIZED_SHAPE, TensorRole::QuantState, cause)
     };
-    let word = said.get("quant_type").and_then(Value::as_str);
+    let word = spec.get("quant_type").and_then(Value::as_str);
     if word.is_none() {
         group.note(wrong("quant_type", "a word").uncertain());
     }
-    let sizes = said.get("shape").and_then(Value::as_array).filter(|sizes| (1..=MAX_RANK).contains(&sizes.len()));
+    let sizes = spec.get("shape").and_then(Value::as_array).filter(|sizes| (1..=MAX_RANK).contains(&sizes.len()));
     let size = |value: &Value| value.as_u64().filter(|size| *size < MAX_SIZE);
     let Some(dims) = sizes.and_then(|sizes| sizes.iter().map(size).collect::<Option<Vec<u64>>>()) else {
         return Err(wrong("shape", &format!("a list of one to {MAX_RANK} sizes")).into());
     };
-    let block = said.get("blocksize").and_then(Value::as_u64).filter(|block| BLOCKS.contains(block));
+    let block = spec.get("blocksize").and_then(Value::as_u64).filter(|block| BLOCKS.contains(block));
     let Some(block) = block else {
         let blocks = BLOCKS.map(|block| block.to_string()).join(", ");
         return Err(wrong("blocksize", &format!("one of {blocks}")).into());
@@ -132,7 +132,7 @@ fn sizes(
     let elements = dims.iter().try_fold(1, |all: u64, size| all.checked_mul(*size));
     let expected = elements.map(|elements| elements.div_ceil(2));
     if expected != Some(weight.bytes()) {
-        let (bytes, shape) = (weight.bytes(), printed(said.get("shape")));
+        let (bytes, shape) = (weight.bytes(), printed(spec.get("shape")));
         let cause = match elements.zip(expected) {
             Some((elements, expected)) => {
                 format!("it has {bytes} bytes; expected {expected} for {elements} elements of four bits")
@@ -151,7 +151,7 @@ fn usual_block(weight: &TensorInfo<'_>, absmax: &TensorInfo<'_>) -> u64 {
 }
 
 /// How many scales that are codes share a scale, and what is added to them.
-fn nested(group: &QuantizedGroup<'_>, said: Option<&Map<String, Value>>, count: u64) -> Result<(u64, f32), NoLayout> {
+fn nested(group: &QuantizedGroup<'_>, spec: Option<&Map<String, Value>>, count: u64) -> Result<(u64, f32), NoLayout> {
     group.need(TensorRole::NestedQuantMap)?;
     group.need(TensorRole::NestedAbsmax)?;
     group.require_dtype(TensorRole::NestedQuantMap, &[DType::Float32])?;
@@ -159,17 +159,17 @@ fn nested(group: &QuantizedGroup<'_>, said: Option<&Map<String, Value>>, count: 
     group.misshaped(TensorRole::NestedQuantMap, rules::QUANTIZED_SHAPE, &[&[NESTED_MAP]], why)?;
     group.require_dtype(TensorRole::NestedAbsmax, &FLOATS)?;
     let wrong = |key: &str, expected: &str| -> PartFault {
-        let value = printed(said.and_then(|said| said.get(key)));
+        let value = printed(spec.and_then(|spec| spec.get(key)));
         let cause = format!("its {key} is {value}; expected {expected}");
         group.fault(rules::QUANTIZED_SHAPE, TensorRole::QuantState, cause).uncertain()
     };
-    let get = |key: &str| said.and_then(|said| said.get(key));
+    let get = |key: &str| spec.and_then(|spec| spec.get(key));
     let size = get("nested_blocksize").and_then(Value::as_u64).filter(|size| (1..1 << 32).contains(size));
     let offset = get("nested_offset").and_then(Value::as_f64).filter(|offset| offset.abs() <= f64::from(f32::MAX));
-    if said.is_some() && size.is_none() {
+    if spec.is_some() && size.is_none() {
         group.note(wrong("nested_blocksize", "a number of scales"));
     }
-    if said.is_some() && offset.is_none() {
+    if spec.is_some() && offset.is_none() {
         group.note(wrong("nested_offset", "a float32"));
     }
     let size = size.unwrap_or(NESTED_BLOCK);

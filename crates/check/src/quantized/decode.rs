@@ -209,9 +209,9 @@ impl WeightDecoding<'_> {
             Some((_, range)) => vec![range.end - range.start, columns],
         };
         let dtype = layout.dtype.unwrap_or(data.dtype());
-        let is_as_it_is = layout.dtype.is_none() && data.shape() == &*signed(&shape);
+        let is_unchanged = layout.dtype.is_none() && data.shape() == &*signed(&shape);
         let data =
-            if is_as_it_is { data } else { data.contiguous(self.interrupt)?.view(dtype, Some(&signed(&shape)))? };
+            if is_unchanged { data } else { data.contiguous(self.interrupt)?.view(dtype, Some(&signed(&shape)))? };
         let scales = self.scales((matrices, rows), &piece)?;
         let block = (layout.step[0] as usize, layout.step[1] as usize);
         buffer::scale_blocks(&data, &scales, block, (self.dtype, false), out, self.interrupt)

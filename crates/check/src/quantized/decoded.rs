@@ -76,11 +76,11 @@ impl QuantizedWeights {
         let others: Vec<usize> = (0..table.len()).filter(|number| !known.contains(number)).collect();
         let (scales, others): (Vec<usize>, Vec<usize>) = others.into_iter().partition(|at| is_scale(table.name(*at)));
         let scaled: HashSet<&str> = scales.iter().flat_map(|scale| scaled_by(table.name(*scale))).collect();
-        let is_said = declared.is_some() || catalog.note().is_some();
+        let is_declared = declared.is_some() || catalog.note().is_some();
         let is_unknown = |number: &usize| {
             let info = table.get(*number);
             let has_scale = || [info.name, module_of(info.name)].into_iter().any(|name| scaled.contains(name));
-            is_codes(info.element) && (is_said || has_scale())
+            is_codes(info.element) && (is_declared || has_scale())
         };
         let unknown = others.into_iter().filter(is_unknown).collect();
         Self { found, unknown, schemes, entries }

@@ -37,9 +37,9 @@ pub(super) fn two_scales(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoL
         return nvfp4(group, (TensorRole::Weight, &weight), &scale, TensorRole::Scale2);
     }
     let is_bytes = weight.element == Element::Plain(DType::UInt8);
-    let is_said =
+    let is_declared =
         |method: &QuantizationMethod| matches!(method, QuantizationMethod::ModelOpt(algorithm) if algorithm == "NVFP4");
-    if is_bytes && group.declared.is_some_and(|declared| is_said(&declared.method)) {
+    if is_bytes && group.declared.is_some_and(|declared| is_declared(&declared.method)) {
         group.require_dtype(TensorRole::Scale, &FLOAT8)?;
     }
     scaled(group)
@@ -64,8 +64,8 @@ pub(super) fn scaled(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
     let is_int8 = weight.element == Element::Plain(DType::Int8);
     if is_int8 && part != TensorRole::Scale {
         let expected = of_rows(weight.shape, 4, MX_GROUP);
-        let is_said = group.declared.is_some_and(|declared| declared.method == QuantizationMethod::Fp8);
-        if expected.as_deref() == Some(scale.shape) || is_exponent || is_said {
+        let is_declared = group.declared.is_some_and(|declared| declared.method == QuantizationMethod::Fp8);
+        if expected.as_deref() == Some(scale.shape) || is_exponent || is_declared {
             let scheme = if is_exponent { "mxfp4" } else { "fp4" };
             return packed_rows(group, (TensorRole::Weight, &weight), (part, &scale), scheme, MX_GROUP);
         }
@@ -83,7 +83,7 @@ pub(super) fn scaled(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
     } else {
         "fp8"
     };
-    let is_symmetric = group.said().symmetric != Some(false)
+    let is_symmetric = group.spec().symmetric != Some(false)
         || group.declared.is_none_or(|declared| declared.method != QuantizationMethod::CompressedTensors);
     match (group.layer.has(TensorRole::ZeroPoint), is_int8) {
         (true, true) => shifted_bytes(group, &weight, (part, &scale), layout.block),
@@ -109,7 +109,7 @@ pub(super) fn packed(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
     }
     let numbers: Vec<DType> = EXPONENTS.into_iter().chain(FLOAT8).collect();
     group.require_dtype(TensorRole::Scale, &numbers)?;
-    let bits = group.said().bits;
+    let bits = group.spec().bits;
     let is_of_six = match (weight.1.shape, scale.shape) {
         ([outer @ .., columns], [scale_outer @ .., groups]) => {
             outer == scale_outer && *columns == groups.saturating_mul(MX_GROUP * 6 / 8)
@@ -176,10 +176,10 @@ fn packed_rows(
     };
     let inputs = columns.saturating_mul(8) / bits;
     // Groups of another size are of another program.
-    let said = group.said().group.filter(|said| *said > 0 && *said != size);
-    let said = said.filter(|said| of_rows(weight.shape, bits, *said).as_deref() == Some(scale.shape));
-    let size = said.filter(|_| scale.shape != expected).unwrap_or(size);
-    if said.is_none() {
+    let spec = group.spec().group.filter(|spec| *spec > 0 && *spec != size);
+    let spec = spec.filter(|spec| of_rows(weight.shape, bits, *spec).as_deref() == Some(scale.shape));
+    let size = spec.filter(|_| scale.shape != expected).unwrap_or(size);
+    if spec.is_none() {
         group.require_scale(of_scale, &expected, &format!("for rows of {inputs} elements in groups of {size}"))?;
     }
     let dims = outer.iter().copied().chain([inputs]).collect();
@@ -225,14 +225,14 @@ pub(super) fn grid(
     if found == with(&[rows]) {
         return Ok(WeightLayout { grid: Some(with(&[rows, 1])), ..layout(ScaleRule::Blocks, [1, columns]) });
     }
-    let scheme = group.said();
-    let cut = |grid: [u64; 2], said: Option<[u64; 2]>| {
+    let scheme = group.spec();
+    let cut = |grid: [u64; 2], spec: Option<[u64; 2]>| {
         let sizes = [rows, columns].into_iter().zip(grid).enumerate();
-        let two = { sizes }.find_map(|(axis, (size, parts))| two_cuts(size, parts, said.map(|said| said[axis])));
-        let Some((equal, usual)) = two else { return Ok(blocks([rows, columns], grid, said)) };
+        let two = { sizes }.find_map(|(axis, (size, parts))| two_cuts(size, parts, spec.map(|spec| spec[axis])));
+        let Some((equal, usual)) = two else { return Ok(blocks([rows, columns], grid, spec)) };
         let why = format!(
             "its {} scales may be of blocks of {equal} or of {usual}, and no configuration says which: put config.json, with weight_block_size \
-             in quantization_config, beside the weights",
+             in quantization_config, in the folder of the weights",
             shape(found)
         );
         Err(group.refused(part, "fp8", why))

@@ -95,7 +95,7 @@ impl<'a> QuantizedGroup<'a> {
     }
 
     /// The declared scheme of this layer.
-    pub(super) fn said(&self) -> Scheme {
+    pub(super) fn spec(&self) -> Scheme {
         self.scheme.cloned().unwrap_or_default()
     }
 
@@ -235,28 +235,28 @@ impl From<PartFault> for NoLayout {
 
 /// The length of equal pieces of a size; the last may be shorter. The declared length if it gives this many pieces; else the exact quotient, the
 /// usual length, or the minimum that does. `None` without any.
-pub(super) fn cut(size: u64, parts: u64, said: Option<u64>) -> Option<u64> {
+pub(super) fn cut(size: u64, parts: u64, spec: Option<u64>) -> Option<u64> {
     if parts < 1 || parts > size.max(1) {
         return None;
     }
     let least = size.div_ceil(parts).max(1);
     let exact = (size.is_multiple_of(parts) && size > 0).then(|| size / parts);
     let fits = |length: u64| size.div_ceil(length).max(1) == parts;
-    let said = said.filter(|said| *said > 0 && size.div_ceil(*said) == parts);
-    said.or(exact)
+    let spec = spec.filter(|spec| *spec > 0 && size.div_ceil(*spec) == parts);
+    spec.or(exact)
         .or_else(|| Some(USUAL).filter(|usual| size.div_ceil(*usual) == parts))
         .or(Some(least).filter(|least| fits(*least)))
 }
 
 /// The two lengths of pieces that fit a size alike, equal ones and the usual one, where the configuration says neither.
-pub(super) fn two_cuts(size: u64, parts: u64, said: Option<u64>) -> Option<(u64, u64)> {
-    let is_said = said.is_some_and(|said| said > 0 && size.div_ceil(said) == parts);
+pub(super) fn two_cuts(size: u64, parts: u64, spec: Option<u64>) -> Option<(u64, u64)> {
+    let is_declared = spec.is_some_and(|spec| spec > 0 && size.div_ceil(spec) == parts);
     let exact = (parts > 1 && size.is_multiple_of(parts)).then(|| size / parts)?;
-    (!is_said && exact != USUAL && size.div_ceil(USUAL) == parts).then_some((exact, USUAL))
+    (!is_declared && exact != USUAL && size.div_ceil(USUAL) == parts).then_some((exact, USUAL))
 }
 
 /// The rows and columns of the blocks of a matrix, by the shape of its scales; `None` if there are none.
-pub(super) fn blocks(matrix: [u64; 2], scales: [u64; 2], said: Option<[u64; 2]>) -> Option<[u64; 2]> {
-    let [rows, columns] = [0, 1].map(|axis| cut(matrix[axis], scales[axis], said.map(|said| said[axis])));
+pub(super) fn blocks(matrix: [u64; 2], scales: [u64; 2], spec: Option<[u64; 2]>) -> Option<[u64; 2]> {
+    let [rows, columns] = [0, 1].map(|axis| cut(matrix[axis], scales[axis], spec.map(|spec| spec[axis])));
     Some([rows?, columns?])
 }

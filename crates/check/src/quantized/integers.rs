@@ -51,19 +51,19 @@ pub(super) fn packed(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
     let weight = group.matrix(TensorRole::QWeight, weight.shape)?;
     let scale = group.matrix(TensorRole::Scales, scale.shape)?;
     let zeros = group.matrix(TensorRole::QZeros, zeros.shape)?;
-    let said = group.declared.map(|declared| &declared.method);
+    let spec = group.declared.map(|declared| &declared.method);
     let of_columns = weight[1] != scale[1] && !group.layer.has(TensorRole::GIdx);
     let is_awq =
-        weight[1].saturating_mul(WORD) == scale[1].saturating_mul(AWQ_BITS) || said == Some(&QuantizationMethod::Awq);
+        weight[1].saturating_mul(WORD) == scale[1].saturating_mul(AWQ_BITS) || spec == Some(&QuantizationMethod::Awq);
     if of_columns && is_awq { awq(group, weight, scale) } else { gptq(group, weight, scale, zeros) }
 }
 
 /// The declared scheme of this layer, if one of these methods is declared.
-fn said(group: &QuantizedGroup<'_>) -> Scheme {
+fn spec(group: &QuantizedGroup<'_>) -> Scheme {
     let is_known = group
         .declared
         .is_some_and(|declared| matches!(declared.method, QuantizationMethod::Gptq | QuantizationMethod::Awq));
-    if is_known { group.said() } else { Scheme::default() }
+    if is_known { group.spec() } else { Scheme::default() }
 }
 
 /// Columns of dense bits, one for each output.
@@ -75,7 +75,7 @@ fn gptq(
 ) -> Result<WeightLayout, NoLayout> {
     group.require_scale(TensorRole::Scales, &[groups, outputs], "for the columns of qweight")?;
     let index = group.get(TensorRole::GIdx);
-    let scheme = said(group);
+    let scheme = spec(group);
     let by_index = index.and_then(|index| ratio(words, *index.shape.first()?));
     let by_zeros = ratio(of_zeros, outputs);
     // The configuration is wrong where the tensors agree with each other, and not with it.
@@ -137,7 +137,7 @@ fn zero_points(group: &QuantizedGroup<'_>, expected: [u64; 2], why: &str) {
 }
 
 fn group_size(group: &QuantizedGroup<'_>, groups: u64, inputs: u64) -> Result<u64, NoLayout> {
-    cut(inputs, groups, said(group).group).ok_or_else(|| {
+    cut(inputs, groups, spec(group).group).ok_or_else(|| {
         let cause = format!("it has {groups} groups, which {inputs} inputs cannot be cut into");
         group.fault(rules::QUANTIZED_SCALE_SHAPE, TensorRole::Scales, cause).into()
     })

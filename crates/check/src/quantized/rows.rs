@@ -37,7 +37,7 @@ pub(super) fn packed(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
         return nibbles(group, &scale, [rows, words.saturating_mul(2)]);
     }
     group.require_dtype(TensorRole::Packed, &[DType::Int32, DType::Int8, DType::UInt8])?;
-    let scheme = said(group);
+    let scheme = spec(group);
     let (inputs, bits, spaced) = inputs_and_bits(group, &scheme, rows, words)?;
     let (size, groups) = group_of_rows(group, &scale, &scheme, rows, inputs)?;
     if let Some(zeros) = group.get(TensorRole::ZeroPoint) {
@@ -71,9 +71,9 @@ pub(super) fn packed(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayou
 }
 
 /// The declared scheme of this layer, if it is one of compressed-tensors.
-fn said(group: &QuantizedGroup<'_>) -> Scheme {
+fn spec(group: &QuantizedGroup<'_>) -> Scheme {
     let is_known = group.declared.is_some_and(|declared| declared.method == QuantizationMethod::CompressedTensors);
-    if is_known { group.said() } else { Scheme::default() }
+    if is_known { group.spec() } else { Scheme::default() }
 }
 
 /// The words for `count` integers: as one string of bits, or with whole integers in each word.
@@ -88,9 +88,9 @@ fn inputs_and_bits(
     rows: u64,
     words: u64,
 ) -> Result<(u64, u64, bool), NoLayout> {
-    let said = scheme.bits;
+    let spec = scheme.bits;
     if !group.layer.has(TensorRole::Shape) {
-        let bits = match said {
+        let bits = match spec {
             Some(bits) if BITS.contains(&bits) => bits,
             _ => return Err(group.missing(TensorRole::Shape, rules::QUANTIZED_SHAPE).uncertain().into()),
         };
@@ -108,7 +108,7 @@ fn inputs_and_bits(
             |spaced: bool| -> Vec<u64> { BITS.filter(|bits| self::words(inputs, *bits, spaced) == words).collect() };
         let ways = [false, true].map(|spaced| (spaced, fitting(spaced)));
         let mut ways = ways.iter().filter(|(_, bits)| !bits.is_empty());
-        let fits = |bits: &[u64]| said.filter(|said| bits.contains(said));
+        let fits = |bits: &[u64]| spec.filter(|spec| bits.contains(spec));
         if let Some((bits, spaced)) = ways.clone().find_map(|(spaced, bits)| Some((fits(bits)?, *spaced))) {
             return Ok((inputs, bits, spaced));
         }
@@ -153,7 +153,7 @@ fn nibbles(
     scale: &TensorInfo<'_>,
     [rows, inputs]: [u64; 2],
 ) -> Result<WeightLayout, NoLayout> {
-    let (size, _) = group_of_rows(group, scale, &said(group), rows, inputs)?;
+    let (size, _) = group_of_rows(group, scale, &spec(group), rows, inputs)?;
     if group.layer.has(TensorRole::ZeroPoint) {
         return Err(group.refused(TensorRole::Packed, "int4", "int4 in bytes with zero points cannot be decoded"));
     }
@@ -173,7 +173,7 @@ pub(super) fn pairs_of_outputs(
     let of_rows: Vec<u64> = outer.iter().copied().chain([pairs.saturating_mul(2)]).collect();
     let groups = scale.shape.last().copied().unwrap_or_default();
     let is_matrix = scale.shape.split_last().is_some_and(|(_, front)| front == of_rows);
-    let Some(size) = cut(*inputs, groups, group.said().group).filter(|_| is_matrix) else {
+    let Some(size) = cut(*inputs, groups, group.spec().group).filter(|_| is_matrix) else {
         let (dims, rows) = (shape(scale.shape), shape(&of_rows));
         let rows = rows.trim_end_matches(']');
         let cause = format!("it has the shape {dims}; expected {rows}, groups] for rows of {inputs} inputs");

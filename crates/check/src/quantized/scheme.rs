@@ -15,7 +15,7 @@ impl QuantizedGroup<'_> {
     pub fn family(&self) -> Option<Family> {
         let has = |part| self.layer.has(part);
         // Such a name is that of one half only if the configuration declares it.
-        let is_said = self.declared.is_some_and(|declared| declared.method == QuantizationMethod::Mxfp4);
+        let is_declared = self.declared.is_some_and(|declared| declared.method == QuantizationMethod::Mxfp4);
         Some(if has(TensorRole::Qdata) {
             Family::Torchao
         } else if has(TensorRole::QWeight) || has(TensorRole::QZeros) {
@@ -25,7 +25,7 @@ impl QuantizedGroup<'_> {
         } else if has(TensorRole::Scale2) || self.is_nvfp4() {
             Family::Nvfp4
         } else if has(TensorRole::Blocks) && has(TensorRole::BlockScales)
-            || is_said && (has(TensorRole::Blocks) || has(TensorRole::BlockScales))
+            || is_declared && (has(TensorRole::Blocks) || has(TensorRole::BlockScales))
         {
             Family::Mxfp4
         } else if has(TensorRole::Absmax) || has(TensorRole::QuantState) || has(TensorRole::Scb) {

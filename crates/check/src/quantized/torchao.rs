@@ -58,11 +58,11 @@ struct TorchaoConfig {
 /// The layout of a weight, by its class; without an entry, by the dtypes of its tensors.
 pub(super) fn flattened(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLayout> {
     let packed = group.need_for(TensorRole::Qdata, rules::QUANTIZED_SCALE_ORPHAN)?;
-    let said = said(group)?;
-    for name in said.iter().flat_map(|said| &said.names) {
-        require_there(group, name)?;
+    let spec = spec(group)?;
+    for name in spec.iter().flat_map(|spec| &spec.names) {
+        require_present(group, name)?;
     }
-    let class = said.as_ref().map_or_else(|| by_dtypes(group, &packed), |said| said.class.as_str());
+    let class = spec.as_ref().map_or_else(|| by_dtypes(group, &packed), |spec| spec.class.as_str());
     if let Some((_, scheme, dtypes)) = PACKED.iter().find(|(known, ..)| *known == class) {
         group.require_dtype(TensorRole::Qdata, dtypes)?;
         return Err(group.refused(TensorRole::Qdata, *scheme, format!("the {class} of torchao cannot be decoded")));
@@ -75,7 +75,7 @@ pub(super) fn flattened(group: &QuantizedGroup<'_>) -> Result<WeightLayout, NoLa
     group.require_dtype(TensorRole::Qdata, if is_float { &FLOAT8 } else { &[DType::Int8] })?;
     let scale = group.need(TensorRole::QdataScale)?;
     group.require_dtype(TensorRole::QdataScale, &FLOATS)?;
-    if let Some(block) = said.and_then(|said| said.block).filter(|block| !block.is_empty()) {
+    if let Some(block) = spec.and_then(|spec| spec.block).filter(|block| !block.is_empty()) {
         of_blocks(group, &packed, &block)?;
     }
     let mut layout = grid(group, &packed, (TensorRole::QdataScale, &scale))?;
@@ -132,7 +132,7 @@ fn of_blocks(group: &QuantizedGroup<'_>, packed: &TensorInfo<'_>, block: &[u64])
 }
 
 /// Whether a tensor that the entry names exists. Unknown parts are not reported.
-fn require_there(group: &QuantizedGroup<'_>, name: &str) -> Result<(), NoLayout> {
+fn require_present(group: &QuantizedGroup<'_>, name: &str) -> Result<(), NoLayout> {
     let part = match name {
         "scale" => TensorRole::QdataScale,
         "scale_and_zero" => TensorRole::QdataScaleAndZero,
@@ -149,7 +149,7 @@ fn require_there(group: &QuantizedGroup<'_>, name: &str) -> Result<(), NoLayout>
 }
 
 /// What the entry of the weight says; nothing where there is none.
-fn said(group: &QuantizedGroup<'_>) -> Result<Option<TorchaoConfig>, NoLayout> {
+fn spec(group: &QuantizedGroup<'_>) -> Result<Option<TorchaoConfig>, NoLayout> {
     let Some(entry) = group.entry else { return Ok(None) };
     let wrong = |problem: String| -> PartFault {
         let cause = format!("its entry in __metadata__ {problem}");

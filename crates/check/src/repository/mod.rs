@@ -53,26 +53,26 @@ pub fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<
     if context.options.level < Level::Structure {
         return Ok(());
     }
-    let mut beside = ConfigCompanions { folder: Some(&folder.path), ..ConfigCompanions::default() };
+    let mut companions = ConfigCompanions { folder: Some(&folder.path), ..ConfigCompanions::default() };
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        context.go_on(&entry.path)?;
+        context.cancel(&entry.path)?;
         let Some(bytes) = read(entry, MAX_PROGRAM_BYTES, context)? else { continue };
         if let Some(progress) = context.progress() {
             progress.done.fetch_add(entry.bytes, Ordering::Relaxed);
         }
-        beside.programs.insert(entry.name(), Program::read(&bytes, false));
+        companions.programs.insert(entry.name(), Program::read(&bytes, false));
     }
     let mut referenced: Vec<(String, String)> = Vec::new();
     for entry in &folder.files {
-        context.go_on(&entry.path)?;
-        let named = one_file(entry, &beside, context)?;
+        context.cancel(&entry.path)?;
+        let named = one_file(entry, &companions, context)?;
         let module = |reference: Reference| (reference.module, entry.name().to_owned());
         referenced.extend(named.into_iter().map(module));
     }
-    let run_by = run_by(referenced, &beside.programs);
+    let run_by = run_by(referenced, &companions.programs);
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        context.go_on(&entry.path)?;
-        let Some(program) = beside.programs.get(entry.name()) else { continue };
+        context.cancel(&entry.path)?;
+        let Some(program) = companions.programs.get(entry.name()) else { continue };
         let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
         let why = run_by.get(module).cloned().or_else(by_name);
@@ -148,7 +148,7 @@ impl Role {
         self,
         name: &str,
         bytes: &[u8],
-        beside: &ConfigCompanions<'_>,
+        companions: &ConfigCompanions<'_>,
         report: &mut dyn FnMut(Diagnostic),
     ) -> Vec<Reference> {
         match self {
@@ -156,7 +156,7 @@ impl Role {
             Self::Index => paths::of_index(&json::files_of_index(bytes), report),
             // What is long and by its name no configuration is data, unless a word in it says otherwise.
             Self::Config if bytes.len() > MAX_PLAIN_BYTES && !is_config(name) && !has_word(bytes) => {}
-            Self::Config => return config(name, bytes, beside, report),
+            Self::Config => return config(name, bytes, companions, report),
             Self::Notebook => json::read(bytes).iter().for_each(|value| programs::notebook(value, report)),
             Self::Yaml => check_yaml(bytes, report),
             Self::Template => templates::of_file(bytes, report),
@@ -204,7 +204,7 @@ pub(crate) fn is_compiled(name: &str, kind: Kind) -> bool {
 /// Looks at one file by itself, and returns the code that it names.
 fn one_file(
     entry: &ListedFile,
-    beside: &ConfigCompanions<'_>,
+    companions: &ConfigCompanions<'_>,
     context: &mut FolderContext<'_>,
 ) -> Result<Vec<Reference>> {
     let (name, path) = (entry.name(), &entry.path);
@@ -215,7 +215,7 @@ fn one_file(
         Some(Role::Config) if entry.bytes > MAX_CONFIG_BYTES && !is_config(name) => {}
         Some(role) => {
             if let Some(bytes) = read(entry, role.most(), context)? {
-                return Ok(role.look(name, &bytes, beside, &mut |finding| context.report(path, finding)));
+                return Ok(role.look(name, &bytes, companions, &mut |finding| context.report(path, finding)));
             }
         }
         None => {
@@ -250,7 +250,7 @@ fn read(entry: &ListedFile, most: u64, context: &mut FolderContext<'_>) -> Resul
 fn config(
     name: &str,
     bytes: &[u8],
-    beside: &ConfigCompanions<'_>,
+    companions: &ConfigCompanions<'_>,
     report: &mut dyn FnMut(Diagnostic),
 ) -> Vec<Reference> {
     let value: Value = match json::read(bytes) {
@@ -270,7 +270,7 @@ fn config(
     if name.starts_with("adapter_config") {
         remote_code::base_model(bytes, &value).into_iter().for_each(&mut *report);
     }
-    remote_code::look(bytes, &value, name, beside, report)
+    remote_code::look(bytes, &value, name, companions, report)
 }
 
 /// Whether loaders read a JSON file of this name as a configuration.

@@ -156,14 +156,14 @@ fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is
     if class.is_none() && word.is_ascii() {
         return false;
     }
-    let beside = gap.trim_matches(SPACES);
+    let companions = gap.trim_matches(SPACES);
     let next = behind.trim_start_matches(SPACES);
-    let is_attribute = beside.ends_with('.');
+    let is_attribute = companions.ends_with('.');
     // A text of one word, the name of an argument or a variable, or words of prose.
     let is_text = gap.ends_with(['"', '\'']) && next.starts_with(['"', '\'']);
     let is_set = before == "def" || next.starts_with(':') || next.starts_with('=') && !next.starts_with("==");
     let follows = next.split(|c| !is_part(c)).next().unwrap_or_default();
-    let is_prose = (beside.is_empty() && !before.is_empty() && !words::has(KEYWORDS, before))
+    let is_prose = (companions.is_empty() && !before.is_empty() && !words::has(KEYWORDS, before))
         || !follows.is_empty() && !words::has(KEYWORDS, follows);
     let is_code = !is_text && !is_set && !is_prose;
     match (class, word) {

@@ -74,13 +74,13 @@ pub(super) fn look(
     text: &[u8],
     value: &Value,
     name: &str,
-    beside: &ConfigCompanions<'_>,
+    companions: &ConfigCompanions<'_>,
     report: &mut dyn FnMut(Diagnostic),
 ) -> Vec<Reference> {
     let mut references = Vec::new();
     let (mut left, mut trusted) = (MAX_TARGETS, false);
     objects(value, &mut |object| {
-        of_object(object, beside, &mut references);
+        of_object(object, companions, &mut references);
         for (key, target) in targets::of_object(object) {
             if left > 0 {
                 left -= 1;
@@ -96,12 +96,12 @@ pub(super) fn look(
         }
     });
     if name == "model_index.json" || name == "modular_model_index.json" {
-        of_model_index(text, value, beside, &mut references, report);
+        of_model_index(text, value, companions, &mut references, report);
     }
     if name == "modules.json" || name == "router_config.json" {
-        of_modules(text, value, beside, &mut references, report);
+        of_modules(text, value, companions, &mut references, report);
     }
-    for finding in findings(text, &references, beside) {
+    for finding in findings(text, &references, companions) {
         report(finding);
     }
     references
@@ -116,8 +116,8 @@ pub(super) fn trusts(line: Option<usize>) -> Diagnostic {
 }
 
 /// The line of the first occurrence.
-fn line_of(text: &[u8], wanted: &str) -> Option<usize> {
-    json::line_of(text, wanted).map(|(line, _)| line)
+fn line_of(text: &[u8], requested: &str) -> Option<usize> {
+    json::line_of(text, requested).map(|(line, _)| line)
 }
 
 fn quoted(text: &str) -> String {
@@ -136,7 +136,7 @@ pub(super) fn objects(value: &Value, visit: &mut dyn FnMut(&Map<String, Value>))
     }
 }
 
-fn of_object(object: &Map<String, Value>, beside: &ConfigCompanions<'_>, references: &mut Vec<Reference>) {
+fn of_object(object: &Map<String, Value>, companions: &ConfigCompanions<'_>, references: &mut Vec<Reference>) {
     if references.len() >= MAX_REFERENCES {
         return;
     }
@@ -160,7 +160,7 @@ fn of_object(object: &Map<String, Value>, beside: &ConfigCompanions<'_>, referen
     if let Some(pipeline) = object.get("custom_pipeline").and_then(Value::as_str) {
         // Diffusers takes the name of a repository, or of one of its community's programs, where no program is here.
         let here = pipeline.trim_end_matches(".py");
-        let repository = (!beside.has_module(here)).then(|| pipeline.to_owned());
+        let repository = (!companions.has_module(here)).then(|| pipeline.to_owned());
         let module = if repository.is_some() { "pipeline" } else { here };
         let (module, class) = (module.to_owned(), String::new());
         references.push(Reference { repository, module, class, key: "custom_pipeline".to_owned() });
@@ -188,7 +188,7 @@ fn of_object(object: &Map<String, Value>, beside: &ConfigCompanions<'_>, referen
         "_blocks_class_name",
     ] {
         let Some(Value::String(class)) = object.get(key) else { continue };
-        if let Some(module) = beside.module_of_class(class) {
+        if let Some(module) = companions.module_of_class(class) {
             references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
         }
     }
@@ -221,7 +221,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
 fn of_model_index(
     text: &[u8],
     value: &Value,
-    beside: &ConfigCompanions<'_>,
+    companions: &ConfigCompanions<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -238,7 +238,7 @@ fn of_model_index(
             continue;
         };
         let mut modules = [library.clone(), format!("{key}.{library}")].into_iter();
-        let here = modules.find(|module| beside.has_module(module) || key == "_class_name");
+        let here = modules.find(|module| companions.has_module(module) || key == "_class_name");
         if let Some(module) = here {
             references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
         } else if !targets::is_part_of_diffusers(library) || targets::is_dangerous(&format!("{library}.{class}")) {
@@ -255,7 +255,7 @@ fn of_model_index(
 fn of_modules(
     text: &[u8],
     value: &Value,
-    beside: &ConfigCompanions<'_>,
+    companions: &ConfigCompanions<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -267,7 +267,7 @@ fn of_modules(
             continue;
         }
         let (file, class) = name.rsplit_once('.').unwrap_or((name, ""));
-        if beside.has_module(file) {
+        if companions.has_module(file) {
             let (module, class, key) = (file.to_owned(), class.to_owned(), "type".to_owned());
             references.push(Reference { repository: None, module, class, key });
         } else {
@@ -277,7 +277,7 @@ fn of_modules(
 }
 
 /// The findings about the code that a configuration names: one for code in this folder, and one for each other repository.
-fn findings(text: &[u8], references: &[Reference], beside: &ConfigCompanions<'_>) -> Vec<Diagnostic> {
+fn findings(text: &[u8], references: &[Reference], companions: &ConfigCompanions<'_>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
     repositories.sort();
@@ -288,7 +288,7 @@ fn findings(text: &[u8], references: &[Reference], beside: &ConfigCompanions<'_>
         let key = first.key.split('.').next().unwrap_or_default();
         let (line, offset) = json::line_of(text, &format!("\"{key}\"")).unzip();
         let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        let mut named: Vec<String> = of.iter().map(|reference| described(reference, beside)).collect();
+        let mut named: Vec<String> = of.iter().map(|reference| described(reference, companions)).collect();
         named.dedup();
         let more = named.len().saturating_sub(NAMED);
         named.truncate(NAMED);
@@ -320,9 +320,9 @@ fn evidence(reference: &Reference) -> String {
     format!("{}: {repository}{}.{}", escape(&reference.key), escape(&reference.module), escape(&reference.class))
 }
 
-fn described(reference: &Reference, beside: &ConfigCompanions<'_>) -> String {
+fn described(reference: &Reference, companions: &ConfigCompanions<'_>) -> String {
     let file = format!("{}.py", reference.module.replace('.', "/"));
-    let missing = reference.repository.is_none() && !beside.has_module(&reference.module);
+    let missing = reference.repository.is_none() && !companions.has_module(&reference.module);
     let missing = if missing { " (which is not here)" } else { "" };
     match reference.class.as_str() {
         "" => format!("{}{missing}", escape(&file)),

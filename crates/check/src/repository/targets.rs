@@ -71,7 +71,8 @@ pub(super) fn tells(key: &str) -> bool {
 
 /// Whether the value of this key is a name that is imported, given the other keys of its object.
 pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k str>) -> bool {
-    KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))
+    KEYS.contains(&key)
+        || PAIRED.iter().any(|(name, other)| *name == key && others.any(|companions| companions == *other))
 }
 
 /// Keys of sentence-transformers and PEFT whose value is the path of a function or module, `torch.nn.modules.linear.Identity`.

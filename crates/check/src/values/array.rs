@@ -50,14 +50,14 @@ pub(crate) fn look(
         let mut pass = TensorPass::default();
         pass.bins = if context.options.histograms { BINS } else { 0 };
         let values = values.on_threads();
-        let read = |offset: u64, into: &mut [u8], go_on: Interrupt<'_>| {
-            values(offset, into, go_on)?;
+        let read = |offset: u64, into: &mut [u8], cancel: Interrupt<'_>| {
+            values(offset, into, cancel)?;
             if array.is_swapped && item > 1 {
                 into.chunks_exact_mut(item).for_each(<[u8]>::reverse);
             }
             Ok(())
         };
-        pass.over_elements(array.dtype, array.shape, &read, &|| pace.go_on())?
+        pass.over_elements(array.dtype, array.shape, &read, &|| pace.cancel())?
     };
     // The span is where the report says that the array lies; its bytes may be in another file.
     let span = Span::within(u64::MAX, array.at, needed)?;

@@ -12,7 +12,7 @@ const SATURATED_SHARE: f64 = 0.125;
 /// The share is meaningless for fewer elements.
 const SATURATED_OF: u64 = 1024;
 /// No scale of a quantized weight is larger.
-const LARGEST_SCALE: f64 = 1e12;
+const MAX_SCALE: f64 = 1e12;
 /// Parts of names of tensors in which infinities are meant to be.
 const MASKS: [&str; 5] = ["mask", "attn_bias", "attn.bias", "attention_bias", "attention.bias"];
 /// Parts of names of tensors that begin as zeros or ones, and may stay so.
@@ -116,7 +116,7 @@ fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Diagnost
         Some(format!("scales must not be negative, but the smallest of these is {low:e}"))
     } else if found.count > 0 && found.zeros == found.count && !is_exponent {
         Some(format!("all its {count} scales are zero"))
-    } else if high.max(-low) > LARGEST_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {
+    } else if high.max(-low) > MAX_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {
         Some(format!("the largest of its {count} scales is {high:e}"))
     } else {
         None

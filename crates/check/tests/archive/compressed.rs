@@ -224,17 +224,17 @@ fn streams_behind_an_empty_one_and_behind_zeros_are_unpacked() {
 
 #[test]
 fn what_zstd_and_lz4_leave_out_hides_nothing_that_follows() {
-    let left_out = |len: u32| [&b"\x53\x2a\x4d\x18"[..], &len.to_le_bytes(), &vec![b'q'; len as usize]].concat();
+    let excluded = |len: u32| [&b"\x53\x2a\x4d\x18"[..], &len.to_le_bytes(), &vec![b'q'; len as usize]].concat();
     for (kind, stream) in [("zstd", ZSTD), ("LZ4", LZ4), ("LZ4", LZ4_LEGACY)] {
         let kind = format!("pickle ({kind})");
         for len in [0, 3, 5000] {
-            assert_eq!(kind_of("a.pkl", &[&left_out(len), stream].concat()), kind, "{len} bytes before");
+            assert_eq!(kind_of("a.pkl", &[&excluded(len), stream].concat()), kind, "{len} bytes before");
             // The skippable part of a frame in the old format is everything that follows it.
-            let behind = if stream == LZ4_LEGACY { Vec::new() } else { left_out(len) };
-            assert_eq!(kind_of("a.pkl", &[&left_out(len), &left_out(0), stream, &behind].concat()), kind);
+            let behind = if stream == LZ4_LEGACY { Vec::new() } else { excluded(len) };
+            assert_eq!(kind_of("a.pkl", &[&excluded(len), &excluded(0), stream, &behind].concat()), kind);
         }
         // What is neither cannot be read to its end.
-        assert_eq!(found("a.pkl", &[&left_out(7), b"nothing".as_slice()].concat()), ["archive.damaged"]);
+        assert_eq!(found("a.pkl", &[&excluded(7), b"nothing".as_slice()].concat()), ["archive.damaged"]);
     }
 }
 

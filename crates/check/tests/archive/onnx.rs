@@ -104,12 +104,12 @@ fn with_tensor(tensor: &[u8]) -> Vec<u8> {
 /// A tensor of two by two with `length` bytes at `offset` of this file.
 fn outside(location: &str, offset: &str, length: &str) -> Vec<u8> {
     let pairs = [("location", location), ("offset", offset), ("length", length)];
-    let said = pairs.iter().filter(|(_, value)| !value.is_empty());
-    let said: Vec<u8> = said
+    let reported = pairs.iter().filter(|(_, value)| !value.is_empty());
+    let reported: Vec<u8> = reported
         .flat_map(|(key, value)| field(13, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat()))
         .collect();
     // The last field says that the values lie outside.
-    with_tensor(&tensor([2, 2], &[said.as_slice(), b"\x70\x01"].concat()))
+    with_tensor(&tensor([2, 2], &[reported.as_slice(), b"\x70\x01"].concat()))
 }
 
 fn write(folder: &Path, files: &[(&str, &[u8])]) -> PathBuf {

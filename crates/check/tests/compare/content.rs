@@ -160,7 +160,7 @@ fn of_many_findings_of_a_rule_the_others_are_counted() {
     safetensors(&folder.path().join("x.safetensors"), &tensors);
     let report = checked(folder.path(), &options());
     assert_eq!(report.findings.iter().filter(|finding| finding.rule.id == "values.nan").count(), 100);
-    assert_eq!(report.left_out, 30);
+    assert_eq!(report.omitted, 30);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct HuggingFaceNames {
     pub(super) heads: HashMap<String, u64>,
     pub(super) amounts: HashMap<String, i32>,
     /// Those that a checkpoint of Hugging Face does not have.
-    pub(super) left_out: HashSet<String>,
+    pub(super) excluded: HashSet<String>,
 }
 
 /// The files that now accompany the weights.
@@ -45,7 +45,7 @@ pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result
     }
     let mut arguments = vec![OsStr::new("names"), OsStr::new("--")];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
-    Ok(serde_json::from_slice(&asked(NAMES, &arguments, host)?)?)
+    Ok(serde_json::from_slice(&run_python(NAMES, &arguments, host)?)?)
 }
 
 /// Writes config.json and the files of the tokenizer into a folder, and says which they are.
@@ -64,19 +64,19 @@ pub(super) fn write(
         gguf.as_os_str(),
         folder.as_os_str(),
     ];
-    Ok(serde_json::from_slice(&asked(NAMES, &arguments, host)?)?)
+    Ok(serde_json::from_slice(&run_python(NAMES, &arguments, host)?)?)
 }
 
 /// What the module prints of something.
-pub(super) fn asked(what: &str, arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, CommandFailure> {
+pub(super) fn run_python(what: &str, arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, CommandFailure> {
     let mut command = host.module(MODULE)?;
     let python = text::path(Path::new(command.get_program()));
     let failed = |why: &str| CommandFailure::Needs(format!("{python} cannot say {what}: {why}"));
     let run = command.args(arguments).output();
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(said.trim().lines().next_back().unwrap_or("it said nothing")));
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(message.trim().lines().next_back().unwrap_or("it said nothing")));
     }
     Ok(output.stdout)
 }

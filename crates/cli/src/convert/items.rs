@@ -21,16 +21,16 @@ pub(super) const HUGGING_FACE: &str = "hf";
 /// The tensors, in the order of the files, but for the `others`; and the checkpoint with the same weights by the same numbers, where rows have another order under the new
 /// names.
 pub(super) fn items(
-    wanted: &ConvertRequest<'_>,
+    requested: &ConvertRequest<'_>,
     (checkpoint, kept): (&Checkpoint, &HashSet<usize>),
     target: &ConvertTarget,
     others: &HashSet<String>,
     host: &Host,
 ) -> Result<(Vec<ConvertItem>, Option<Checkpoint>), CommandFailure> {
     let catalog = checkpoint.catalog();
-    let names = NewNames::new(wanted, catalog, host)?;
+    let names = NewNames::new(requested, catalog, host)?;
     // In a layout, weights have names that the files do not have.
-    let select = if wanted.layout.is_some() { &[] } else { wanted.select };
+    let select = if requested.layout.is_some() { &[] } else { requested.select };
     let mut selected = PatternArguments::new("--select", select)?.matching(catalog)?;
     selected.retain(|number| !others.contains(catalog.table().name(*number as usize)));
     if selected.is_empty() {
@@ -51,17 +51,17 @@ pub(super) fn items(
                 "--rename gives '{first}' and '{second}' the same name, '{name}'"
             )));
         }
-        let stored = stored(wanted, (&info, kept.contains(&number)), &name, target)?;
+        let stored = stored(requested, (&info, kept.contains(&number)), &name, target)?;
         items.push(ConvertItem {
             number,
             region: None,
             tensor: DeclaredTensor { name, stored, shape: info.shape.to_vec() },
         });
     }
-    if let Some(encoding) = wanted.quantize {
+    if let Some(encoding) = requested.quantize {
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
     }
-    if wanted.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
+    if requested.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
         return Err(CommandFailure::Usage("--dtype: there are no floats to convert; integers keep their dtype".into()));
     }
     Ok((items, names.with_values(checkpoint)?))
@@ -71,13 +71,13 @@ pub(super) fn items(
 pub(super) const DECODED: DType = DType::BFloat16;
 
 /// Says that packed weights are decoded where no dtype was asked for.
-pub(super) fn decoded(wanted: &ConvertRequest<'_>, catalog: &Catalog, items: &[ConvertItem]) -> Option<String> {
+pub(super) fn decoded(requested: &ConvertRequest<'_>, catalog: &Catalog, items: &[ConvertItem]) -> Option<String> {
     let is_decoded = |item: &&ConvertItem| {
         let packed = matches!(catalog.table().get(item.number).element, Element::Packed(_));
         packed && matches!(item.tensor.stored, StoredElements::Plain(_))
     };
     let number = items.iter().filter(is_decoded).count() as u64;
-    (wanted.dtype.is_none() && number > 0).then(|| {
+    (requested.dtype.is_none() && number > 0).then(|| {
         let (weights, dtype) = (text::plural(number, "packed weight"), DECODED.name());
         format!("{weights} became {dtype}, which rounds them; --dtype float32 keeps every bit")
     })
@@ -93,7 +93,7 @@ fn is_float(info: &TensorInfo<'_>) -> bool {
 
 /// What the elements become.
 fn stored(
-    wanted: &ConvertRequest<'_>,
+    requested: &ConvertRequest<'_>,
     (info, is_kept): (&TensorInfo<'_>, bool),
     name: &str,
     target: &ConvertTarget,
@@ -104,16 +104,16 @@ fn stored(
             "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out with --select"
         )));
     };
-    let keeps = wanted.packed.is_some();
+    let keeps = requested.packed.is_some();
     if let (true, StoredElements::Packed(_), false) = (keeps, found, target.is_gguf()) {
         let name = text::escape(info.name);
         return Err(CommandFailure::Usage(format!(
             "--packed keep: '{name}' is packed in blocks of GGUF, which only FILE.gguf can hold"
         )));
     }
-    Ok(match (wanted.dtype, wanted.quantize, found) {
+    Ok(match (requested.dtype, requested.quantize, found) {
         (_, None, StoredElements::Packed(_)) if keeps => found,
-        (None, None, StoredElements::Packed(_)) if wanted.dequantize => StoredElements::Plain(DType::BFloat16),
+        (None, None, StoredElements::Packed(_)) if requested.dequantize => StoredElements::Plain(DType::BFloat16),
         (Some(_), None, _) if is_kept => found,
         (Some(dtype), _, _) if is_float(info) => StoredElements::Plain(dtype),
         (None, Some(encoding), _) if target.is_gguf() => write::quantized(name, info.shape, found, encoding),
@@ -135,12 +135,12 @@ struct NewNames {
 }
 
 impl NewNames {
-    fn new(wanted: &ConvertRequest<'_>, catalog: &Catalog, host: &Host) -> Result<Self, CommandFailure> {
-        let (schemes, pairs_said): (Vec<String>, Vec<String>) =
-            wanted.rename.iter().cloned().partition(|said| said == HUGGING_FACE);
+    fn new(requested: &ConvertRequest<'_>, catalog: &Catalog, host: &Host) -> Result<Self, CommandFailure> {
+        let (schemes, pair_texts): (Vec<String>, Vec<String>) =
+            requested.rename.iter().cloned().partition(|declared| declared == HUGGING_FACE);
         let hugging_face =
-            if schemes.is_empty() { None } else { Some(hugging_face::names(&wanted.places.paths, catalog, host)?) };
-        let patterns = pairs_said.iter().map(|said| Pattern::parse(said)).collect::<Result<_, _>>();
+            if schemes.is_empty() { None } else { Some(hugging_face::names(&requested.places.paths, catalog, host)?) };
+        let patterns = pair_texts.iter().map(|declared| Pattern::parse(declared)).collect::<Result<_, _>>();
         let of_scheme =
             |name| hugging_face.as_ref().and_then(|known: &hugging_face::HuggingFaceNames| known.by_name.get(name));
         let names: Vec<&str> =
@@ -151,7 +151,7 @@ impl NewNames {
     }
 
     fn leave_out(&self, name: &str) -> bool {
-        self.hugging_face.as_ref().is_some_and(|known| known.left_out.contains(name))
+        self.hugging_face.as_ref().is_some_and(|known| known.excluded.contains(name))
     }
 
     fn of(&self, number: usize, name: &str) -> String {

@@ -9,7 +9,7 @@ use max_weights::{Checkpoint, Error};
 use serde::Deserialize;
 
 use super::ConvertRequest;
-use super::hugging_face::asked;
+use super::hugging_face::run_python;
 use crate::failure::CommandFailure;
 use crate::host::Host;
 use crate::list::PatternArguments;
@@ -40,21 +40,22 @@ pub(super) fn of(rename: &[String]) -> Result<(Option<&str>, Vec<String>), Comma
 /// The selected weights, by their names in the files, in the layout of a library; and the names of the others, which stay unchanged. Nothing is read.
 pub(super) fn converted(
     layout: &str,
-    wanted: &ConvertRequest<'_>,
+    requested: &ConvertRequest<'_>,
     checkpoint: Checkpoint,
     host: &Host,
 ) -> Result<(Checkpoint, HashSet<String>), CommandFailure> {
     let catalog = checkpoint.catalog();
     let selected: HashSet<u32> =
-        PatternArguments::new("--select", wanted.select)?.matching(catalog)?.into_iter().collect();
+        PatternArguments::new("--select", requested.select)?.matching(catalog)?.into_iter().collect();
     let others = catalog.table().iter().zip(0..).filter(|(_, number)| !selected.contains(number));
     let others: HashSet<String> = others.map(|(info, _)| info.name.to_owned()).collect();
     // Each weight belongs to the first rule that it fits.
     let kept = others.iter().map(|name| ConversionRule::of_plain(&(vec![name.clone()], vec![name.clone()], vec![])));
     let kept = kept.collect::<Result<Vec<_>, _>>()?;
     let mut arguments = vec![OsStr::new("rules"), OsStr::new("--"), OsStr::new(layout)];
-    arguments.extend(wanted.places.paths.iter().map(|path| path.as_os_str()));
-    let answer: LayoutAnswer = serde_json::from_slice(&asked("which rules lead to this layout", &arguments, host)?)?;
+    arguments.extend(requested.places.paths.iter().map(|path| path.as_os_str()));
+    let answer: LayoutAnswer =
+        serde_json::from_slice(&run_python("which rules lead to this layout", &arguments, host)?)?;
     let converted = answer.rules.iter().try_fold(checkpoint, |checkpoint, rules| {
         let rules = rules.iter().map(ConversionRule::of_plain);
         let rules = kept.iter().cloned().map(Ok).chain(rules).collect::<Result<Vec<_>, Error>>()?;

@@ -209,7 +209,7 @@ impl<'a> ConvertRequest<'a> {
     }
 
     /// An error if an output would replace an input, or lie in the folder of one, unless `--if-exists replace` permits it.
-    fn check_apart(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), CommandFailure> {
+    fn check_separately(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), CommandFailure> {
         if self.writing.if_exists == Some(IfThere::Replace) {
             return Ok(());
         }
@@ -245,14 +245,14 @@ impl<'a> ConvertRequest<'a> {
         let (mut items, in_order) = items::items(self, (&checkpoint, &kept), &target, &others, host)?;
         let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
-        notes.extend(left_out(catalog));
+        notes.extend(excluded(catalog));
         notes.extend(items::decoded(self, catalog, &items));
         let output = target.output(self, &checkpoint, tied)?;
         let declared: Vec<DeclaredTensor> = items.iter().map(|item| item.tensor.clone()).collect();
         let files = output.files(&declared)?;
         write::check_whole(&checkpoint, &output)?;
-        self.check_apart(&checkpoint, &files)?;
-        let beside = companions::files(self, &checkpoint, (&target, is_decoded), host)?;
+        self.check_separately(&checkpoint, &files)?;
+        let companions = companions::files(self, &checkpoint, (&target, is_decoded), host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
@@ -267,11 +267,11 @@ impl<'a> ConvertRequest<'a> {
             )?;
             // One of the tasks does.
             if self.writing.task.is_none_or(|task| task.number() == 1) {
-                beside.write(self)?;
+                companions.write(self)?;
             }
         }
-        notes.extend_from_slice(&beside.notes);
-        report::print(self, &checkpoint, &items, &files, (&beside, &notes), screen)?;
+        notes.extend_from_slice(&companions.notes);
+        report::print(self, &checkpoint, &items, &files, (&companions, &notes), screen)?;
         Ok(CLEAN)
     }
 }
@@ -326,7 +326,7 @@ pub(crate) fn run(options: &ConvertArguments, host: &Host, screen: &mut Screen) 
 }
 
 /// Says which values are not written: those of PyTorch files that are not tensors.
-fn left_out(catalog: &Catalog) -> Option<String> {
+fn excluded(catalog: &Catalog) -> Option<String> {
     let names: Vec<String> =
         catalog.objects().map(|object| object.name).filter(|name| !name.is_empty()).map(text::escape).collect();
     let first = names.first()?;

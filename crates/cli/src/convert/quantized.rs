@@ -29,12 +29,12 @@ pub(super) struct Decoded {
 
 /// The checkpoint with the requested weights decoded.
 pub(super) fn decoded(
-    wanted: &ConvertRequest<'_>,
+    requested: &ConvertRequest<'_>,
     checkpoint: Checkpoint,
     target: &ConvertTarget,
 ) -> Result<Decoded, CommandFailure> {
     let unchanged = |checkpoint| Decoded { checkpoint, any: false, kept: HashSet::new() };
-    let dtype = match (wanted.dtype, wanted.quantize, wanted.dequantize) {
+    let dtype = match (requested.dtype, requested.quantize, requested.dequantize) {
         (Some(dtype), _, _) => dtype,
         (None, Some(_), _) => DType::Float32, // what is packed again is not rounded before
         (None, None, true) => DType::BFloat16,
@@ -43,28 +43,28 @@ pub(super) fn decoded(
     let catalog = checkpoint.catalog();
     let declared = declared(catalog)?;
     let listing = QuantizedWeights::new(catalog, declared.as_ref());
-    if wanted.packed == Some(Packed::Keep) {
+    if requested.packed == Some(Packed::Keep) {
         let parts = listing.found.iter().flat_map(|found| found.parts.iter().map(|(_, number)| *number));
         let kept = parts.chain(listing.unknown.iter().copied()).collect();
         return Ok(Decoded { kept, ..unchanged(checkpoint) });
     }
     let has_blocks = || catalog.table().iter().any(|info| matches!(info.element, Element::Packed(_)));
-    if wanted.dequantize && listing.found.is_empty() && listing.unknown.is_empty() && !has_blocks() {
+    if requested.dequantize && listing.found.is_empty() && listing.unknown.is_empty() && !has_blocks() {
         return Err(CommandFailure::Usage(
             "--dequantize: nothing is quantized here, so that it changes nothing".into(),
         ));
     }
-    let select = PatternArguments::new("--select", wanted.select)?;
-    if let Some(unknown) = listing.unknown.iter().find(|number| select.is_wanted(catalog.table().name(**number))) {
+    let select = PatternArguments::new("--select", requested.select)?;
+    if let Some(unknown) = listing.unknown.iter().find(|number| select.is_requested(catalog.table().name(**number))) {
         let name = text::escape(catalog.table().name(*unknown));
         return Err(CommandFailure::Usage(format!(
             "'{name}' holds codes of a quantized weight in a layout that is not known here, and would lose its scales: {CURE}"
         )));
     }
     let chosen: Vec<usize> =
-        (0..listing.found.len()).filter(|at| select.is_wanted(&listing.found[*at].weight)).collect();
-    let turned = || listing.turned().find(|turned| select.is_wanted(&turned.weight));
-    if let (ConvertTarget::Folder(..), true, Some(found)) = (target, is_of_gpt_oss(wanted), turned()) {
+        (0..listing.found.len()).filter(|at| select.is_requested(&listing.found[*at].weight)).collect();
+    let turned = || listing.turned().find(|turned| select.is_requested(&turned.weight));
+    if let (ConvertTarget::Folder(..), true, Some(found)) = (target, is_of_gpt_oss(requested), turned()) {
         let name = text::escape(&found.weight);
         return Err(CommandFailure::Usage(format!(
             "'{name}' is decoded as [experts, out, in], and transformers takes it from a folder of gpt_oss as [experts, in, out]: give FILE.safetensors as OUT, or --packed keep"
@@ -74,8 +74,8 @@ pub(super) fn decoded(
     let numbered = chosen.into_iter().map(|at| (at, dtype));
     let checkpoint = listing.decoded(&checkpoint, declared.as_ref(), numbered, CURE)?;
     let has_parts = |found: &max_weights_check::quantized::QuantizedWeight| {
-        !select.is_wanted(&found.weight)
-            && found.parts.iter().any(|(_, number)| select.is_wanted(catalog.table().name(*number)))
+        !select.is_requested(&found.weight)
+            && found.parts.iter().any(|(_, number)| select.is_requested(catalog.table().name(*number)))
     };
     if let Some(found) = listing.found.iter().find(|found| has_parts(found)) {
         let name = text::escape(&found.weight);

@@ -22,7 +22,7 @@ struct ConvertJson<'a> {
     bytes: u64,
     files: Vec<ConvertedFileJson<'a>>,
     /// The files that accompany the weights.
-    beside: Vec<String>,
+    companions: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -43,11 +43,11 @@ struct ConvertedTensorJson<'a> {
 }
 
 pub(super) fn print(
-    wanted: &ConvertRequest<'_>,
+    requested: &ConvertRequest<'_>,
     checkpoint: &Checkpoint,
     items: &[ConvertItem],
     files: &[(PathBuf, Vec<usize>)],
-    (beside, notes): (&CompanionFiles, &[String]),
+    (companions, notes): (&CompanionFiles, &[String]),
     screen: &mut Screen,
 ) -> Result<(), CommandFailure> {
     let table = checkpoint.catalog().table();
@@ -64,10 +64,10 @@ pub(super) fn print(
         ConvertedFileJson { path: path.to_string_lossy().into_owned(), bytes, tensors }
     };
     let files: Vec<ConvertedFileJson<'_>> = files.iter().map(of_file).collect();
-    let (written, bytes) = (!wanted.writing.dry_run, files.iter().map(|file| file.bytes).sum());
-    let beside: Vec<String> = beside.paths().map(|path| path.to_string_lossy().into_owned()).collect();
-    if wanted.writing.json {
-        let object = ConvertJson { schema: "max-weights.convert/1", written, bytes, files, beside };
+    let (written, bytes) = (!requested.writing.dry_run, files.iter().map(|file| file.bytes).sum());
+    let companions: Vec<String> = companions.paths().map(|path| path.to_string_lossy().into_owned()).collect();
+    if requested.writing.json {
+        let object = ConvertJson { schema: "max-weights.convert/1", written, bytes, files, companions };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
         return Ok(screen.warn(notes.iter())?);
@@ -85,7 +85,7 @@ pub(super) fn print(
         );
         screen.line(&line)?;
     }
-    for path in &beside {
+    for path in &companions {
         screen.line(&text::printable(path))?;
     }
     screen.warn(notes.iter())?;

@@ -55,33 +55,34 @@ impl ConvertTarget {
     /// `tied` goes into the metadata of safetensors files.
     pub(super) fn output(
         &self,
-        wanted: &ConvertRequest<'_>,
+        requested: &ConvertRequest<'_>,
         checkpoint: &Checkpoint,
         tied: BTreeMap<String, String>,
     ) -> Result<SaveTarget, CommandFailure> {
-        let sync = !wanted.writing.no_sync;
+        let sync = !requested.writing.no_sync;
         let options = WriteOptions { sync, ..WriteOptions::default() };
-        let said = pairs("--metadata", wanted.metadata)?;
-        let text = |said: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(said));
+        let declared = pairs("--metadata", requested.metadata)?;
+        let text = |declared: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(declared));
         let output = match self {
-            Self::File(path) => SaveTarget::Safetensors { path: path.clone(), metadata: Some(text(said)), options },
+            Self::File(path) => SaveTarget::Safetensors { path: path.clone(), metadata: Some(text(declared)), options },
             Self::Folder(folder, most) => SaveTarget::Sharded {
                 folder: folder.clone(),
                 stem: STEM.to_owned(),
                 most: *most,
-                metadata: Some(text(said)),
+                metadata: Some(text(declared)),
                 options,
             },
             Self::Gguf(path, most) => {
-                let said = meta::typed(checkpoint.catalog(), &said)?;
-                let said = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-                let matrices = wanted.dtype.map(StoredElements::Plain).or(wanted.quantize.map(StoredElements::Packed));
-                let matrices = matrices.or(wanted.dequantize.then_some(StoredElements::Plain(DType::BFloat16)));
-                let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, said);
+                let declared = meta::typed(checkpoint.catalog(), &declared)?;
+                let declared = declared.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+                let matrices =
+                    requested.dtype.map(StoredElements::Plain).or(requested.quantize.map(StoredElements::Packed));
+                let matrices = matrices.or(requested.dequantize.then_some(StoredElements::Plain(DType::BFloat16)));
+                let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, declared);
                 SaveTarget::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
         };
-        Ok(output.at(wanted.writing.destination())?)
+        Ok(output.at(requested.writing.destination())?)
     }
 }
 
@@ -94,8 +95,8 @@ fn suffix(out: &Path) -> Option<&'static str> {
 }
 
 /// The text metadata of the files, with the given entries.
-fn metadata(checkpoint: &Checkpoint, said: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+fn metadata(checkpoint: &Checkpoint, declared: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     let found = write::text_metadata(checkpoint.catalog()).map(|(key, value)| (key.to_owned(), value.to_owned()));
     let format = (FORMAT.0.to_owned(), FORMAT.1.to_owned());
-    std::iter::once(format).chain(found).chain(said).collect()
+    std::iter::once(format).chain(found).chain(declared).collect()
 }

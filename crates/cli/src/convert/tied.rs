@@ -67,10 +67,10 @@ pub(super) fn resolve(
         }
         Tied::Alias => {
             let pairs = groups.iter().flat_map(|group| group[1..].iter().map(|other| (*other, group[0])));
-            let left_out: HashSet<usize> = pairs.clone().map(|(other, _)| other).collect();
+            let excluded: HashSet<usize> = pairs.clone().map(|(other, _)| other).collect();
             let noted = pairs.map(|(other, first)| (name(other).clone(), name(first).clone())).collect();
             let mut at = 0..;
-            items.retain(|_| !at.next().is_some_and(|at| left_out.contains(&at)));
+            items.retain(|_| !at.next().is_some_and(|at| excluded.contains(&at)));
             Ok(noted)
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, CommandFail
         }
         opened => opened?,
     };
-    let wanted = difference::DifferenceOptions {
+    let requested = difference::DifferenceOptions {
         rtol: options.rtol,
         atol: options.atol,
         exact: options.exact,
@@ -100,12 +100,12 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, CommandFail
     let done = Arc::new(AtomicU64::new(0));
     let bytes = a.catalog().table().iter().fold(0u64, |all, info| all.saturating_add(info.bytes()));
     let progress = CommandProgress::new(&done, bytes.saturating_mul(2));
-    let found = difference::compare(&a, &b, &wanted, &done, &uninterrupted);
+    let found = difference::compare(&a, &b, &requested, &done, &uninterrupted);
     drop(progress);
     let found = found?;
     screen.status = if found.is_none() { CLEAN } else { FINDINGS };
     if options.json {
-        serde_json::to_writer_pretty(&mut *screen, &difference::DifferenceJson::new(&found, &wanted))?;
+        serde_json::to_writer_pretty(&mut *screen, &difference::DifferenceJson::new(&found, &requested))?;
         screen.line("")?;
     } else {
         tables::write(&found, options, screen)?;

@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, CommandFailur
             "JSON and CSV are always complete, and cannot be combined with --lines".into(),
         ));
     }
-    if options.per_rank.is_asked_for() && matches!(format, Format::Jsonl | Format::Csv) {
+    if options.per_rank.is_requested() && matches!(format, Format::Jsonl | Format::Csv) {
         return Err(CommandFailure::Usage("bytes per rank are printed as a table or with --json".into()));
     }
     if format == Format::Tree && !options.filters.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, CommandFailur
         return changed::run(&options.checkpoint.paths, catalog, options.json, screen);
     }
     let numbers = patterns.matching(catalog)?;
-    if options.per_rank.is_asked_for() {
+    if options.per_rank.is_requested() {
         return fit::run(&options.per_rank, format == Format::Json, catalog, &numbers, screen);
     }
     match format {
@@ -128,24 +128,24 @@ pub(crate) use tree::write as write_tree;
 /// The patterns that an option gives.
 pub(crate) struct PatternArguments<'a> {
     option: &'a str,
-    said: &'a [String],
+    texts: &'a [String],
     matchers: Vec<Pattern>,
 }
 
 impl<'a> PatternArguments<'a> {
-    pub(crate) fn new(option: &'a str, said: &'a [String]) -> Result<Self, CommandFailure> {
-        let pattern = |said: &String| {
-            let mut text = said.clone();
+    pub(crate) fn new(option: &'a str, texts: &'a [String]) -> Result<Self, CommandFailure> {
+        let pattern = |texts: &String| {
+            let mut text = texts.clone();
             while text.contains("**") {
                 text = text.replace("**", "*"); // for the crate, two stand for folders
             }
-            Pattern::new(&text).map_err(|error| CommandFailure::Usage(format!("{option} {said}: {}", error.msg)))
+            Pattern::new(&text).map_err(|error| CommandFailure::Usage(format!("{option} {texts}: {}", error.msg)))
         };
-        Ok(Self { option, said, matchers: said.iter().map(pattern).collect::<Result<_, _>>()? })
+        Ok(Self { option, texts, matchers: texts.iter().map(pattern).collect::<Result<_, _>>()? })
     }
 
     /// Whether a whole name matches one of them, or there is none.
-    pub(crate) fn is_wanted(&self, name: &str) -> bool {
+    pub(crate) fn is_requested(&self, name: &str) -> bool {
         let options = MatchOptions { case_sensitive: true, ..MatchOptions::new() };
         self.matchers.is_empty() || self.matchers.iter().any(|pattern| pattern.matches_with(name, options))
     }
@@ -170,10 +170,10 @@ impl<'a> PatternArguments<'a> {
         });
         let matching = matching.collect();
         let Some(unused) = used.iter().position(|used| !used) else { return Ok(matching) };
-        let (option, said) = (self.option, &self.said[unused]);
+        let (option, texts) = (self.option, &self.texts[unused]);
         let names: Vec<&str> = table.iter().map(|info| info.name).collect();
         let near: Vec<String> =
-            nearest_to_pattern(&names, said, NEAR).iter().map(|name| format!("'{}'", text::escape(name))).collect();
-        Err(CommandFailure::Usage(format!("{option} {said}: no name matches{}", did_you_mean(&near))))
+            nearest_to_pattern(&names, texts, NEAR).iter().map(|name| format!("'{}'", text::escape(name))).collect();
+        Err(CommandFailure::Usage(format!("{option} {texts}: no name matches{}", did_you_mean(&near))))
     }
 }

@@ -49,11 +49,11 @@ pub(crate) fn write(
     for TreeLine { branches, label: name, columns: [first, second, third], is_weight } in &lines {
         let indent = columns(branches);
         if *is_weight {
-            let room = if most == usize::MAX { usize::MAX } else { label.saturating_sub(indent) };
+            let space = if most == usize::MAX { usize::MAX } else { label.saturating_sub(indent) };
             text.clear();
             // Writing to a string cannot fail.
             let _ = write!(text, "{0}{branches}{0:#}", paint.dim);
-            push_padded(&mut text, &fitted(name, room, unicode), label.saturating_sub(indent));
+            push_padded(&mut text, &fitted(name, space, unicode), label.saturating_sub(indent));
             let _ = write!(text, "  {}", paint.dtype);
             push_padded(&mut text, first, dtype);
             let _ = write!(text, "{:#}  ", paint.dtype);

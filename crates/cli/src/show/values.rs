@@ -63,10 +63,10 @@ fn verdict(object: &FileObject<'_>) -> Danger {
 
 /// Writes the values of this name and of those below it, one a line; whether there are any.
 pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Screen) -> Result<bool, CommandFailure> {
-    let wanted = |object: &FileObject<'_>| {
+    let requested = |object: &FileObject<'_>| {
         name.is_empty() || object.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    let found: Vec<FileObject<'_>> = catalog.objects().filter(wanted).collect();
+    let found: Vec<FileObject<'_>> = catalog.objects().filter(requested).collect();
     if found.is_empty() {
         return Ok(false);
     }

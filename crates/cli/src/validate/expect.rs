@@ -40,8 +40,8 @@ fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, C
     };
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(said.trim().lines().next_back().unwrap_or("it said nothing")));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(stderr.trim().lines().next_back().unwrap_or("it said nothing")));
     }
     Ok(Expectation::parse(&output.stdout)?)
 }

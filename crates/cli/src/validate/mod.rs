@@ -119,14 +119,14 @@ fn validate(
     report.settle();
     // What a file is does not depend on what is known of it already.
     if let Some(path) = &checking.write_baseline {
-        let mut left_out = 0;
+        let mut omitted = 0;
         files::write(path, |out| {
-            left_out = baseline::write(&report, &settings.root, checking.accept_malicious, out)?;
+            omitted = baseline::write(&report, &settings.root, checking.accept_malicious, out)?;
             Ok(())
         })?;
-        let findings = text::plural(left_out as u64, "malicious finding");
-        let said = format!("{}: {findings} not written: --accept-malicious writes them, too", text::path(path));
-        screen.warn((left_out > 0).then_some(said))?;
+        let findings = text::plural(omitted as u64, "malicious finding");
+        let message = format!("{}: {findings} not written: --accept-malicious writes them, too", text::path(path));
+        screen.warn((omitted > 0).then_some(message))?;
     }
     if let Some((path, known)) = known {
         let stale = baseline::apply(&mut report, &known, &settings.root, &options.selection);

@@ -43,7 +43,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Room for the next values.
-    pub(crate) fn room(&mut self, count: usize) -> &mut [[u8; 4]] {
+    pub(crate) fn reserve(&mut self, count: usize) -> &mut [[u8; 4]] {
         if self.is_direct() {
             return &mut self.out[self.place..].as_chunks_mut().0[..count];
         }

@@ -83,10 +83,10 @@ pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8],
     if !is_supported(from, to) {
         return Err(Error::CastPair(format!("{from} cannot be converted to {to}")));
     }
-    let (elements, room) = (elements(from, src.len())?, elements(to, dst.len())?);
-    if elements != room {
+    let (elements, capacity) = (elements(from, src.len())?, elements(to, dst.len())?);
+    if elements != capacity {
         return Err(Error::Argument(format!(
-            "a cast of {elements} elements of {from} ({} bytes) into room for {room} of {to} ({} bytes)",
+            "a cast of {elements} elements of {from} ({} bytes) into room for {capacity} of {to} ({} bytes)",
             src.len(),
             dst.len()
         )));

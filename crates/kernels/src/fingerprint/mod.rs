@@ -18,7 +18,7 @@ pub const CHUNK: usize = 1024;
 
 /// Bytes that are read at a time, and how far ahead of them memory is fetched: more at once, or nearer, is slower.
 const PIECE: usize = 2048;
-const AHEAD: usize = 8192;
+const READAHEAD: usize = 8192;
 
 /// Two sums of 64 bits.
 pub type FingerprintSums = [u64; 2];
@@ -161,7 +161,7 @@ fn pieces(mut bytes: &[u8], size: usize, mut column: u64) -> Option<impl Iterato
             let piece = bytes.split_off(..(to_the_chunks_end * size).min(PIECE).min(bytes.len()))?;
             let first = column;
             column += (piece.len() / size) as u64;
-            prefetch(piece, AHEAD);
+            prefetch(piece, READAHEAD);
             (!piece.is_empty()).then_some((piece, first))
         })
     })

@@ -75,20 +75,20 @@ impl DifferingElements {
         let mut count = self.count;
         // The mask of an element is one bit: this many of them, one for each byte of its value.
         let bytes = bits.wrapping_mul(u64::MAX >> (64 - BYTES));
-        if let Some(room) = self.values.get_mut(count * BYTES..count * BYTES + CHUNK) {
+        if let Some(buffer) = self.values.get_mut(count * BYTES..count * BYTES + CHUNK) {
             // SAFETY: the referents have 64 bytes.
             unsafe {
                 let values = _mm512_maskz_compress_epi8(bytes, _mm512_loadu_si512(new.as_ptr().cast()));
-                _mm512_storeu_si512(room.as_mut_ptr().cast(), values);
+                _mm512_storeu_si512(buffer.as_mut_ptr().cast(), values);
             }
         }
         let mut picks = _pext_u64(bits, ONES[WIDTH]);
         let mut numbers = _mm512_add_epi16(iota(), _mm512_set1_epi16(first.cast_signed() as i16));
         for _ in 0..(CHUNK / WIDTH).div_ceil(LANES) {
-            if let Some(room) = self.numbers.get_mut(count..count + LANES) {
+            if let Some(buffer) = self.numbers.get_mut(count..count + LANES) {
                 // SAFETY: the referent has 64 bytes.
                 unsafe {
-                    _mm512_storeu_si512(room.as_mut_ptr().cast(), _mm512_maskz_compress_epi16(picks as u32, numbers));
+                    _mm512_storeu_si512(buffer.as_mut_ptr().cast(), _mm512_maskz_compress_epi16(picks as u32, numbers));
                 }
             }
             count += (picks as u32).count_ones() as usize;

@@ -114,9 +114,9 @@ impl GapPositions {
             }
             let first = _mm512_set1_epi16((self.after as u16).wrapping_sub(1).cast_signed());
             let numbers = _mm512_maskz_compress_epi16(of_elements, _mm512_add_epi16(sums, first));
-            if let Some(room) = self.list.get_mut(self.count..self.count + LANES) {
+            if let Some(buffer) = self.list.get_mut(self.count..self.count + LANES) {
                 // SAFETY: the referent has 64 bytes.
-                unsafe { _mm512_storeu_si512(room.as_mut_ptr().cast(), numbers) };
+                unsafe { _mm512_storeu_si512(buffer.as_mut_ptr().cast(), numbers) };
             }
             self.after += total;
             self.count += count;

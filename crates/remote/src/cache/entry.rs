@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"MWUNITS1";
 /// Bytes before those of the units.
 const HEADER: u64 = 64;
 /// The byte of a unit that is present.
-const THERE: u8 = 1;
+const PRESENT: u8 = 1;
 /// Units that are checked together.
 const LOOKED_AT: u64 = 64 << 10;
 
@@ -83,7 +83,7 @@ impl CacheEntry {
         let [data, units] = [DATA, UNITS].map(|end| folder.join(key.name() + end));
         match Self::open(&data, &units, key, len) {
             Ok(entry) => Ok(Some(entry)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !there(&units) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !present(&units) => Ok(None),
             Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::InvalidData].contains(&error.kind()) => {
                 remove(folder, &key.name())?;
                 Ok(None)
@@ -141,21 +141,21 @@ impl CacheEntry {
     }
 
     /// Which of these units are present.
-    pub(crate) fn there(&self, units: std::ops::Range<u64>) -> io::Result<Vec<bool>> {
+    pub(crate) fn present(&self, units: std::ops::Range<u64>) -> io::Result<Vec<bool>> {
         let mut marks = vec![0; (units.end - units.start) as usize];
         read_at(&self.units, HEADER + units.start, &mut marks)?;
-        Ok(marks.into_iter().map(|mark| mark == THERE).collect())
+        Ok(marks.into_iter().map(|mark| mark == PRESENT).collect())
     }
 
     /// Whether all units are present.
     pub(crate) fn is_complete(&self) -> io::Result<bool> {
         let (mut first, count) = (self.first_missing.load(Ordering::Relaxed), count(self.len));
         while first < count {
-            let there = self.there(first..count.min(first + LOOKED_AT))?;
-            let run = there.iter().take_while(|there| **there).count();
+            let present = self.present(first..count.min(first + LOOKED_AT))?;
+            let run = present.iter().take_while(|present| **present).count();
             first += run as u64;
             self.first_missing.fetch_max(first, Ordering::Relaxed);
-            if run < there.len() {
+            if run < present.len() {
                 return Ok(false);
             }
         }
@@ -175,7 +175,7 @@ impl CacheEntry {
         }
         self.data.sync_data()?;
         for (offset, _) in units {
-            write_at(&self.units, HEADER + offset / UNIT, &[THERE])?;
+            write_at(&self.units, HEADER + offset / UNIT, &[PRESENT])?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ pub(super) fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-fn there(path: &Path) -> bool {
+fn present(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
@@ -269,7 +269,7 @@ mod tests {
         let unit = vec![7; UNIT as usize];
         entry.keep([(UNIT, &unit[..])].into_iter()).expect("kept");
         let again = CacheEntry::find(folder.path(), key("a"), LEN).expect("looked").expect("there");
-        assert_eq!(again.there(0..3).expect("read"), [false, true, false]);
+        assert_eq!(again.present(0..3).expect("read"), [false, true, false]);
         let mut bytes = [0; 9];
         again.read(UNIT + 5, &mut bytes).expect("read");
         assert_eq!(bytes, [7; 9]);
@@ -282,7 +282,7 @@ mod tests {
             fs::copy(name("a"), name("b")).expect("copied");
         }
         assert!(CacheEntry::find(folder.path(), key("b"), LEN).expect("looked").is_none());
-        assert!(!there(&folder.path().join(key("b").name() + DATA)), "removed");
+        assert!(!present(&folder.path().join(key("b").name() + DATA)), "removed");
     }
 
     #[test]

@@ -14,11 +14,11 @@ use max_weights::{Error, Result};
 
 use super::entry::CacheEntry;
 use super::units::{CacheChunk, UNIT, pieces, range};
-use super::{Cache, Claim, LOCKED, MOST_LOCKED, TICK};
+use super::{Cache, Claim, LOCKED, MAX_LOCKED, TICK};
 use crate::file::RemoteFile;
 
 /// The most memory for units that a read needs only in part.
-const MOST_PARTIAL: usize = 16 << 20;
+const MAX_PARTIAL: usize = 16 << 20;
 
 /// A remote file, and its entry in the cache.
 #[derive(Debug)]
@@ -86,10 +86,10 @@ impl CachedFile {
     fn read_kept<'a>(&self, pieces: Vec<CacheChunk<'a>>) -> io::Result<Vec<CacheChunk<'a>>> {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(pieces) };
         let first = first.unit;
-        let there = self.entry.there(first..last.unit + 1)?;
+        let present = self.entry.present(first..last.unit + 1)?;
         let mut missing = Vec::new();
         for piece in pieces {
-            if there[(piece.unit - first) as usize] {
+            if present[(piece.unit - first) as usize] {
                 self.entry.read(piece.offset, piece.bytes)?;
             } else {
                 missing.push(piece);
@@ -104,18 +104,18 @@ impl CachedFile {
         pieces: Vec<CacheChunk<'a>>,
         interrupt: Interrupt<'_>,
     ) -> FetchOutcome<Vec<CacheChunk<'a>>> {
-        let (mut claims, mut asked): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
+        let (mut claims, mut requested): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
         let (mut ours, mut others) = (Vec::new(), Vec::new());
         for piece in pieces {
             let number = piece.unit / LOCKED;
-            let is_ours = match asked {
+            let is_ours = match requested {
                 Some((of, is_ours)) if of == number => is_ours,
-                _ if claims.len() == MOST_LOCKED => false,
+                _ if claims.len() == MAX_LOCKED => false,
                 _ => {
                     let claim = self.cache.claim(self.entry.key, piece.unit)?;
                     let is_ours = claim.is_some();
                     claims.extend(claim);
-                    asked = Some((number, is_ours));
+                    requested = Some((number, is_ours));
                     is_ours
                 }
             };
@@ -144,7 +144,7 @@ impl CachedFile {
             partial += if is_whole { 0 } else { len };
             let whole = (!is_whole).then(|| vec![0; len]);
             units.push(UnitFetch { offset: bytes.start, pieces: of_unit, whole });
-            if partial >= MOST_PARTIAL || pieces.peek().is_none() {
+            if partial >= MAX_PARTIAL || pieces.peek().is_none() {
                 self.fetch_units(&mut units, interrupt)?;
                 units.clear();
                 partial = 0;
@@ -258,16 +258,16 @@ impl Source for CachedFile {
     }
 
     /// Whole units would include the gaps between the parts, so nothing is cached.
-    fn read_apart(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let read = self.read_here(parts, interrupt, |pieces| {
             let missing = self.read_kept(pieces)?;
             let mut parts: Vec<ReadRange<'_>> =
                 missing.into_iter().map(|piece| ReadRange { offset: piece.offset, bytes: piece.bytes }).collect();
-            Ok(self.remote.read_apart(&mut parts, interrupt)?)
+            Ok(self.remote.read_materialized(&mut parts, interrupt)?)
         });
         match read {
             Some(read) => read,
-            None => self.remote.read_apart(parts, interrupt),
+            None => self.remote.read_materialized(parts, interrupt),
         }
     }
 
@@ -283,9 +283,9 @@ impl Source for CachedFile {
         self.local().map_or_else(|| self.remote.cost(), Source::cost)
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
+    fn readahead(&self, offset: u64, len: u64) {
         if let Some(local) = self.local() {
-            local.read_ahead(offset, len);
+            local.readahead(offset, len);
         }
     }
 
@@ -332,4 +332,4 @@ impl Source for CachedFile {
     }
 }
 
-const _: () = assert!(MOST_PARTIAL as u64 >= UNIT);
+const _: () = assert!(MAX_PARTIAL as u64 >= UNIT);

@@ -75,7 +75,7 @@ impl Replaced {
         len: usize,
     ) -> Result<Self, String> {
         let own = Self { places, range: 0..end, bytes, width: (dtype.bits() / 8).max(1) }.checked(len, "element")?;
-        let Some(said) = sum else { return Ok(own) };
+        let Some(expected) = sum else { return Ok(own) };
         let (mut sum, mut values) = (Some(0), own.bytes[end..].chunks_exact(own.width));
         own.each(&mut PositionCursor::default(), |_, _, place| {
             let bits = values.next().and_then(|value| bits_of(dtype, value));
@@ -83,8 +83,8 @@ impl Replaced {
             sum.is_some()
         });
         match sum {
-            Some(sum) if sum != said => {
-                Err(format!("the sum of its places and values is {sum:016x}, but it states {said:016x}"))
+            Some(sum) if sum != expected => {
+                Err(format!("the sum of its places and values is {sum:016x}, but it states {expected:016x}"))
             }
             _ => Ok(own),
         }

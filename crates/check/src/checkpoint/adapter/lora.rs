@@ -83,15 +83,15 @@ pub(super) fn check(
     context: &mut FolderContext<'_>,
 ) -> Result<()> {
     let layers = layers(set, part);
-    let said = config.map(|config| LoraConfig::of(&config.value));
+    let declared = config.map(|config| LoraConfig::of(&config.value));
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             (context.interrupt)()?;
         }
-        check_layer(set, layer, said.as_ref(), context);
+        check_layer(set, layer, declared.as_ref(), context);
     }
-    if let (Some(config), Some(said)) = (config.filter(|_| set.is_complete), &said) {
-        targets(set, &layers, config, said, context)?;
+    if let (Some(config), Some(declared)) = (config.filter(|_| set.is_complete), &declared) {
+        targets(set, &layers, config, declared, context)?;
         patterns(&layers, config, context);
     }
     Ok(())
@@ -100,7 +100,7 @@ pub(super) fn check(
 fn check_layer(
     set: &CheckpointSet<'_>,
     layer: &AdapterLayer<'_>,
-    said: Option<&LoraConfig<'_>>,
+    declared: Option<&LoraConfig<'_>>,
     context: &mut FolderContext<'_>,
 ) {
     let (a, b) = match (layer.get(set, A), layer.get(set, B)) {
@@ -117,23 +117,23 @@ fn check_layer(
     };
     let (Some(rank), Some(outputs), Some(of_b)) = (a.shape.first(), b.shape.first(), b.shape.get(1)) else { return };
     // Convolutions in groups and matrices of blocks along the diagonal have a part of the rank in each row of B.
-    let in_parts = b.shape.len() > 2 || said.is_some_and(|said| said.has_blocks);
+    let in_parts = b.shape.len() > 2 || declared.is_some_and(|declared| declared.has_blocks);
     if rank != of_b && !(in_parts && *of_b > 0 && rank.is_multiple_of(*of_b)) {
         let expected: Vec<u64> = [*outputs, *rank].into_iter().chain(b.shape.iter().skip(2).copied()).collect();
         wrong_shape(set, &b, &expected, "for the rank of matrix A", context);
         return;
     }
-    let Some(said) = said else { return };
-    check_rank(set, layer, &a, *rank, said, context);
+    let Some(declared) = declared else { return };
+    check_rank(set, layer, &a, *rank, declared, context);
     match layer.get(set, MAGNITUDES) {
-        Some(magnitude) if !said.is_dora => {
+        Some(magnitude) if !declared.is_dora => {
             let cause = "use_dora is not set, so it is not used".to_owned();
             set.report(&magnitude, rules::ADAPTER_DORA, cause, context);
         }
         Some(magnitude) if checked_elements(magnitude.shape) != Some(*outputs) => {
             wrong_shape(set, &magnitude, &[*outputs], "for the outputs of matrix B", context);
         }
-        None if said.is_dora && set.is_complete => {
+        None if declared.is_dora && set.is_complete => {
             let cause = "use_dora is set, and its lora_magnitude_vector is missing".to_owned();
             set.report(&a, rules::ADAPTER_DORA, cause, context);
         }
@@ -146,12 +146,13 @@ fn check_rank(
     layer: &AdapterLayer<'_>,
     a: &TensorInfo<'_>,
     rank: u64,
-    said: &LoraConfig<'_>,
+    declared: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) {
-    let Some(ranks) = said.ranks(layer.in_model()) else { return };
-    let fits =
-        |expected: &u64| rank == *expected || said.has_parameters && *expected > 0 && rank.is_multiple_of(*expected);
+    let Some(ranks) = declared.ranks(layer.in_model()) else { return };
+    let fits = |expected: &u64| {
+        rank == *expected || declared.has_parameters && *expected > 0 && rank.is_multiple_of(*expected)
+    };
     if !ranks.iter().any(fits) {
         let expected = ranks.first().copied().unwrap_or_default();
         let cause = format!("its rank is {rank}; the configuration says {expected}");
@@ -164,21 +165,21 @@ pub(super) fn targets(
     set: &CheckpointSet<'_>,
     layers: &[AdapterLayer<'_>],
     config: &AdapterConfig,
-    said: &LoraConfig<'_>,
+    declared: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) -> Result<()> {
-    let (names, patterns) = match said.config.get("target_modules") {
+    let (names, patterns) = match declared.config.get("target_modules") {
         Some(Value::String(word)) if word == "all-linear" => return Ok(()),
         Some(Value::String(expression)) => (Vec::new(), NamePatterns::of_expression(expression)),
         Some(Value::Array(_)) => {
-            let names = texts(said.config, "target_modules");
+            let names = texts(declared.config, "target_modules");
             let patterns = NamePatterns::of_names(names.iter().copied());
             (names, patterns)
         }
         _ => return Ok(()),
     };
     // Other adapted parameters have other names.
-    let has_others = said.has_parameters || said.config.get("ensure_weight_tying") == Some(&Value::Bool(true));
+    let has_others = declared.has_parameters || declared.config.get("ensure_weight_tying") == Some(&Value::Bool(true));
     if patterns.has_unknown || layers.is_empty() || has_others {
         return Ok(());
     }
@@ -195,7 +196,7 @@ pub(super) fn targets(
         }
     }
     // What is excluded by name stays in the list of those that are named; and a list of other layers is reported as such.
-    let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
+    let excludes = declared.config.get("exclude_modules").is_some_and(|value| !value.is_null());
     if !excludes && are_named {
         unused(&patterns, names.into_iter(), layers, ("target_modules", rules::ADAPTER_TARGET_UNUSED), config, context);
     }

@@ -129,32 +129,37 @@ pub(super) fn check(
 }
 
 fn with_config(set: &CheckpointSet<'_>, config: &AdapterConfig, context: &mut FolderContext<'_>) -> Result<()> {
-    let said = text(&config.value, "peft_type").unwrap_or_default();
-    if !is_of_kind(set, said, config, context) {
+    let declared = text(&config.value, "peft_type").unwrap_or_default();
+    if !is_of_kind(set, declared, config, context) {
         return Ok(());
     }
     modules_to_save(set, config, context);
-    match said {
+    match declared {
         "LORA" => lora::check(set, Some(config), context),
         "PROMPT_TUNING" | "P_TUNING" | "PREFIX_TUNING" => {
-            prompt(set, said, &config.value, context);
+            prompt(set, declared, &config.value, context);
             Ok(())
         }
-        _ => others::check(set, said, config, context),
+        _ => others::check(set, declared, config, context),
     }
 }
 
 /// Whether the tensors belong to the declared kind of adapter; true for unknown kinds.
-fn is_of_kind(set: &CheckpointSet<'_>, said: &str, config: &AdapterConfig, context: &mut FolderContext<'_>) -> bool {
-    let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == said) else { return true };
+fn is_of_kind(
+    set: &CheckpointSet<'_>,
+    declared: &str,
+    config: &AdapterConfig,
+    context: &mut FolderContext<'_>,
+) -> bool {
+    let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == declared) else { return true };
     let has = |mark: &str| set.table().iter().any(|info| info.name.contains(mark));
     if has(mark) || !set.is_complete {
         return true;
     }
     let found = KINDS.iter().find(|(_, mark)| has(mark)).map(|(kind, _)| *kind);
     let cause = match found {
-        Some(found) => format!("peft_type is {said}, but the tensors are those of {found}"),
-        None => format!("peft_type is {said}, but no tensor has {} in its name", mark.trim_start_matches('.')),
+        Some(found) => format!("peft_type is {declared}, but the tensors are those of {found}"),
+        None => format!("peft_type is {declared}, but no tensor has {} in its name", mark.trim_start_matches('.')),
     };
     context.report(&config.path, Diagnostic::new(rules::ADAPTER_TYPE, cause));
     false
@@ -166,12 +171,12 @@ fn modules_to_save(set: &CheckpointSet<'_>, config: &AdapterConfig, context: &mu
     if modules.is_empty() || !set.is_complete {
         return;
     }
-    let is_there = |module: &&str| {
+    let is_present = |module: &&str| {
         let inside = format!(".{module}.");
         set.table().iter().any(|info| info.name.contains(&inside) || info.name.starts_with(&inside[1..]))
     };
     // Real lists are short; the rest of a longer one is ignored.
-    if !modules.iter().take(64).any(is_there) {
+    if !modules.iter().take(64).any(is_present) {
         let listed: Vec<String> = modules.iter().take(8).map(|module| escape(module)).collect();
         let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));
         context.report(&config.path, Diagnostic::new(rules::ADAPTER_MODULES_TO_SAVE, cause));

@@ -67,15 +67,15 @@ pub(super) fn check(
         let part = kind.parts.iter().position(|(part, _)| *part == last);
         Some((layer, part.or((last == kind.other_shapes).then_some(OTHER_SHAPES))?))
     });
-    let said = LoraConfig::of(&config.value);
+    let declared = LoraConfig::of(&config.value);
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             (context.interrupt)()?;
         }
-        check_layer(set, kind, layer, &said, context);
+        check_layer(set, kind, layer, &declared, context);
     }
     if set.is_complete {
-        targets(set, &layers, config, &said, context)?;
+        targets(set, &layers, config, &declared, context)?;
     }
     Ok(())
 }
@@ -84,12 +84,12 @@ fn check_layer(
     set: &CheckpointSet<'_>,
     kind: &AdapterKind,
     layer: &AdapterLayer<'_>,
-    said: &LoraConfig<'_>,
+    declared: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) {
     let get = |part: usize| layer.get(set, part);
-    let there: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
-    let Some(first) = there.first() else { return };
+    let present: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
+    let Some(first) = present.first() else { return };
     for (part, (name, _)) in kind.parts.iter().enumerate() {
         if get(part).is_none() && set.is_complete {
             set.report(first, rules::ADAPTER_PAIR, format!("its {name} is missing"), context);
@@ -105,7 +105,7 @@ fn check_layer(
         match rank {
             None => {
                 rank = Some(found);
-                let ranks = said.ranks(layer.in_model()).filter(|_| kind.has_rank);
+                let ranks = declared.ranks(layer.in_model()).filter(|_| kind.has_rank);
                 if let Some(expected) =
                     ranks.filter(|ranks| !ranks.contains(&found)).and_then(|ranks| ranks.first().copied())
                 {

@@ -60,9 +60,9 @@ impl LayerConfig<'_, '_, '_, '_> {
     }
 
     fn bits(&self, part: TensorRole, layout: &WeightLayout) {
-        let said = self.scheme.and_then(|scheme| scheme.bits).filter(|said| *said != layout.bits);
-        if let Some((said, weight)) = said.zip(self.get(part)) {
-            let cause = format!("the configuration says {said} bits, but it is packed with {} bits", layout.bits);
+        let spec = self.scheme.and_then(|scheme| scheme.bits).filter(|spec| *spec != layout.bits);
+        if let Some((spec, weight)) = spec.zip(self.get(part)) {
+            let cause = format!("the configuration says {spec} bits, but it is packed with {} bits", layout.bits);
             self.check.add(&weight, rules::QUANTIZED_BITS, cause);
         }
     }
@@ -74,9 +74,9 @@ impl LayerConfig<'_, '_, '_, '_> {
         // -1, or no number: all inputs are one group.
         let group = scheme.group.filter(|group| *group > 0);
         if inputs.div_ceil(group.unwrap_or(*inputs).max(1)) != groups {
-            let said = group.map_or("one scale for a row".to_owned(), |group| format!("groups of {group}"));
+            let spec = group.map_or("one scale for a row".to_owned(), |group| format!("groups of {group}"));
             let cause = format!(
-                "the configuration says {said}, but there are {groups} for {inputs} inputs, one for every {size}"
+                "the configuration says {spec}, but there are {groups} for {inputs} inputs, one for every {size}"
             );
             self.check.add(scales, rules::QUANTIZED_GROUP_SIZE, cause);
         }
@@ -86,9 +86,9 @@ impl LayerConfig<'_, '_, '_, '_> {
         let scheme =
             self.scheme.filter(|scheme| layout.way == ScaleRule::Multiplied || matches!(scheme.bits, Some(4 | 6)));
         let [_, group] = layout.block;
-        if let Some(said) = scheme.and_then(|scheme| scheme.group).filter(|said| *said > 0 && *said != group) {
+        if let Some(spec) = scheme.and_then(|scheme| scheme.group).filter(|spec| *spec > 0 && *spec != group) {
             let cause =
-                format!("the configuration says groups of {said}, but there is a scale for every {group} inputs");
+                format!("the configuration says groups of {spec}, but there is a scale for every {group} inputs");
             self.check.add(scales, rules::QUANTIZED_GROUP_SIZE, cause);
         }
     }
@@ -136,19 +136,19 @@ impl LayerConfig<'_, '_, '_, '_> {
         let state = self.get(TensorRole::QuantState);
         if four != is_four {
             let bits = |four| if four { 4 } else { 8 };
-            let (said, found) = (bits(four), bits(is_four));
-            let cause = format!("the configuration says {said} bits, but the weight is stored in {found}");
+            let (spec, found) = (bits(four), bits(is_four));
+            let cause = format!("the configuration says {spec} bits, but the weight is stored in {found}");
             if let Some(part) = self.get(TensorRole::Absmax).or(state).or_else(|| self.get(TensorRole::Scb)) {
                 self.check.add(&part, rules::QUANTIZED_BITS, cause);
             }
             return;
         }
         let found = state.and_then(|state| state.name.rsplit_once("bitsandbytes__").map(|(_, kind)| (state, kind)));
-        let said = declared.four_bit.as_deref().filter(|said| ["nf4", "fp4"].contains(said));
-        if let (Some((state, found)), Some(said)) = (found, said)
-            && found != said
+        let spec = declared.four_bit.as_deref().filter(|spec| ["nf4", "fp4"].contains(spec));
+        if let (Some((state, found)), Some(spec)) = (found, spec)
+            && found != spec
         {
-            let cause = format!("the configuration says {said}, but the weight is stored as {found}");
+            let cause = format!("the configuration says {spec}, but the weight is stored as {found}");
             self.check.add(&state, rules::QUANTIZED_METHOD, cause);
         }
     }

@@ -121,7 +121,7 @@ pub(super) fn check(
         (context.interrupt)()?;
         let proven = proven(&check, &layers);
         let listed: Vec<&str> = layers.list.iter().map(|layer| layer.name).collect();
-        let schemes = declared.filter(|declared| declared.tells_layers_apart());
+        let schemes = declared.filter(|declared| declared.distinguishes_layers());
         let schemes = schemes.map_or_else(|| vec![None; listed.len()], |declared| declared.schemes(&listed));
         let metadata = set.files.iter().flatten().filter_map(|entry| entry.catalog.as_deref());
         let metadata = metadata.flat_map(max_weights::Catalog::metadata);
@@ -161,14 +161,14 @@ fn of_layer(
     if !group.is_quantized() {
         return plain::check(check, layer, family);
     }
-    let said = configuration::LayerConfig { check, layer, scheme };
+    let spec = configuration::LayerConfig { check, layer, scheme };
     if family == Family::BitsAndBytes {
-        said.bits_and_bytes();
+        spec.bits_and_bytes();
     }
     let layout = group.decide();
     group.faults().iter().for_each(|fault| check.fault(fault));
     match layout {
-        Ok(layout) => said.compare(&layout),
+        Ok(layout) => spec.compare(&layout),
         Err(NoLayout::Fault(fault)) => check.fault(&fault),
         // What cannot be decoded here may be as it should.
         Err(NoLayout::Refused { .. }) => {}
@@ -193,12 +193,12 @@ fn declared(
 
 /// The proven schemes of a set: the configuration names one, or a layer has all parts of it.
 fn proven(check: &LayerCheck<'_, '_, '_>, layers: &Layers<'_>) -> Vec<Family> {
-    let is_said = check.declared.is_some_and(|declared| declared.method != QuantizationMethod::Other);
+    let is_declared = check.declared.is_some_and(|declared| declared.method != QuantizationMethod::Other);
     let mut proven = Vec::new();
     for layer in &layers.list {
         if let Some(family) = family(check, layer)
             && !proven.contains(&family)
-            && (is_said || is_whole(check, layer, family))
+            && (is_declared || is_whole(check, layer, family))
         {
             proven.push(family);
         }
@@ -300,7 +300,7 @@ fn method(check: &LayerCheck<'_, '_, '_>, layers: &Layers<'_>, families: &[Famil
             Diagnostic::new(rules::QUANTIZED_METHOD, cause)
         }
         // Eight-bit weights are recognised by their dtype, too.
-        None if !layers.alone.is_empty() || declared.is_beside => return,
+        None if !layers.alone.is_empty() || declared.is_companion => return,
         None => {
             let cause = format!("the configuration says {word}, but no weight is quantized");
             Diagnostic::new(rules::QUANTIZED_UNUSED, cause)

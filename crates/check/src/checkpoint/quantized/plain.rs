@@ -46,8 +46,8 @@ fn of_blocks(check: &LayerCheck<'_, '_, '_>, layer: &QuantizedLayer<'_>) {
         return check.orphan(scale.filter(|_| !is_split), TensorRole::Weight.word());
     };
     // It also leaves plain what has other sizes than whole blocks.
-    let said = check.declared.filter(|declared| declared.method == QuantizationMethod::Fp8);
-    let block = said.and_then(|declared| declared.scheme.as_ref()?.block);
+    let spec = check.declared.filter(|declared| declared.method == QuantizationMethod::Fp8);
+    let block = spec.and_then(|declared| declared.scheme.as_ref()?.block);
     let is_left = block.is_some_and(|[n, k]| match weight.shape {
         [.., rows, columns] => !rows.is_multiple_of(n) || !columns.is_multiple_of(k),
         _ => true,

@@ -53,9 +53,9 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     for (number, finding) in worst.iter().take(MAX_ROWS).enumerate() {
         write_finding(finding, places.name(finding.file()), number < MAX_OPEN, out)?;
     }
-    let left_out = worst.len().saturating_sub(MAX_ROWS) as u64 + report.left_out;
-    if left_out > 0 {
-        let findings = text::plural(left_out, "finding");
+    let omitted = worst.len().saturating_sub(MAX_ROWS) as u64 + report.omitted;
+    if omitted > 0 {
+        let findings = text::plural(omitted, "finding");
         writeln!(
             out,
             "<p class=\"soft\">{findings} left out: the worst are listed, and of rules that are broken very often in one file the first.</p>"

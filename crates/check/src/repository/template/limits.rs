@@ -142,9 +142,11 @@ impl<'t> Look<'_, 't> {
     /// A filter, which may take attributes by their names.
     fn filter(&mut self, at: usize, name: &str) {
         let all = if self.has(at + 1, "(") { arguments(self.tokens, at + 1) } else { Vec::new() };
-        let by_name = |wanted: &str| {
+        let by_name = |requested: &str| {
             all.iter().find_map(|argument| match argument {
-                [name, sign, value @ ..] if name.token == TemplateToken::Name(wanted) && is(sign, "=") => Some(value),
+                [name, sign, value @ ..] if name.token == TemplateToken::Name(requested) && is(sign, "=") => {
+                    Some(value)
+                }
                 _ => None,
             })
         };

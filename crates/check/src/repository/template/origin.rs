@@ -264,7 +264,7 @@ pub(super) fn is(placed: &PlacedToken<'_>, sign: &str) -> bool {
 }
 
 /// The position of the first such token outside of brackets.
-pub(super) fn position(tokens: &[PlacedToken<'_>], wanted: &TemplateToken<'_>) -> Option<usize> {
+pub(super) fn position(tokens: &[PlacedToken<'_>], requested: &TemplateToken<'_>) -> Option<usize> {
     let mut depth = 0_usize;
     tokens.iter().position(|placed| {
         match placed.token {
@@ -272,7 +272,7 @@ pub(super) fn position(tokens: &[PlacedToken<'_>], wanted: &TemplateToken<'_>) -
             TemplateToken::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && placed.token == *wanted
+        depth == 0 && placed.token == *requested
     })
 }
 

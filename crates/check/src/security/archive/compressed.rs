@@ -51,8 +51,8 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'
     let mut spooled = context.spooled();
     loop {
         let start = reader.position();
-        let left_out = skippable(&reader, packing)?;
-        if let Some(len) = left_out {
+        let excluded = skippable(&reader, packing)?;
+        if let Some(len) = excluded {
             reader.seek(start.saturating_add(len).min(bytes.len()));
         } else {
             // Both decoders skip frames before the first stream.
@@ -93,7 +93,7 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'
             break;
         }
         reader.seek(next);
-        let goes_on = next > start && (left_out.is_some() || same(&reader.peek(SNIFF_BYTES)?, kind));
+        let goes_on = next > start && (excluded.is_some() || same(&reader.peek(SNIFF_BYTES)?, kind));
         if !goes_on && is_weak && loads_nothing(&spooled)? {
             return other(piece, context);
         }
@@ -120,7 +120,7 @@ fn same(next: &[u8], kind: Kind) -> bool {
 fn zeros(bytes: &dyn RandomRead, start: u64, context: &FileContext<'_>) -> Result<u64> {
     let mut at = start;
     while at < bytes.len() {
-        context.go_on()?;
+        context.cancel()?;
         let window = bytes.part(at, WINDOW)?;
         let zeros = window.iter().take_while(|byte| **byte == 0).count();
         at += zeros as u64;

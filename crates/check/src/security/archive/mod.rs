@@ -21,7 +21,7 @@ use crate::security::{PICKLE_BYTES, pickle, scan};
 /// Bytes that are read at a time.
 const WINDOW: usize = 256 << 10;
 /// Minimum bytes that each part of an archive counts for in the limit on examined bytes.
-const LEAST: u64 = 64;
+const MIN: u64 = 64;
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(crate) fn scan_members(
     // Members that lie over one another could be looked at without end.
     let (mut looked, most) = (0u64, piece.bytes.len().saturating_mul(2));
     for (number, member) in archive.members().iter().enumerate().filter(|(number, _)| open(number)) {
-        context.go_on()?;
+        context.cancel()?;
         looked = looked.saturating_add(member.packed);
         if looked > most && !context.unpack(member.packed) {
             let message = "the members overlap, and come to more in total than may be unpacked";
@@ -109,7 +109,7 @@ pub(crate) fn scan_as(
 ) -> Result<()> {
     let way = piece.way_to(name);
     let inner = piece.inside(bytes, name, &way);
-    if !context.look(bytes.len().max(LEAST)) {
+    if !context.look(bytes.len().max(MIN)) {
         let message = "its contents overlap, or lead back to themselves: they were not looked at again";
         context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
         return Ok(());
@@ -176,7 +176,7 @@ pub(crate) fn look_behind(
 pub(crate) fn is_zero(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result<bool> {
     let mut at = 0;
     while at < bytes.len() {
-        context.go_on()?;
+        context.cancel()?;
         let window = bytes.part(at, WINDOW)?;
         if window.iter().any(|byte| *byte != 0) {
             return Ok(false);

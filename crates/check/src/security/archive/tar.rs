@@ -64,7 +64,7 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
     // Declared for all members that follow.
     let mut of_all = Before::default();
     loop {
-        context.go_on()?;
+        context.cancel()?;
         let block = bytes.part(at, BLOCK as usize)?;
         if block.is_empty() || block.iter().all(|byte| *byte == 0) {
             break;
@@ -82,10 +82,10 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
         }
         let size = before.size.filter(|_| !matches!(header.kind, b'x' | b'g' | b'L' | b'K')).unwrap_or(header.size);
         let start = at + BLOCK;
-        let there = bytes.len().saturating_sub(start);
-        if size > there {
+        let present = bytes.len().saturating_sub(start);
+        if size > present {
             let message =
-                format!("a member of {size} bytes begins at byte {start}, but the archive has only {there} more");
+                format!("a member of {size} bytes begins at byte {start}, but the archive has only {present} more");
             context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(start));
         }
         let long = |most: u64| bytes.part(start, size.min(most) as usize);
@@ -102,9 +102,9 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
                 }
             }
             kind => {
-                let said = std::mem::take(&mut before);
-                let is_sparse = said.is_sparse || of_all.is_sparse || kind == b'S';
-                let name = said.name.or_else(|| of_all.name.clone()).unwrap_or(header.name);
+                let declared = std::mem::take(&mut before);
+                let is_sparse = declared.is_sparse || of_all.is_sparse || kind == b'S';
+                let name = declared.name.or_else(|| of_all.name.clone()).unwrap_or(header.name);
                 let with_prefix = header.with_prefix.filter(|name| leads_out(name));
                 if let Some(name) = Some(&name).filter(|name| leads_out(name)).or(with_prefix.as_ref()) {
                     let message =
@@ -114,10 +114,10 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
                 if matches!(kind, b'1' | b'2') {
                     // A hard link counts from the top of the archive.
                     let from = if kind == b'1' { "" } else { name.as_str() };
-                    let target = said.target.or_else(|| of_all.target.clone()).unwrap_or(header.target);
+                    let target = declared.target.or_else(|| of_all.target.clone()).unwrap_or(header.target);
                     check_link(piece, from, &target, context);
                 }
-                let packed = size.min(there);
+                let packed = size.min(present);
                 if is_sparse {
                     let message = format!(
                         "member '{}' is sparse: unpacked, it has zeros that are not in the archive",
@@ -198,8 +198,8 @@ impl TarHeader {
             let each = |byte: &u8| if signed { i64::from(*byte as i8) } else { i64::from(*byte) };
             block[..148].iter().map(each).sum::<i64>() + 8 * 0x20 + block[156..].iter().map(each).sum::<i64>()
         };
-        let said = number(&block[148..156])? as i64;
-        if said != sum(false) && said != sum(true) {
+        let declared = number(&block[148..156])? as i64;
+        if declared != sum(false) && declared != sum(true) {
             return None;
         }
         let mut name = text(&block[..100]);

@@ -84,10 +84,10 @@ impl<'a> StreamReader<'a> {
 
 impl Read for StreamReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let there = self.fill_buf()?;
-        let count = there.len().min(into.len());
-        if let (Some(into), Some(there)) = (into.get_mut(..count), there.get(..count)) {
-            into.copy_from_slice(there);
+        let present = self.fill_buf()?;
+        let count = present.len().min(into.len());
+        if let (Some(into), Some(present)) = (into.get_mut(..count), present.get(..count)) {
+            into.copy_from_slice(present);
         }
         self.consume(count);
         Ok(count)
@@ -97,8 +97,8 @@ impl Read for StreamReader<'_> {
 impl BufRead for StreamReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.taken >= self.buffer.len() {
-            let go_on = self.pace.as_ref().map_or(Ok(()), CheckPace::go_on);
-            match go_on.and_then(|()| self.bytes.part(self.next, PIECE)) {
+            let cancel = self.pace.as_ref().map_or(Ok(()), CheckPace::cancel);
+            match cancel.and_then(|()| self.bytes.part(self.next, PIECE)) {
                 Ok(bytes) => {
                     self.next += bytes.len() as u64;
                     (self.buffer, self.taken) = (bytes, 0);
@@ -142,7 +142,7 @@ fn drive(
 ) -> Result<UnpackEnd> {
     let (mut piece, mut made) = (vec![0; PIECE], 0u64);
     loop {
-        context.go_on()?;
+        context.cancel()?;
         match decoder.read(&mut piece) {
             Ok(0) => return Ok(UnpackEnd::Whole),
             Ok(count) => {

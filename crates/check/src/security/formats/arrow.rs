@@ -42,7 +42,7 @@ fn types(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let mut unpickled = Unpickled::default();
     let mut at = 0;
     while at < piece.bytes.len() {
-        context.go_on()?;
+        context.cancel()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
         for place in 0..window.len().min(WINDOW) {
             if let Some(len) = window.get(place..).and_then(text) {
@@ -87,12 +87,12 @@ fn schemas(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
 }
 
 /// The first position of some bytes from `from` on.
-fn find(bytes: &dyn RandomRead, wanted: &[u8], from: u64, context: &FileContext<'_>) -> Result<Option<u64>> {
+fn find(bytes: &dyn RandomRead, requested: &[u8], from: u64, context: &FileContext<'_>) -> Result<Option<u64>> {
     let mut at = from;
     while at < bytes.len() {
-        context.go_on()?;
+        context.cancel()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
-        if let Some(place) = memchr::memmem::find(&window, wanted) {
+        if let Some(place) = memchr::memmem::find(&window, requested) {
             return Ok(Some(at + place as u64));
         }
         at += WINDOW as u64;

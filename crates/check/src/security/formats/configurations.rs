@@ -56,7 +56,7 @@ impl Configurations {
         for place in memchr::memchr_iter(b'{', part).take_while(|place| *place < len) {
             let (here, start) = (at + place as u64, part.get(place..).unwrap_or_default());
             if here >= self.after && opens_object(start) {
-                context.go_on()?;
+                context.cancel()?;
                 self.look(piece, here, start, context)?;
             }
         }
@@ -85,11 +85,11 @@ impl Configurations {
         self.found += u64::from(is_config);
         let Some((value, len)) = value else {
             self.left = self.left.saturating_sub(read);
-            for (is_said, message) in [
+            for (is_declared, message) in [
                 (is_config, "a Keras configuration breaks off or is damaged: what it names was not looked at"),
                 (self.left == 0, "too much looks like a Keras configuration: from here on, no more were looked for"),
             ] {
-                if is_said {
+                if is_declared {
                     context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message).offset(at));
                 }
             }

@@ -61,7 +61,7 @@ pub(crate) fn of_members(names: &[&str]) -> Option<&'static str> {
 
 /// What a tar archive with these members is, if it is known.
 pub(crate) fn of_tar_members(names: &[&str]) -> Option<&'static str> {
-    let has = |wanted: &str| names.contains(&wanted);
+    let has = |requested: &str| names.contains(&requested);
     if has("storages") && has("tensors") && has("pickle") {
         return Some("PyTorch (tar, from before 0.1.10)");
     }
@@ -133,7 +133,7 @@ fn words_of_objects(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result
     let start = bytes.part(0, 4)?;
     words.may_be_hidden = start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
     while at < bytes.len() {
-        context.go_on()?;
+        context.cancel()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         words.are_plain |= WORDS.iter().any(|word| memchr::memmem::find(&window, word).is_some());
         words.may_be_hidden |= hides_letters(&window);

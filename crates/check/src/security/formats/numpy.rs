@@ -27,7 +27,7 @@ const MAX_DEPTH: usize = 32;
 pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let (mut at, mut is_known) = (0, true);
     for _ in 0..MAX_ARRAYS {
-        context.go_on()?;
+        context.cancel()?;
         let Some(end) = array(piece, at, context)? else { break };
         (at, is_known) = end;
         if piece.bytes.part(at, MAGIC.len())? != MAGIC {
@@ -94,9 +94,9 @@ fn array(piece: &ByteSpan<'_>, at: u64, context: &mut FileContext<'_>) -> Result
             Ok(None)
         }
         Some(needed) => {
-            let there = bytes.len() - data;
-            if there < needed {
-                let message = format!("the shape of the array needs {needed} bytes, but {there} are there");
+            let present = bytes.len() - data;
+            if present < needed {
+                let message = format!("the shape of the array needs {needed} bytes, but {present} are there");
                 context.report(piece, Diagnostic::new(rules::NUMPY_SIZE, message).offset(data));
                 array::unknown("values that are not all there", context);
                 return Ok(None);

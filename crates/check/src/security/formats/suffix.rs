@@ -30,7 +30,7 @@ const NO_TEXT: &str = "safetensors gguf pt pth ckpt onnx npy npz keras h5";
 /// Suffixes of weights that are text only where that is a pickle.
 const TEXT_IF_PICKLE: &str = "pkl pickle joblib bin";
 /// Files in the same folder that mark raw data of other programs: those with the stem of `NAME.bin`, and those with fixed names.
-const BESIDE_RAW_DATA: [&str; 3] = ["xml", "param", "onnx"];
+const NEXT_TO_RAW_DATA: [&str; 3] = ["xml", "param", "onnx"];
 const NAMES_RAW_DATA: &str = "
     ndarray-cache.json tensor-cache.json model.json vocabulary.json vocabulary.txt shared_vocabulary.json shared_vocabulary.txt ../model.mlmodel";
 /// Where TensorFlow looks for a graph if there is no `saved_model.pb`: as text, and in parts.
@@ -57,8 +57,8 @@ pub(crate) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<
         }
         Kind::LfsPointer => {
             let pointer = piece.bytes.first(1024)?;
-            let stands_for = pointer_size(&pointer).map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
-            let message = format!("this is a git-LFS pointer, not the file{stands_for} that it stands for");
+            let represents = pointer_size(&pointer).map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
+            let message = format!("this is a git-LFS pointer, not the file{represents} that it stands for");
             report(rules::FORMAT_LFS_POINTER, message, context);
         }
         Kind::WebPage if names_weights => {
@@ -130,17 +130,17 @@ pub(crate) fn is_raw_data(path: &Path) -> bool {
     let names = words::each(NAMES_RAW_DATA).map(|name| path.with_file_name(name));
     // The other files of a server's folder are unknown here.
     let is_here = !store::is_url(path);
-    let beside = BESIDE_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
+    let companions = NEXT_TO_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
     let is_packaged = path.ancestors().any(|folder| folder.extension().is_some_and(|suffix| suffix == "mlpackage"));
-    is_packaged || is_here && names.chain(beside).any(|other| other.is_file())
+    is_packaged || is_here && names.chain(companions).any(|other| other.is_file())
 }
 
 /// Something that can run code under the name of a format that cannot.
 pub(crate) fn mismatch(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) {
     let is_code = matches!(kind, Kind::Hdf5 | Kind::Executable) || kind.is_pickle();
     let runs_code = is_code || kind.is_archive() || (kind.is_compressed() && kind != Kind::Lzma);
-    let said = PLAIN.iter().find(|(suffixes, _)| has_suffix(piece.name, suffixes));
-    if let Some((_, kinds)) = said.filter(|(_, kinds)| runs_code && !kinds.contains(&kind)) {
+    let declared = PLAIN.iter().find(|(suffixes, _)| has_suffix(piece.name, suffixes));
+    if let Some((_, kinds)) = declared.filter(|(_, kinds)| runs_code && !kinds.contains(&kind)) {
         let suffix = piece.name.rsplit('.').next().unwrap_or_default();
         let expected = kinds.first().map_or("data without code", |kind| kind.name());
         let message =

@@ -94,7 +94,7 @@ impl ScanMachine<'_, '_> {
             }
             _ => {}
         }
-        let is_reported = danger == Danger::RunsCode && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL);
+        let is_reported = danger == Danger::RunsCode && self.found.has_space(rules::CODE_MALICIOUS_GLOBAL);
         if shown && danger != Danger::Harmless && (is_reported || danger != Danger::RunsCode) {
             let source = self.source_of_call(callee, arguments, keywords);
             if is_reported {
@@ -364,13 +364,13 @@ impl ScanMachine<'_, '_> {
 
     /// `APPEND`, `APPENDS`, `ADDITEMS`.
     pub(super) fn add_items(&mut self, opcode: u8, target: StackValue, items: &[StackValue], count: u64) {
-        let wanted = if opcode == 0x90 { Fills::Set } else { Fills::List };
+        let requested = if opcode == 0x90 { Fills::Set } else { Fills::List };
         let fills = self.fills(target);
-        if fills != wanted && fills != Fills::Any {
+        if fills != requested && fills != Fills::Any {
             // The text of the target would need a read, and an error of it has no way out here.
             self.report(
                 rules::CODE_WRONG_TARGET,
-                format!("values are added to something that is not a {}", name_of(wanted)),
+                format!("values are added to something that is not a {}", name_of(requested)),
             );
         }
         if target.kind() != ValueKind::Object {

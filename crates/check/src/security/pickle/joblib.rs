@@ -77,7 +77,7 @@ impl ScanMachine<'_, '_> {
     }
 
     /// The value of a key in a dict.
-    fn entry(&mut self, dict: StackValue, wanted: &str) -> PickleStep<Option<StackValue>> {
+    fn entry(&mut self, dict: StackValue, requested: &str) -> PickleStep<Option<StackValue>> {
         if dict.kind() != ValueKind::Dict {
             return Ok(None);
         }
@@ -85,7 +85,7 @@ impl ScanMachine<'_, '_> {
         let mut found = None;
         for pair in items.as_chunks::<2>().0 {
             let [key, value] = pair;
-            if key.kind() == ValueKind::Text && self.reader.text(key.payload())?.as_deref() == Some(wanted) {
+            if key.kind() == ValueKind::Text && self.reader.text(key.payload())?.as_deref() == Some(requested) {
                 found = Some(*value);
             }
         }

@@ -80,7 +80,7 @@ impl ScanMachine<'_, '_> {
         }
         // Reading the last byte here keeps the window at the end of the bytes.
         if self.reader.byte(extent.start + extent.len - 1)? == Some(b'.') {
-            let data = Data::There { start: extent.start, len: extent.len };
+            let data = Data::ObjectHead { start: extent.start, len: extent.len };
             self.found.nested(Nested { at: self.at, is_loaded: false, data });
         }
         Ok(())
@@ -94,7 +94,7 @@ impl ScanMachine<'_, '_> {
             if let Some(data) = self.bytes_of(item, MAX_LAYERS)? {
                 is_known = true;
                 let same = |nested: &&mut Nested| match (&nested.data, &data) {
-                    (Data::There { start, .. }, Data::There { start: other, .. }) => start == other,
+                    (Data::ObjectHead { start, .. }, Data::ObjectHead { start: other, .. }) => start == other,
                     _ => false,
                 };
                 match self.found.nested.iter_mut().find(same) {
@@ -121,7 +121,7 @@ impl ScanMachine<'_, '_> {
                     let text = self.long_text(value)?;
                     return Ok(text.and_then(|text| encode(&text, "latin1")).map(Data::Decoded));
                 }
-                Ok(Some(Data::There { start: extent.start, len: extent.len }))
+                Ok(Some(Data::ObjectHead { start: extent.start, len: extent.len }))
             }
             ValueKind::Object => {
                 let Some(node) = self.arena.get(value) else { return Ok(None) };
@@ -143,13 +143,13 @@ impl ScanMachine<'_, '_> {
                 if !self.found.decodes(data.len().min(MAX_DECODED as u64) as usize) {
                     return Ok(None);
                 }
-                self.context.map_or(Ok(()), FileContext::go_on)?;
+                self.context.map_or(Ok(()), FileContext::cancel)?;
                 let bytes = match data {
                     Data::Decoded(bytes) => bytes,
-                    Data::There { start, len } if len <= MAX_DECODED as u64 => {
+                    Data::ObjectHead { start, len } if len <= MAX_DECODED as u64 => {
                         self.reader.bytes().part(start, len as usize)?
                     }
-                    Data::There { .. } => return Ok(None),
+                    Data::ObjectHead { .. } => return Ok(None),
                 };
                 let bytes = decoded(loader, &bytes).filter(|bytes| self.found.decodes(bytes.len()));
                 Ok(bytes.map(Data::Decoded))

@@ -9,7 +9,7 @@ use crate::context::FileContext;
 /// The size of the window, once it has grown. Longer values are skipped, and known by their position.
 const WINDOW: usize = 64 << 10;
 /// Maximum bytes that are returned at once.
-pub(super) const MOST: usize = 4 << 10;
+pub(super) const MAX: usize = 4 << 10;
 /// The longest text that is read; names, keys and codecs are far shorter.
 pub(super) const MAX_TEXT: usize = 1024;
 /// Bytes that are read between two checks for cancellation: a line may be as long as the file.
@@ -38,7 +38,7 @@ impl<'a, 'c> PickleReader<'a, 'c> {
     fn count(&mut self, bytes: usize) -> Result<()> {
         let before = self.read / PACE;
         self.read += bytes as u64;
-        if self.read / PACE == before { Ok(()) } else { self.context.map_or(Ok(()), FileContext::go_on) }
+        if self.read / PACE == before { Ok(()) } else { self.context.map_or(Ok(()), FileContext::cancel) }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -57,30 +57,30 @@ impl<'a, 'c> PickleReader<'a, 'c> {
         Ok(self.some(at, 1)?.first().copied())
     }
 
-    /// The bytes there, at most [`MOST`] of them: fewer only where the end is.
+    /// The bytes there, at most [`MAX`] of them: fewer only where the end is.
     pub(super) fn some(&mut self, at: u64, bytes: usize) -> Result<&[u8]> {
-        let wanted = (bytes.min(MOST) as u64).min(self.len.saturating_sub(at)) as usize;
-        if wanted == 0 {
+        let requested = (bytes.min(MAX) as u64).min(self.len.saturating_sub(at)) as usize;
+        if requested == 0 {
             return Ok(&[]);
         }
         if at < self.start {
-            self.count(wanted)?;
-            self.back.resize(wanted, 0);
+            self.count(requested)?;
+            self.back.resize(requested, 0);
             self.bytes.read_at(at, &mut self.back)?;
             return Ok(&self.back);
         }
         let mut from = (at - self.start) as usize;
-        if from + wanted > self.window.len() {
+        if from + requested > self.window.len() {
             // Most files that only look like a pickle end soon.
-            let size = (2 * self.window.len()).clamp(MOST, WINDOW);
-            let there = (size as u64).min(self.len.saturating_sub(at)) as usize;
-            self.count(there)?;
-            self.window.resize(there, 0);
+            let size = (2 * self.window.len()).clamp(MAX, WINDOW);
+            let present = (size as u64).min(self.len.saturating_sub(at)) as usize;
+            self.count(present)?;
+            self.window.resize(present, 0);
             self.start = at;
             self.bytes.read_at(at, &mut self.window)?;
             from = 0;
         }
-        Ok(self.window.get(from..from + wanted).unwrap_or_default())
+        Ok(self.window.get(from..from + requested).unwrap_or_default())
     }
 
     /// The instruction at `at`, if one is whole there.
@@ -90,7 +90,7 @@ impl<'a, 'c> PickleReader<'a, 'c> {
 
     /// The bytes of the value that the instruction at `at` makes, and its opcode; `None` if there are more than `most`.
     fn literal(&mut self, at: u64, most: usize) -> Result<Option<(u8, Vec<u8>)>> {
-        match self.instruction(at)?.filter(|instruction| instruction.len <= most.min(MOST) as u64) {
+        match self.instruction(at)?.filter(|instruction| instruction.len <= most.min(MAX) as u64) {
             Some(Instruction { opcode, start, len, .. }) => {
                 Ok(Some((opcode, self.some(start, len as usize)?.to_vec())))
             }
@@ -127,7 +127,7 @@ impl spelling::PickleBytes for PickleReader<'_, '_> {
     fn line(&mut self, at: u64) -> Result<Option<u64>> {
         let mut place = at;
         loop {
-            let part = self.some(place, MOST)?;
+            let part = self.some(place, MAX)?;
             if let Some(end) = memchr::memchr(b'\n', part) {
                 return Ok(Some(place - at + end as u64));
             }

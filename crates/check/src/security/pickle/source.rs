@@ -10,9 +10,9 @@ use super::machine::ScanMachine;
 use super::value::{KEPT, StackValue, ValueKind};
 
 /// Characters of a call that are shown.
-const MOST: usize = 300;
+const MAX: usize = 300;
 /// Bytes of one literal in it.
-const MOST_OF_ONE: usize = 160;
+const MAX_OF_ONE: usize = 160;
 
 impl ScanMachine<'_, '_> {
     /// A call as Python would write it.
@@ -25,7 +25,7 @@ impl ScanMachine<'_, '_> {
         if !self.found.shows() {
             return String::new();
         }
-        SourceWriter::new(self, MOST).call(Self::call_form(callee, arguments, keywords))
+        SourceWriter::new(self, MAX).call(Self::call_form(callee, arguments, keywords))
     }
 
     /// A value as Python would write it.
@@ -33,7 +33,7 @@ impl ScanMachine<'_, '_> {
         if !self.found.shows() {
             return String::new();
         }
-        SourceWriter::new(self, MOST).value(value)
+        SourceWriter::new(self, MAX).value(value)
     }
 
     fn call_form(
@@ -54,8 +54,8 @@ impl ScanMachine<'_, '_> {
         let Ok(Some(Instruction { opcode, start, len, .. })) = self.reader.instruction(value.payload()) else {
             return out.put("…");
         };
-        let is_cut = len > MOST_OF_ONE as u64;
-        let bytes = self.reader.some(start, len.min(MOST_OF_ONE as u64) as usize).unwrap_or_default().to_vec();
+        let is_cut = len > MAX_OF_ONE as u64;
+        let bytes = self.reader.some(start, len.min(MAX_OF_ONE as u64) as usize).unwrap_or_default().to_vec();
         match value.kind() {
             ValueKind::Int if is_cut => out.put(&format!("<an integer of {len} bytes>")),
             ValueKind::Int => match integer_of(opcode, &bytes) {

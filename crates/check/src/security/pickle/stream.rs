@@ -22,11 +22,11 @@ const CHUNK: usize = 64 << 10;
 /// The longest module and the longest name of something hidden.
 const MAX_NAME: usize = 256;
 /// Bytes of unsuccessful attempts, in addition to those of the file.
-const TRIES: u64 = 16 << 20;
+const MAX_TRIES: u64 = 16 << 20;
 /// Minimum bytes that an attempt counts for.
-const LEAST: u64 = 4 << 10;
+const MIN: u64 = 4 << 10;
 /// How often the bytes of a file of another format may be tried: each line of a list of words looks like a pickle.
-const TRIES_OF_OTHERS: u64 = 2048;
+const OTHER_MAX_TRIES: u64 = 2048;
 /// The class of the metadata of torch's distributed checkpoints.
 const METADATA: (&str, &str) = ("torch.distributed.checkpoint.metadata", "Metadata");
 /// Values of the list of storages that are kept.
@@ -65,7 +65,7 @@ impl PickleRun {
 
     /// How much work it was, in bytes.
     fn cost(&self) -> u64 {
-        self.read.max(self.instructions).max(LEAST)
+        self.read.max(self.instructions).max(MIN)
     }
 
     /// Whether it names something that can be imported, as nothing does by chance.
@@ -122,7 +122,7 @@ fn without_joblib(
 
 /// Scans all pickles in `piece` in their order, and reports their faults.
 pub fn scan(piece: &ByteSpan<'_>, expected: PickleOrigin, context: &mut FileContext<'_>) -> Result<PickleContents> {
-    context.go_on()?;
+    context.cancel()?;
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
     let sees_all = first.found.imports == 0 && first.found.alternatives.is_empty();
@@ -185,11 +185,11 @@ pub(in crate::security) fn rest(
 ) -> Result<u64> {
     let len = piece.bytes.len();
     let (mut at, mut is_next, mut end) = (from, is_next, from);
-    let mut left = len.saturating_mul(4).saturating_add(TRIES);
+    let mut left = len.saturating_mul(4).saturating_add(MAX_TRIES);
     let mut junk: Option<u64> = None;
     let mut more = 0_u64;
     while at < len {
-        context.go_on()?;
+        context.cancel()?;
         let (start, loose) = if is_next {
             (at, false)
         } else {
@@ -245,10 +245,10 @@ pub(in crate::security) fn embedded(
     known: &[(u64, u64)],
     context: &mut FileContext<'_>,
 ) -> Result<()> {
-    let mut left = piece.bytes.len().saturating_mul(TRIES_OF_OTHERS).saturating_add(TRIES);
+    let mut left = piece.bytes.len().saturating_mul(OTHER_MAX_TRIES).saturating_add(MAX_TRIES);
     let mut at = 0;
     while let Some(start) = hidden(piece.bytes, at, context)? {
-        context.go_on()?;
+        context.cancel()?;
         let part = known.partition_point(|(begin, _)| *begin <= start).checked_sub(1).and_then(|part| known.get(part));
         if let Some((_, end)) = part.filter(|(_, end)| start < *end) {
             at = *end;
@@ -320,7 +320,7 @@ pub(super) fn commit(
     let place = |nested: &Nested| (nested.at, nested.is_loaded);
     let mut known: HashSet<(u64, bool)> = found.nested.iter().map(place).collect();
     for at in found.alternatives {
-        if !context.look(LEAST) {
+        if !context.look(MIN) {
             too_often(piece, at, context);
             break;
         }
@@ -335,7 +335,7 @@ pub(super) fn commit(
         }
     }
     for nested in found.nested {
-        if !context.look(nested.data.len().max(LEAST)) {
+        if !context.look(nested.data.len().max(MIN)) {
             too_often(piece, nested.at, context);
             break;
         }
@@ -351,7 +351,7 @@ fn too_often(piece: &ByteSpan<'_>, at: u64, context: &mut FileContext<'_>) {
     context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
 }
 
-fn report_name(piece: &ByteSpan<'_>, named: NamedGlobal, is_said: bool, context: &mut FileContext<'_>) {
+fn report_name(piece: &ByteSpan<'_>, named: NamedGlobal, is_declared: bool, context: &mut FileContext<'_>) {
     let full = max_weights::text::escape(&named.full());
     context.global(Global {
         module: named.module.clone(),
@@ -362,7 +362,7 @@ fn report_name(piece: &ByteSpan<'_>, named: NamedGlobal, is_said: bool, context:
     });
     let (rule, what) = match named.danger {
         Danger::Harmless => return,
-        _ if is_said => return,
+        _ if is_declared => return,
         Danger::Library => (rules::CODE_LIBRARY_GLOBAL, "from a library, whose code runs"),
         Danger::NeedsTrust => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
         // Its calls are reported, each by itself.
@@ -383,7 +383,7 @@ fn report_name(piece: &ByteSpan<'_>, named: NamedGlobal, is_said: bool, context:
 fn scan_nested(piece: &ByteSpan<'_>, nested: &Nested, is_loaded: bool, context: &mut FileContext<'_>) -> Result<()> {
     let slice;
     let bytes: &dyn RandomRead = match &nested.data {
-        Data::There { start, len } => {
+        Data::ObjectHead { start, len } => {
             slice = ByteSlice::new(piece.bytes, *start, *len);
             &slice
         }
@@ -403,7 +403,7 @@ fn scan_nested(piece: &ByteSpan<'_>, nested: &Nested, is_loaded: bool, context: 
         return Ok(());
     }
     let is_small = match nested.data {
-        Data::There { .. } => context.nest(bytes.len()),
+        Data::ObjectHead { .. } => context.nest(bytes.len()),
         Data::Decoded(_) => context.unpack(bytes.len()),
     };
     if piece.depth >= context.options.nesting || !is_small {
@@ -433,7 +433,7 @@ fn hidden(bytes: &dyn RandomRead, from: u64, context: &FileContext<'_>) -> Resul
     // The next place may be near.
     let mut size = 4 * MAX_NAME;
     while at < bytes.len() {
-        context.go_on()?;
+        context.cancel()?;
         let chunk = bytes.part(at, size + 4 * MAX_NAME)?;
         let found = chunk.iter().take(size).enumerate().position(|(place, byte)| match byte {
             0x80 | b'c' | b'i' | 0x8c | b'X' | b'U' | b'V' | b'S' => chunk.get(place..).is_some_and(begins),

@@ -95,8 +95,8 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
         // What is before the end of a frame may be lost, and the rest of the line another one.
         let is_framed = machine.frame_end.is_some_and(|end| machine.at < end);
         let is_odd = is_framed || instructions >= SEVERAL || is_long(rest, total - machine.at);
-        let may_go_on = is_near || machine.is_cut(len) && is_odd;
-        return if len < total && may_go_on {
+        let may_continue = is_near || machine.is_cut(len) && is_odd;
+        return if len < total && may_continue {
             Trial::Maybe
         } else if machine.found.imports > 0 || len < total && is_import(rest) {
             Trial::MayImport

@@ -167,10 +167,10 @@ impl NodeArena {
 
     /// Adds to a container or object as many values as are kept of one, at most `most`.
     pub(super) fn extend(&mut self, value: StackValue, values: &[StackValue], most: usize) {
-        let room = MAX_ITEMS.saturating_sub(self.items);
+        let left = MAX_ITEMS.saturating_sub(self.items);
         let Some(node) = self.get_mut(value) else { return };
         node.count = node.count.saturating_add(values.len() as u64);
-        let taken = most.saturating_sub(node.items.len()).min(values.len()).min(room);
+        let taken = most.saturating_sub(node.items.len()).min(values.len()).min(left);
         node.items.extend(values.iter().take(taken));
         self.items += taken;
     }

@@ -87,13 +87,13 @@ const fn every_second_byte(first: u8) -> [u8; 64] {
     indices
 }
 
-/// The target format, with `KEPT` bits of mantissa. Its largest value has the code `LARGEST`, and overflow gives the code after it. With `IEEE`, NaN
+/// The target format, with `KEPT` bits of mantissa. Its largest value has the code `MAX`, and overflow gives the code after it. With `IEEE`, NaN
 /// is any code beyond that, with a payload.
 trait NarrowFormat {
     const KEPT: u32;
     /// The exponent of the smallest normal value, with the bias of bf16.
-    const SMALLEST: u8;
-    const LARGEST: u8;
+    const MIN: u8;
+    const MAX: u8;
     const IEEE: bool;
     const SATURATE: bool;
 
@@ -114,7 +114,7 @@ trait NarrowFormat {
 
     /// The codes of NaNs: the payload is cut, and the quiet bit set.
     const NANS: [u8; 128] = {
-        let mut table = [Self::LARGEST + 1; 128];
+        let mut table = [Self::MAX + 1; 128];
         let mut fraction = 0;
         while Self::IEEE && fraction < 128 {
             table[fraction] |= 1 << (Self::KEPT - 1) | (fraction >> (7 - Self::KEPT)) as u8;
@@ -136,16 +136,16 @@ struct NarrowE5m2<const SATURATE: bool>;
 
 impl<const SATURATE_: bool> NarrowFormat for NarrowE4m3Fn<SATURATE_> {
     const KEPT: u32 = 3;
-    const SMALLEST: u8 = 127 - 7 + 1;
-    const LARGEST: u8 = 0x7e;
+    const MIN: u8 = 127 - 7 + 1;
+    const MAX: u8 = 0x7e;
     const IEEE: bool = false;
     const SATURATE: bool = SATURATE_;
 }
 
 impl<const SATURATE_: bool> NarrowFormat for NarrowE5m2<SATURATE_> {
     const KEPT: u32 = 2;
-    const SMALLEST: u8 = 127 - 15 + 1;
-    const LARGEST: u8 = 0x7b;
+    const MIN: u8 = 127 - 15 + 1;
+    const MAX: u8 = 0x7b;
     const IEEE: bool = true;
     const SATURATE: bool = SATURATE_;
 }
@@ -187,8 +187,8 @@ unsafe fn bf16_codes<T: NarrowFormat>(first: __m512i, second: __m512i) -> __m512
         let exponent = _mm512_mask_add_epi8(doubled, _mm512_movepi8_mask(lower), doubled, byte(1));
 
         // The fraction, with the implicit bit, which is the first step of the exponent.
-        let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::SMALLEST)));
-        let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::SMALLEST - below));
+        let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::MIN)));
+        let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::MIN - below));
         let normal = lookup(&rounded[0], normal, lower);
         let first = _mm512_or_si512(lookup(&rounded[1], at(1), lower), lookup(&rounded[2], at(2), lower));
         let third = lookup(&rounded[3], at(3), lower);
@@ -196,14 +196,14 @@ unsafe fn bf16_codes<T: NarrowFormat>(first: __m512i, second: __m512i) -> __m512
         let last = if T::KEPT == 3 { lookup(&rounded[4], at(4), lower) } else { _mm512_setzero_si512() };
         let denormal = or3(first, third, last);
 
-        let above = _mm512_subs_epu8(exponent, byte(T::SMALLEST));
+        let above = _mm512_subs_epu8(exponent, byte(T::MIN));
         let mut steps = _mm512_adds_epu8(above, above);
         steps = _mm512_adds_epu8(steps, steps);
         if T::KEPT == 3 {
             steps = _mm512_adds_epu8(steps, steps);
         }
         let code = _mm512_adds_epu8(_mm512_or_si512(normal, denormal), steps);
-        let mut code = _mm512_min_epu8(code, byte(T::LARGEST + u8::from(!T::SATURATE)));
+        let mut code = _mm512_min_epu8(code, byte(T::MAX + u8::from(!T::SATURATE)));
 
         if T::SATURATE || T::IEEE {
             let infinite = _mm512_cmpeq_epi8_mask(exponent, byte(0xff));
@@ -245,12 +245,12 @@ unsafe fn f16_to_e4m3fn<const SATURATE: bool>(words: __m512i) -> __m512i {
     const DROPPED: u32 = 7;
     /// The difference of the biases of the exponents.
     const REBIAS: u16 = 8;
-    const LARGEST: u16 = 0x7e;
+    const MAX: u16 = 0x7e;
     // SAFETY: arithmetic on registers; the caller has enabled the instructions.
     unsafe {
         let all = _mm512_and_si512(words, splat(0x7fff));
         // The code after the largest is NaN, which is what overflow gives too.
-        let limit = LARGEST + u16::from(!SATURATE);
+        let limit = MAX + u16::from(!SATURATE);
         let magnitude = _mm512_min_epu16(all, splat((limit << DROPPED) + (REBIAS << MANTISSA)));
 
         // Below the smallest normal value each exponent costs one more digit. The source's own denormals are zero here: all of their digits are
@@ -271,7 +271,7 @@ unsafe fn f16_to_e4m3fn<const SATURATE: bool>(words: __m512i) -> __m512i {
         let mut code = _mm512_add_epi16(rounded, _mm512_slli_epi16::<{ MANTISSA - DROPPED }>(above));
         if SATURATE {
             let nan = _mm512_cmpgt_epi16_mask(all, splat(0x7c00));
-            code = _mm512_mask_mov_epi16(code, nan, splat(LARGEST + 1));
+            code = _mm512_mask_mov_epi16(code, nan, splat(MAX + 1));
         }
         with_sign_of(words, code)
     }

@@ -119,10 +119,10 @@ pub fn dequantize_group_rows_at(
                     looked_up::decode(level, &row_of_tile, first, dtype, out, stream);
                     continue;
                 }
-                let room = lines.room(columns.len());
+                let buffer = lines.reserve(columns.len());
                 match &products {
-                    Some(products) => products.look_up(row, &row_of_tile, columns.clone(), room),
-                    None => decode(level, &row_of_tile, first, room),
+                    Some(products) => products.look_up(row, &row_of_tile, columns.clone(), buffer),
+                    None => decode(level, &row_of_tile, first, buffer),
                 }
                 lines.push(columns.len());
             }

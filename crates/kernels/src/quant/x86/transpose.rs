@@ -11,7 +11,7 @@ type TransposeWord = [u8; 4];
 /// Words of a register, and lines of a block.
 const LANES: usize = 8;
 /// Lines from one that is read to one that is fetched.
-const AHEAD: usize = 64;
+const READAHEAD: usize = 64;
 /// Columns whose nibbles fill a register.
 const COLUMNS: usize = 8 * LANES;
 /// The most words of each of these: a tile of AWQ.
@@ -44,7 +44,7 @@ fn words_avx2(
             let mut block = [_mm256_setzero_si256(); LANES];
             for (line, register) in block.iter_mut().enumerate() {
                 let words = &lines[line * across + column..];
-                fetch(words, AHEAD * across);
+                fetch(words, READAHEAD * across);
                 *register = load(words);
             }
             for (row, register) in (column..).zip(transposed(block)) {
@@ -83,7 +83,7 @@ fn nibbles_avx2(
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(COLUMNS * across)) {
         for (copy, line) in copy.0.iter_mut().zip(lines.chunks(across)) {
             for word in (0..words).step_by(LANES) {
-                fetch(&line[word..], AHEAD * across);
+                fetch(&line[word..], READAHEAD * across);
                 store(&mut copy[word..], load(&line[word..]));
             }
         }

@@ -108,18 +108,18 @@ fn end(
     let (mut entries, mut size, mut offset) = numbers(plain);
     let (mut directory_end, mut contradiction) = (here, None);
     let locator = at.checked_sub(Locator::BYTES).and_then(|from| tail.get(from..at)).and_then(Locator::parse);
-    if let Some(Locator { offset: said, .. }) = locator {
+    if let Some(Locator { offset: declared, .. }) = locator {
         // The record is right before the locator, and where that says, unless something was put before the archive.
         let before = here.checked_sub((Locator::BYTES + records::EndRecord::BYTES64) as u64);
         let record = |place: u64| {
             let (record, _) = records::EndRecord::parse64(&bytes.part(place, records::EndRecord::BYTES64).ok()?)?;
             Some((place, numbers(record)))
         };
-        let large = before.and_then(record).or_else(|| record(said));
+        let large = before.and_then(record).or_else(|| record(declared));
         if let Some((place, large)) = large {
             let (entries64, size64, offset64) = large;
             // Readers that only follow the locator may find a different record.
-            let other = record(said).filter(|(at, other)| *at != place && *other != large);
+            let other = record(declared).filter(|(at, other)| *at != place && *other != large);
             if other.is_some() {
                 contradiction = Some("its locator leads to another end record for large archives".into());
             }
@@ -197,7 +197,7 @@ pub(super) fn read(bytes: &dyn RandomRead, end: &ZipEnd, most: usize, context: &
     while reader.position() < end.at && reader.read_exact(&mut record).is_ok() {
         let Some(record) = CentralRecord::parse(&record) else { break };
         if found.records.len().is_multiple_of(1024) {
-            context.go_on()?;
+            context.cancel()?;
         }
         if found.records.len() >= most {
             found.too_many = true;

@@ -74,9 +74,9 @@ fn records_before(piece: &ByteSpan<'_>, at: u64) -> Result<u64> {
         return Ok(0);
     }
     let large = locator.checked_sub(56);
-    let is_there =
+    let is_present =
         large.map(|large| piece.bytes.part(large, 4)).transpose()?.is_some_and(|first| first == b"PK\x06\x06");
-    Ok(if is_there { 76 } else { 20 })
+    Ok(if is_present { 76 } else { 20 })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ fn look(
     place: ZipPlace,
     context: &mut FileContext<'_>,
 ) -> Result<bool> {
-    context.go_on()?;
+    context.cancel()?;
     if place == ZipPlace::Between {
         start += descriptor(piece, start, end)?;
     }

@@ -101,7 +101,7 @@ impl<'p> Zip<'p> {
         let (end, taken) = if detail.method == 0 {
             let mut at = 0;
             while at < packed.len() {
-                context.go_on()?;
+                context.cancel()?;
                 let piece = packed.part(at, PIECE)?;
                 at += piece.len() as u64;
                 each(&piece)?;
@@ -127,9 +127,9 @@ impl<'p> Zip<'p> {
     /// PyTorch can be told not to compute checksums, and then writes zero.
     fn compare_crc(&self, member: &ArchiveMember, detail: Detail, actual: u32, context: &mut FileContext<'_>) {
         if detail.crc != actual && detail.crc != 0 {
-            let (name, said) = (escape(&member.name), detail.crc);
+            let (name, declared) = (escape(&member.name), detail.crc);
             let message =
-                format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {said:08x}");
+                format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {declared:08x}");
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_CRC, message).offset(member.start));
         }
     }

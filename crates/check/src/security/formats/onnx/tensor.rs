@@ -120,13 +120,13 @@ impl ExternalFiles {
             return;
         }
         let may_be_opened = location::check(piece, location, at, context);
-        let beside = may_be_opened.then(|| {
+        let companions = may_be_opened.then(|| {
             let folder = context.file.path.parent().unwrap_or(Path::new(""));
             let path = folder.join(location);
             let meta = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file);
             ExternalFile { path, len: meta.map(|meta| meta.len()) }
         });
-        self.files.insert(location.to_owned(), beside);
+        self.files.insert(location.to_owned(), companions);
     }
 
     /// Whether the external values exist.
@@ -169,9 +169,10 @@ impl ExternalFiles {
         let Some((location, _)) = &tensor.location else {
             return Err("its values should be in another file, but none is named".into());
         };
-        let Some(Some(beside)) = self.files.get(location) else { return Ok(None) };
+        let Some(Some(companions)) = self.files.get(location) else { return Ok(None) };
         let file = escape(location);
-        let len = beside.len.ok_or_else(|| format!("its values should be in '{file}', but there is no such file"))?;
+        let len =
+            companions.len.ok_or_else(|| format!("its values should be in '{file}', but there is no such file"))?;
         let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>()).transpose();
         let (Ok(offset), Ok(length)) = (number(&tensor.offset), number(&tensor.length)) else {
             let [offset, length] =
@@ -189,18 +190,18 @@ impl ExternalFiles {
             let shape = shape(&tensor.dims);
             return Err(format!("its values in '{file}' are {needed} bytes, but {shape} of its type need {expected}"));
         }
-        Ok(Some((beside.path.clone(), offset, needed)))
+        Ok(Some((companions.path.clone(), offset, needed)))
     }
 }
 
 /// Whether the values that are in the model are as many as the shape needs.
 fn inline(piece: &ByteSpan<'_>, tensor: &OnnxTensor, at: u64, context: &mut FileContext<'_>) -> Result<()> {
-    let there = match (tensor.raw, tensor.floats, tensor.kind) {
+    let present = match (tensor.raw, tensor.floats, tensor.kind) {
         (Some(raw), ..) => Some(raw),
         (None, Some(floats), 1 | 11) => Some(floats),
         _ => None,
     };
-    let Some((from, to)) = there else {
+    let Some((from, to)) = present else {
         let has_values = tensor.has_others || tensor.floats.is_some();
         if has_values && context.options.level >= Level::Content {
             array::unknown("lists of numbers of variable length", context);
