@@ -88,7 +88,8 @@ def check(wheel: Path, python: str, folder: Path) -> str:
         text=True,
         check=True,
     ).stdout.strip()
-    return f"{wheel.name}: Python {reported}: {len(requested)} snippets of the README and the smoke test pass, without a warning"
+    count = len(requested)
+    return f"{wheel.name}: Python {reported}: {count} snippets of the README and the smoke test pass, without a warning"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -313,7 +313,8 @@ def check_device(device: DeviceLike | None, copy: CopyOption, framework: str | N
     }
     if option := next((name for name, is_set in refused.items() if is_set), None):
         raise DeviceError(
-            f'load to {escape(str(device))} has no {option} yet: load to the CPU, and move the tensors with .to("cuda")',
+            f"load to {escape(str(device))} has no {option} yet: load to the CPU, and move the tensors with "
+            '.to("cuda")',
             rule="device.option",
         )
 

@@ -17,7 +17,7 @@ const SMALL: usize = 1 << 20;
 /// The first group is small, so that the first tensor comes soon. Each group is twice as large as the previous one…
 const FIRST: usize = 16 << 20;
 /// … up to this size, or to a share of the budget.
-const MAX: usize = 256 << 20;
+const MAX_GROUP_BYTES: usize = 256 << 20;
 const SHARE: usize = 4;
 
 /// The maximum of direct requests in flight per thread.
@@ -219,7 +219,7 @@ pub(super) fn groups(
         };
         if !groups.last().is_some_and(fits) {
             limit = most.min(budget / SHARE).min(budget.saturating_sub(before));
-            most = if whole { most } else { (most * 2).min(MAX) };
+            most = if whole { most } else { (most * 2).min(MAX_GROUP_BYTES) };
             groups.push(ReadGroup::default());
         }
         if let Some(group) = groups.last_mut() {

@@ -14,7 +14,7 @@ pub struct TaskNumber {
 }
 
 /// The maximum number of tasks.
-const MAX: usize = 1_000_000;
+const MAX_TASKS: usize = 1_000_000;
 
 impl TaskNumber {
     /// Its number, from 1 on.
@@ -51,8 +51,8 @@ impl FromStr for TaskNumber {
         let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         match numbers {
             Some((0, _)) => Err("tasks are counted from 1: where a scheduler counts from 0, add 1".to_owned()),
-            Some((number, of)) if number <= of && of <= MAX => Ok(Self { number, of }),
-            Some((_, of)) if of > MAX => Err(format!("there are at most {MAX} tasks")),
+            Some((number, of)) if number <= of && of <= MAX_TASKS => Ok(Self { number, of }),
+            Some((_, of)) if of > MAX_TASKS => Err(format!("there are at most {MAX_TASKS} tasks")),
             Some((number, of)) => Err(format!("task {number} of {of} does not exist")),
             None => Err("a task is I/N, such as 3/16: the third of sixteen".to_owned()),
         }

@@ -167,7 +167,7 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
 #[derive(Debug, Clone, Copy)]
 enum Reading {
     /// Each thread prefetches, and waits for the bytes that it needs.
-    Asked,
+    Requested,
     /// Each thread waits for each read, before which the system reads readahead.
     Buffered,
     /// Each thread takes this many reads together, and has this many in flight.
@@ -184,7 +184,7 @@ impl Disk {
     /// The seconds that `threads` threads take for these reads; each takes the next one when it is done.
     fn time(&self, requests: &[Request], threads: usize, reading: Reading) -> f64 {
         let (together, deep) = match reading {
-            Reading::Asked => return self.time_of_asked(requests, threads),
+            Reading::Requested => return self.time_of_asked(requests, threads),
             Reading::Buffered => (1, 2),
             Reading::Direct(together, deep) => (together, deep),
         };
@@ -299,7 +299,7 @@ const RING: Reading = Reading::Direct(32, 16);
 #[test]
 fn a_cold_load_is_as_fast_as_the_disk_is_and_never_slower_than_who_reads_on() {
     for disk in DISKS {
-        let ways = [(Backend::Map, Reading::Asked), (Backend::Read, Reading::Asked), (Backend::Direct, RING)];
+        let ways = [(Backend::Map, Reading::Requested), (Backend::Read, Reading::Requested), (Backend::Direct, RING)];
         let [views, read, direct] = ways.map(|(backend, reading)| {
             let (requests, threads) = recorded(disk.filesystem, backend);
             disk.time(&requests, threads, reading) / disk.limit(&requests)
@@ -326,7 +326,7 @@ fn the_model_knows_what_is_too_slow() {
     assert!(deep.time(&requests, 2, RING) < 1.05 * limit);
     let none_ahead = |request: &Request| Request { readahead: request.extents.clone(), ..request.clone() };
     let unasked: Vec<Request> = requests.iter().map(none_ahead).collect();
-    assert!(deep.time(&unasked, 1, Reading::Asked) > 2.0 * limit, "who asks for nothing beyond waits");
+    assert!(deep.time(&unasked, 1, Reading::Requested) > 2.0 * limit, "who asks for nothing beyond waits");
     let total: u64 = extents(&requests).map(|(_, len)| len).sum();
     // By hand: two requests of 128 KiB every time that takes.
     let pair = deep.latency + 2.0 * deep.readahead as f64 / deep.rate;

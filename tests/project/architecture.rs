@@ -74,7 +74,7 @@ pub(crate) fn code_of(text: &str) -> String {
         .fold(String::new(), |code, line| code + line + "\n")
 }
 
-fn relative(path: &Path) -> String {
+pub(crate) fn relative(path: &Path) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     path.strip_prefix(root).expect("inside").to_string_lossy().replace('\\', "/")
 }

@@ -13,7 +13,7 @@ use crate::error::BindingResult;
 /// The most tuples inside one another in a key.
 const DEPTH: usize = 32;
 /// The most values that are visited to compute hashes, and to compare values of equal hash: some seconds.
-const MAX: u64 = 100_000_000;
+const MAX_KEY_PARTS: u64 = 100_000_000;
 /// Containers of fewer keys may have any.
 const MANY: usize = 1000;
 /// The most keys of one hash. Those of real checkpoints are texts, and small numbers.
@@ -37,8 +37,8 @@ impl Keys {
         }
         let size = self.size(objects, key, DEPTH)?;
         self.seen = self.seen.saturating_add(size);
-        if self.seen > MAX {
-            Err(refuse(format!("the keys of dicts have more than {MAX} parts in total")))
+        if self.seen > MAX_KEY_PARTS {
+            Err(refuse(format!("the keys of dicts have more than {MAX_KEY_PARTS} parts in total")))
         } else {
             Ok(())
         }
@@ -81,8 +81,10 @@ impl Keys {
         }
         let compared = u64::from(*alike).saturating_mul(self.size(objects, id, DEPTH)?);
         self.seen = self.seen.saturating_add(compared);
-        if self.seen > MAX {
-            return Err(refuse(format!("keys with the same hash have more than {MAX} parts to compare")).into());
+        if self.seen > MAX_KEY_PARTS {
+            return Err(
+                refuse(format!("keys with the same hash have more than {MAX_KEY_PARTS} parts to compare")).into()
+            );
         }
         Ok(())
     }

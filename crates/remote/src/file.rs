@@ -35,8 +35,8 @@ const MAX_GAP_BYTES: u64 = 16 << 10;
 /// A rate in bytes per second below which a stream counts as stalled.
 const SLOWEST: f64 = 1000.0;
 /// The bounds of the backoff before a retry.
-const MIN: f64 = 0.1;
-const MAX: f64 = 10.0;
+const MIN_BACKOFF_SECONDS: f64 = 0.1;
+const MAX_BACKOFF_SECONDS: f64 = 10.0;
 
 /// Where a file is.
 #[derive(Debug)]
@@ -303,7 +303,7 @@ impl RetryPolicy {
             return Err((failure, self.number, self.began.elapsed()));
         }
         // Jitter, so that retries do not arrive at the same time.
-        let most = (MIN * f64::from(1 << self.number.min(10))).min(MAX);
+        let most = (MIN_BACKOFF_SECONDS * f64::from(1 << self.number.min(10))).min(MAX_BACKOFF_SECONDS);
         let share = f64::from(self.began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
         tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
         self.number += 1;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::sync::{ForkMutex, MutexGuard, Notify, now, process, sleep};
 
 /// The fewest requests in flight, however busy the server.
-pub(crate) const MIN: usize = 2;
+pub(crate) const MIN_IN_FLIGHT: usize = 2;
 /// Requests that must succeed before the limit grows by one.
 pub(crate) const GROWTH: usize = 8;
 
@@ -108,7 +108,7 @@ impl ConcurrencyLimiter {
     pub(crate) fn on_throttle(&self, slower: bool, until: Option<Instant>) {
         let mut state = self.state();
         if slower {
-            (state.limit, state.on_success) = ((state.limit / 2).max(MIN.min(self.most)), 0);
+            (state.limit, state.on_success) = ((state.limit / 2).max(MIN_IN_FLIGHT.min(self.most)), 0);
         }
         state.not_before = state.not_before.max(until);
     }

@@ -109,7 +109,7 @@ impl ServerPacing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{GROWTH, MIN};
+    use crate::limiter::{GROWTH, MIN_IN_FLIGHT};
 
     #[test]
     fn sizes_follow_what_was_measured() {
@@ -134,10 +134,10 @@ mod tests {
         for _ in 0..10 {
             pacing.on_throttle(true, None);
         }
-        assert_eq!(pacing.limiter.limit(), MIN);
+        assert_eq!(pacing.limiter.limit(), MIN_IN_FLIGHT);
         for _ in 0..GROWTH * 3 {
             pacing.on_success(Duration::from_millis(1), 1, Duration::from_millis(1));
         }
-        assert_eq!(pacing.limiter.limit(), MIN + 3);
+        assert_eq!(pacing.limiter.limit(), MIN_IN_FLIGHT + 3);
     }
 }

@@ -86,8 +86,8 @@ class StoredWeights:
         """Return the error for a dtype of a tensor that belongs to a quantized weight."""
         weight = self.parts[name]
         error = ArgumentError(
-            f"'{escape(name)}' is a part of the quantized weight '{escape(weight)}': a dtype is for what that is decoded "
-            f"to; name '{escape(weight)}', or {KEEP}",
+            f"'{escape(name)}' is a part of the quantized weight '{escape(weight)}': a dtype is for what that is "
+            f"decoded to; name '{escape(weight)}', or {KEEP}",
             rule="argument.packed",
         )
         error.tensor = name
@@ -97,8 +97,8 @@ class StoredWeights:
         """Return the error for codes whose scales are not known."""
         where = "the checkpoint declares a quantization, or has scales for it"
         error = ArgumentError(
-            f"'{escape(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a dtype "
-            f"would give its codes without their scales; {KEEP}",
+            f"'{escape(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a "
+            f"dtype would give its codes without their scales; {KEEP}",
             rule="argument.packed",
         )
         error.tensor = name
@@ -122,8 +122,8 @@ def require_no_codes(node: WeightsNode) -> None:
         raise stored.not_known(node.name)
     if node.name in stored.parts:
         error = ArgumentError(
-            f"'{escape(node.name)}' holds codes of the quantized weight '{escape(stored.parts[node.name])}', and a dtype "
-            "alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it",
+            f"'{escape(node.name)}' holds codes of the quantized weight '{escape(stored.parts[node.name])}', "
+            "and a dtype alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it",
             rule="argument.packed",
         )
         error.tensor = node.name

@@ -197,8 +197,8 @@ class RankBox:
         self._shape = list(shape_of(cut, info.logical_shape))
         if not isinstance(info.dtype, DType) and info.encoding is None:
             raise UnsupportedError(
-                f"'{escape(info.name)}': its elements are of the type '{escape(str(info.dtype))}', which group= does not "
-                "load; omit group",
+                f"'{escape(info.name)}': its elements are of the type '{escape(str(info.dtype))}', which group= does "
+                "not load; omit group",
                 rule="unsupported.dtype",
             )
         self._made: Buffer | None = None

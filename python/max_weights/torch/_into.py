@@ -100,7 +100,7 @@ def load_into(
         checkpoint: A path, a list of paths, a URL, or an open tree, which stays open.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
             report lists them. A shape that does not fit is always an error.
-        group: The ranks that load collective, each byte read by one of them: a process group of torch.distributed, all of
+        group: The ranks that load together, each byte read by one of them: a process group of torch.distributed, all of
             whose ranks call this with the same file. Default: all ranks for a module with distributed tensors, and
             otherwise this process alone.
         spread: Which ranks read. With `rank`, each reads for itself; with `node`, one reads for all ranks of its

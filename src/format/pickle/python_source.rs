@@ -11,7 +11,7 @@ use super::{Pickled, StorageId};
 use crate::format::shown_shape;
 
 /// More characters are never written.
-const MAX: usize = 1 << 24;
+const MAX_SOURCE_BYTES: usize = 1 << 24;
 
 /// A value as Python source, of at most `most` characters; `…` stands for the rest. It is safe to print.
 ///
@@ -24,7 +24,7 @@ const MAX: usize = 1 << 24;
 /// The attributes of an `OrderedDict` are left out, as by `repr`; [`Pickled::calls`] has every call, whether or not its result has a name.
 pub fn source_of(pickled: &Pickled, id: ObjectId, most: usize) -> String {
     let values = &mut Described { pickled, objects: &pickled.objects };
-    SourceWriter::new(values, most.min(MAX)).value(id)
+    SourceWriter::new(values, most.min(MAX_SOURCE_BYTES)).value(id)
 }
 
 struct Described<'a> {

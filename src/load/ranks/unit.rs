@@ -9,8 +9,8 @@ use crate::source::ReadCost;
 use crate::tensor::covered;
 
 /// The default minimum size of units; the maximum is four times as large.
-const MIN: u64 = 8 << 20;
-const MAX: u64 = 32 << 20;
+const MIN_UNIT_BYTES: u64 = 8 << 20;
+const MAX_UNIT_BYTES: u64 = 32 << 20;
 /// The number of units per rank, so that ranks have about the same to read.
 const FOR_EACH_RANK: u64 = 24;
 /// A part of this size is a separate unit, so that its rank reads it without an exchange.
@@ -77,7 +77,7 @@ impl ExchangePlan {
             Some(ranges) => ranges.iter().map(|range| range.end - range.start).sum(),
         };
         let total = (0..self.members.len()).fold(0u64, |sum, number| sum.saturating_add(bytes_of(number)));
-        let best = (total / (u64::from(self.world()) * FOR_EACH_RANK)).clamp(MIN, MAX);
+        let best = (total / (u64::from(self.world()) * FOR_EACH_RANK)).clamp(MIN_UNIT_BYTES, MAX_UNIT_BYTES);
         let size = size.unwrap_or(best).max(1);
         let mut order: Vec<u32> = (0..self.members.len() as u32).collect();
         order.sort_by_key(|&number| self.members[number as usize].place.unwrap_or((u32::MAX, 0)));

@@ -12,7 +12,7 @@ use crate::folder::ListedFile;
 use crate::kind::Kind;
 
 /// Smaller tensors are often alike, as norms are that nothing was trained of.
-const MIN: u64 = 4096;
+const MIN_DUPLICATE_BYTES: u64 = 4096;
 /// Names that a finding has.
 const NAMES: usize = 3;
 
@@ -43,7 +43,7 @@ impl Duplicates {
         let Some(sha256) = contents.sha256 else { return };
         let is_constant =
             contents.statistics.as_ref().is_none_or(|found| found.minimum == found.maximum && found.nans == 0);
-        if is_constant || info.bytes() < MIN {
+        if is_constant || info.bytes() < MIN_DUPLICATE_BYTES {
             return;
         }
         let key = (entry.kind, info.element.to_string(), info.shape.to_vec(), sha256);

@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a waiting process checks whether others are done.
 const TICK: Duration = Duration::from_millis(5);
 /// The longest object: for longer ones the file of units would itself be long.
-const MAX: u64 = 1 << 44;
+const MAX_OBJECT_BYTES: u64 = 1 << 44;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -190,7 +190,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
 /// The key of a file in the cache; `None` if opening it reads all of it, or if nothing identifies it.
 fn key(file: &RemoteFile) -> Option<(CacheKey, u64)> {
     let len = file.len();
-    (len > FIRST && len <= MAX).then_some(())?;
+    (len > FIRST && len <= MAX_OBJECT_BYTES).then_some(())?;
     let (address, tag) = file.identity()?;
     Some((CacheKey::of(address, tag, len), len))
 }

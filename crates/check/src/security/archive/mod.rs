@@ -21,7 +21,7 @@ use crate::security::{PICKLE_BYTES, pickle, scan};
 /// Bytes that are read at a time.
 const WINDOW: usize = 256 << 10;
 /// Minimum bytes that each part of an archive counts for in the limit on examined bytes.
-const MIN: u64 = 64;
+const MIN_PART_BYTES: u64 = 64;
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(crate) fn scan_as(
 ) -> Result<()> {
     let way = piece.way_to(name);
     let inner = piece.inside(bytes, name, &way);
-    if !context.look(bytes.len().max(MIN)) {
+    if !context.look(bytes.len().max(MIN_PART_BYTES)) {
         let message = "its contents overlap, or lead back to themselves: they were not looked at again";
         context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
         return Ok(());

@@ -12,7 +12,7 @@ const TRIED: usize = 16 << 20;
 /// Values that are pickles, of which the extents are remembered.
 const MAX_VALUES: usize = 1 << 20;
 /// Minimum bytes that a value counts for.
-const MIN: u64 = 4 << 10;
+const MIN_VALUE_BYTES: u64 = 4 << 10;
 
 /// The pickles that were found among values.
 #[derive(Default)]
@@ -35,7 +35,10 @@ impl Unpickled {
         if !may_import(&tried) || !pickle::is_pickle_that_imports(&tried) {
             return Ok(());
         }
-        if piece.depth >= context.options.nesting || self.found.len() >= MAX_VALUES || !context.look(len.max(MIN)) {
+        if piece.depth >= context.options.nesting
+            || self.found.len() >= MAX_VALUES
+            || !context.look(len.max(MIN_VALUE_BYTES))
+        {
             let message = "more values are pickles than are examined";
             context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
             return Ok(());

@@ -8,7 +8,7 @@ use max_weights::format::pickle::spelling::{
 use max_weights::rules;
 
 use super::machine::{PickleStep, ScanMachine, broken};
-use super::reader::MAX;
+use super::reader::MAX_READ_BYTES;
 use super::value::{StackValue, ValueKind};
 
 const OLD_TEXT: &str = "a Python 2 string is not ASCII: what it is depends on the encoding that the reader is given";
@@ -66,7 +66,7 @@ impl ScanMachine<'_, '_> {
         }
         let digits: Vec<u8> = until_nul(&line.text).iter().copied().filter(|byte| *byte != b'_').collect();
         // A number longer than the limit may continue with an exponent.
-        let is_long = line.text.len() >= MAX && digits.iter().all(|byte| b"0123456789.eE+-".contains(byte));
+        let is_long = line.text.len() >= MAX_READ_BYTES && digits.iter().all(|byte| b"0123456789.eE+-".contains(byte));
         if !is_float(&digits) && !is_long {
             return if self.crosses_frame(extent.next) {
                 Ok(())
@@ -83,14 +83,14 @@ impl ScanMachine<'_, '_> {
         let end = start + len;
         let mut at = start;
         while at < end {
-            let part = self.reader.some(at, (end - at).min(MAX as u64) as usize)?;
+            let part = self.reader.some(at, (end - at).min(MAX_READ_BYTES as u64) as usize)?;
             let blanks = part.iter().take_while(|byte| is_blank(**byte)).count();
             at += blanks as u64;
             if blanks < part.len() || part.is_empty() {
                 break;
             }
         }
-        let text = self.reader.some(at, (end - at).min(MAX as u64) as usize)?.to_vec();
+        let text = self.reader.some(at, (end - at).min(MAX_READ_BYTES as u64) as usize)?.to_vec();
         Ok(NumberLine { is_odd: at > start || (text.len() as u64) < end - at, text })
     }
 
@@ -102,7 +102,7 @@ impl ScanMachine<'_, '_> {
         }
         let line = self.number_line(start, len)?;
         // Zeros before it make it as long as one likes.
-        if line.text.len() >= MAX {
+        if line.text.len() >= MAX_READ_BYTES {
             self.report(rules::CODE_UNRESOLVABLE, "an index of the memo is longer than any that writers produce");
         }
         let value = match line_integer(&line.text) {
@@ -137,13 +137,13 @@ impl ScanMachine<'_, '_> {
     /// Whether a string is what its instruction says it is.
     fn check_text(&mut self, extent: &Instruction) -> PickleStep<()> {
         let opcode = extent.opcode;
-        if extent.len > MAX as u64 && opcode != b'S' {
+        if extent.len > MAX_READ_BYTES as u64 && opcode != b'S' {
             return Ok(());
         }
-        let part = self.reader.some(extent.start, extent.len.min(MAX as u64) as usize)?;
+        let part = self.reader.some(extent.start, extent.len.min(MAX_READ_BYTES as u64) as usize)?;
         match opcode {
             b'S' => {
-                let last = if extent.len > MAX as u64 {
+                let last = if extent.len > MAX_READ_BYTES as u64 {
                     self.reader.byte(extent.start + extent.len - 1)?
                 } else {
                     part.last().copied()
@@ -153,7 +153,7 @@ impl ScanMachine<'_, '_> {
                 if !has_quotes && !self.crosses_frame(extent.next) {
                     return broken("a string has no quotes");
                 }
-                let part = self.reader.some(extent.start, extent.len.min(MAX as u64) as usize)?;
+                let part = self.reader.some(extent.start, extent.len.min(MAX_READ_BYTES as u64) as usize)?;
                 if !part.is_ascii() {
                     self.report(rules::CODE_OLD_TEXT, OLD_TEXT);
                 }

@@ -9,7 +9,7 @@ use crate::context::FileContext;
 /// The size of the window, once it has grown. Longer values are skipped, and known by their position.
 const WINDOW: usize = 64 << 10;
 /// Maximum bytes that are returned at once.
-pub(super) const MAX: usize = 4 << 10;
+pub(super) const MAX_READ_BYTES: usize = 4 << 10;
 /// The longest text that is read; names, keys and codecs are far shorter.
 pub(super) const MAX_TEXT: usize = 1024;
 /// Bytes that are read between two checks for cancellation: a line may be as long as the file.
@@ -59,7 +59,7 @@ impl<'a, 'c> PickleReader<'a, 'c> {
 
     /// The bytes there, at most [`MAX`] of them: fewer only where the end is.
     pub(super) fn some(&mut self, at: u64, bytes: usize) -> Result<&[u8]> {
-        let requested = (bytes.min(MAX) as u64).min(self.len.saturating_sub(at)) as usize;
+        let requested = (bytes.min(MAX_READ_BYTES) as u64).min(self.len.saturating_sub(at)) as usize;
         if requested == 0 {
             return Ok(&[]);
         }
@@ -72,7 +72,7 @@ impl<'a, 'c> PickleReader<'a, 'c> {
         let mut from = (at - self.start) as usize;
         if from + requested > self.window.len() {
             // Most files that only look like a pickle end soon.
-            let size = (2 * self.window.len()).clamp(MAX, WINDOW);
+            let size = (2 * self.window.len()).clamp(MAX_READ_BYTES, WINDOW);
             let present = (size as u64).min(self.len.saturating_sub(at)) as usize;
             self.count(present)?;
             self.window.resize(present, 0);
@@ -90,7 +90,7 @@ impl<'a, 'c> PickleReader<'a, 'c> {
 
     /// The bytes of the value that the instruction at `at` makes, and its opcode; `None` if there are more than `most`.
     fn literal(&mut self, at: u64, most: usize) -> Result<Option<(u8, Vec<u8>)>> {
-        match self.instruction(at)?.filter(|instruction| instruction.len <= most.min(MAX) as u64) {
+        match self.instruction(at)?.filter(|instruction| instruction.len <= most.min(MAX_READ_BYTES) as u64) {
             Some(Instruction { opcode, start, len, .. }) => {
                 Ok(Some((opcode, self.some(start, len as usize)?.to_vec())))
             }
@@ -127,7 +127,7 @@ impl spelling::PickleBytes for PickleReader<'_, '_> {
     fn line(&mut self, at: u64) -> Result<Option<u64>> {
         let mut place = at;
         loop {
-            let part = self.some(place, MAX)?;
+            let part = self.some(place, MAX_READ_BYTES)?;
             if let Some(end) = memchr::memchr(b'\n', part) {
                 return Ok(Some(place - at + end as u64));
             }

@@ -10,7 +10,7 @@ use super::machine::ScanMachine;
 use super::value::{KEPT, StackValue, ValueKind};
 
 /// Characters of a call that are shown.
-const MAX: usize = 300;
+const MAX_CALL_CHARS: usize = 300;
 /// Bytes of one literal in it.
 const MAX_OF_ONE: usize = 160;
 
@@ -25,7 +25,7 @@ impl ScanMachine<'_, '_> {
         if !self.found.shows() {
             return String::new();
         }
-        SourceWriter::new(self, MAX).call(Self::call_form(callee, arguments, keywords))
+        SourceWriter::new(self, MAX_CALL_CHARS).call(Self::call_form(callee, arguments, keywords))
     }
 
     /// A value as Python would write it.
@@ -33,7 +33,7 @@ impl ScanMachine<'_, '_> {
         if !self.found.shows() {
             return String::new();
         }
-        SourceWriter::new(self, MAX).value(value)
+        SourceWriter::new(self, MAX_CALL_CHARS).value(value)
     }
 
     fn call_form(

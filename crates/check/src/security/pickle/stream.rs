@@ -24,7 +24,7 @@ const MAX_NAME: usize = 256;
 /// Bytes of unsuccessful attempts, in addition to those of the file.
 const MAX_TRIES: u64 = 16 << 20;
 /// Minimum bytes that an attempt counts for.
-const MIN: u64 = 4 << 10;
+const MIN_TRY_BYTES: u64 = 4 << 10;
 /// How often the bytes of a file of another format may be tried: each line of a list of words looks like a pickle.
 const OTHER_MAX_TRIES: u64 = 2048;
 /// The class of the metadata of torch's distributed checkpoints.
@@ -65,7 +65,7 @@ impl PickleRun {
 
     /// How much work it was, in bytes.
     fn cost(&self) -> u64 {
-        self.read.max(self.instructions).max(MIN)
+        self.read.max(self.instructions).max(MIN_TRY_BYTES)
     }
 
     /// Whether it names something that can be imported, as nothing does by chance.
@@ -320,7 +320,7 @@ pub(super) fn commit(
     let place = |nested: &Nested| (nested.at, nested.is_loaded);
     let mut known: HashSet<(u64, bool)> = found.nested.iter().map(place).collect();
     for at in found.alternatives {
-        if !context.look(MIN) {
+        if !context.look(MIN_TRY_BYTES) {
             too_often(piece, at, context);
             break;
         }
@@ -335,7 +335,7 @@ pub(super) fn commit(
         }
     }
     for nested in found.nested {
-        if !context.look(nested.data.len().max(MIN)) {
+        if !context.look(nested.data.len().max(MIN_TRY_BYTES)) {
             too_often(piece, nested.at, context);
             break;
         }

@@ -90,7 +90,7 @@ impl Local {
 
 /// The first header from `at` on, if there is one.
 pub(super) fn find(bytes: &dyn RandomRead, mut at: u64) -> Result<Option<Local>> {
-    const MAX: usize = 256 << 10;
+    const MAX_SEARCH_BYTES: usize = 256 << 10;
     // The next header is mostly near.
     let mut size = 1 << 10;
     loop {
@@ -102,6 +102,6 @@ pub(super) fn find(bytes: &dyn RandomRead, mut at: u64) -> Result<Option<Local>>
             return Ok(None);
         }
         at += (size - LocalHeader::SIGNATURE.len() + 1) as u64;
-        size = (2 * size).min(MAX);
+        size = (2 * size).min(MAX_SEARCH_BYTES);
     }
 }
