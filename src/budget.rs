@@ -167,7 +167,7 @@ pub fn text(text: &str) -> Result<String, Short> {
 }
 
 thread_local! {
-    static CONTINUE: Cell<fn() -> Result<()>> = const { Cell::new(|| Ok(())) };
+    static CANCEL: Cell<fn() -> Result<()>> = const { Cell::new(|| Ok(())) };
 }
 
 /// Does `work`, whose long loops check `cancel` now and then on this thread; an error of it ends them.
@@ -175,10 +175,10 @@ pub fn interruptible<T>(cancel: fn() -> Result<()>, work: impl FnOnce() -> T) ->
     struct BudgetGuard(fn() -> Result<()>);
     impl Drop for BudgetGuard {
         fn drop(&mut self) {
-            CONTINUE.set(self.0);
+            CANCEL.set(self.0);
         }
     }
-    let _before = BudgetGuard(CONTINUE.replace(cancel));
+    let _before = BudgetGuard(CANCEL.replace(cancel));
     work()
 }
 
@@ -202,7 +202,7 @@ impl MemoryPace {
             return Ok(());
         }
         self.0 = STEPS;
-        CONTINUE.get()().map_err(|_| Short::Interrupted)?;
+        CANCEL.get()().map_err(|_| Short::Interrupted)?;
         probe(STEPS_BYTES)
     }
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights._quantized_weights import DecodedAs, StoredWeights
     from max_weights._read_options import Digests
-    from max_weights.sharding._by_name import Cut, Shard
+    from max_weights.sharding._by_name import Shard, ShardBox
 
 # fmt: off
 __all__ = [
@@ -60,7 +60,7 @@ class ResolvedRequest(NamedTuple):
     infos: Sequence[WeightInfo]
     dtypes: Sequence[DType | None]
     """`None` for the dtype in the file."""
-    parts: Sequence[Cut | None]
+    parts: Sequence[ShardBox | None]
     """`None` for the whole weight."""
     decoded: Sequence[DecodedAs | None]
     """`None` for a weight that is a tensor of the file."""
@@ -149,7 +149,7 @@ class LoadRequest:
 
         new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
         chosen = [below[name] for name in new_names]
-        parts: list[Cut | None] = [None] * len(chosen)
+        parts: list[ShardBox | None] = [None] * len(chosen)
         if self.shard is not None:
             from max_weights.sharding._by_name import parts_of_rank
 

@@ -34,7 +34,7 @@ from max_weights._selection import selected
 from max_weights._threads import threads_of_call
 from max_weights.conversion._view import converted
 from max_weights.errors import ArgumentError, WeightsError
-from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
+from max_weights.sharding._by_name import Shard, ShardBox, Strategies, parts_of_rank, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -344,7 +344,7 @@ def _reason(error: ArgumentError) -> str:
     return text
 
 
-def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
+def _bytes_of(info: WeightInfo, dtype: DType | None, part: ShardBox | None) -> int:
     if part is not None and len(part) > 1:
         raise ArgumentError(
             f"weight '{escape(info.name)}' is cut along several axes, but the files of ranks have parts cut along one "

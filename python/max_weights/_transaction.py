@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
     from max_weights._core import WeightInfo
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 # fmt: off
 __all__ = [
@@ -186,7 +186,7 @@ class Box:
         """The number of elements."""
         return math.prod(self.shape)
 
-    def cut(self, whole: Sequence[int]) -> Cut | None:
+    def cut(self, whole: Sequence[int]) -> ShardBox | None:
         """Return it in the form of plans: the axes that it does not cover; `None` for a whole tensor of this shape."""
         rows = enumerate(zip(self.axes, whole, strict=True))
         return [(axis, list(own) or [(0, 0)]) for axis, (own, size) in rows if own != ((0, size),)] or None

@@ -158,8 +158,8 @@ impl LoadPlan {
             let (action, to) = (ByteAction::Fetch, MemoryTarget::Mapping);
             planned.push(Planned { file: *file, offset, len, out_bytes: 0, tensors: Vec::new(), action, to, at: 0 });
         }
-        for (i, way) in self.ways.iter().enumerate() {
-            match way {
+        for (i, route) in self.routes.iter().enumerate() {
+            match route {
                 Route::Arena(arena, start) => {
                     let end = start + self.buffer_of(i);
                     let first = in_arenas.partition_point(|&(of, at, end, _)| {

@@ -36,13 +36,13 @@ impl LoadPlan {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<(Vec<Buffer>, ReadStrategy)> {
-        outs.resize_with(self.ways.len(), || None);
+        outs.resize_with(self.routes.len(), || None);
         let positions = std::mem::take(&mut self.positions);
         if !positions.is_empty() {
             outs = positions.iter().map(|&position| outs[position].take()).collect();
         }
         interrupt()?;
-        if self.choice.on_trial {
+        if self.strategy.on_trial {
             return self.run_trial(checkpoint, PROBED, done, interrupt);
         }
         self.check_files(checkpoint)?;
@@ -57,11 +57,11 @@ impl LoadPlan {
         self.check_files(checkpoint)?;
         let results = self.results(&arenas, outs)?;
         if positions.is_empty() {
-            return Ok((results, self.choice));
+            return Ok((results, self.strategy));
         }
         let mut ordered: Vec<(usize, Buffer)> = positions.into_iter().zip(results).collect();
         ordered.sort_by_key(|(position, _)| *position);
-        Ok((ordered.into_iter().map(|(_, buffer)| buffer).collect(), self.choice))
+        Ok((ordered.into_iter().map(|(_, buffer)| buffer).collect(), self.strategy))
     }
 
     /// Reads everything that has a place in an arena, or in memory of the caller's.
@@ -107,7 +107,7 @@ impl LoadPlan {
             let Some(out) = out else { continue };
             let (_, dtype, shape) = self.result(i);
             let buffer = check_out(out, dtype, shape, &[])?;
-            if matches!(self.ways[i], Route::Out) {
+            if matches!(self.routes[i], Route::Out) {
                 buffers.insert(RunTarget::Out(i), (0, buffer));
             }
         }
@@ -161,11 +161,11 @@ impl LoadPlan {
         let run = |jobs: Vec<ReadJob<'a, R>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
             let (threads, most) =
-                if direct { (self.choice.direct_threads, TOGETHER) } else { (self.choice.threads, 1) };
+                if direct { (self.strategy.direct_threads, TOGETHER) } else { (self.strategy.threads, 1) };
             let groups = batch(jobs, most, self.sizes().written);
             in_order(threads, groups, interrupt, |jobs: Vec<ReadJob<'a, R>>, reader: &mut DirectReader, interrupt| {
                 let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
-                if self.choice.cold && !direct {
+                if self.strategy.cold && !direct {
                     extents.iter().try_for_each(|extent| readahead.before(extent))?;
                 }
                 read_into(jobs, reader, direct, interrupt)?;
@@ -173,7 +173,7 @@ impl LoadPlan {
             })?;
             Ok(begun.elapsed())
         };
-        if self.choice.backend == Backend::Auto {
+        if self.strategy.backend == Backend::Auto {
             // In turns, because the speed of a disk varies.
             let mut took = [Duration::ZERO; 2];
             for turn in 0..PROBES {
@@ -189,7 +189,7 @@ impl LoadPlan {
             }
             return run(jobs, faster == Backend::Direct).map(drop);
         }
-        run(jobs, self.choice.backend == Backend::Direct)?;
+        run(jobs, self.strategy.backend == Backend::Direct)?;
         if self.options.drop_cache {
             forget(checkpoint, &extents)?;
         }
@@ -205,7 +205,7 @@ impl LoadPlan {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let mut materialized: Vec<usize> =
-            (0..self.requests.len()).filter(|&i| matches!(self.ways[i], Route::Materialize)).collect();
+            (0..self.requests.len()).filter(|&i| matches!(self.routes[i], Route::Materialize)).collect();
         materialized.sort_by_key(|&i| self.requests[i].placement.segment);
         if !self.expected.is_empty() {
             return self.load_verified(checkpoint, &materialized, outs, done, interrupt);
@@ -218,7 +218,7 @@ impl LoadPlan {
             }
         }
         for (i, buffer) in made {
-            self.ways[i] = Route::Made(buffer);
+            self.routes[i] = Route::Made(buffer);
         }
         Ok(())
     }
@@ -232,7 +232,9 @@ impl LoadPlan {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let first = self.requests.len();
-        for i in (first..self.ways.len()).filter(|&i| matches!(self.ways[i], Route::Materialize)).collect::<Vec<_>>() {
+        for i in
+            (first..self.routes.len()).filter(|&i| matches!(self.routes[i], Route::Materialize)).collect::<Vec<_>>()
+        {
             let recipe = &self.composed[i - first];
             let requests = recipe.requests().map(|one| TensorRequest { device: Device::Cpu, ..one.clone() }).collect();
             let options = LoadOptions { per_tensor: true, ..self.read_options() };
@@ -250,15 +252,15 @@ impl LoadPlan {
                     to_device(Buffer::contiguous_at(block.freeze(), 0, dtype, shape)?, device, out, interrupt)?
                 }
             };
-            self.ways[i] = Route::Made(made);
+            self.routes[i] = Route::Made(made);
         }
         Ok(())
     }
 
     /// The options for separate reads.
     fn read_options(&self) -> LoadOptions {
-        let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
-        let threads = NonZero::new(self.choice.threads);
+        let backend = if self.strategy.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
+        let threads = NonZero::new(self.strategy.threads);
         LoadOptions { backend, threads, drop_cache: self.options.drop_cache, ..LoadOptions::default() }
     }
 
@@ -269,7 +271,7 @@ impl LoadPlan {
             return Ok(());
         }
         let (numbers, expected): (Vec<usize>, Vec<String>) = composed.iter().cloned().unzip();
-        let found = digests(checkpoint, &numbers, Some(self.choice.threads), &AtomicU64::new(0), interrupt)?;
+        let found = digests(checkpoint, &numbers, Some(self.strategy.threads), &AtomicU64::new(0), interrupt)?;
         check_digests(checkpoint, &numbers, &expected, &found)
     }
 
@@ -288,12 +290,12 @@ impl LoadPlan {
         let groups = materialized.chunk_by(|&a, &b| segment(a) == segment(b));
         let jobs = groups.map(|group| (group, of_group(group))).collect();
         // With a budget, one thread: several would each need a share.
-        let threads = if self.batch_bytes == 0 { 1 } else { self.choice.threads };
+        let threads = if self.batch_bytes == 0 { 1 } else { self.strategy.threads };
         let made: Mutex<Vec<(usize, Buffer)>> = Mutex::new(budget::list(materialized.len())?);
         let this = &*self;
         in_order(threads, jobs, interrupt, |(group, outs): (&[usize], Vec<_>), scratch: &mut Vec<u8>, cancel| {
             let read = match group {
-                [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.requests[*i].placement) => {
+                [i] if this.strategy.backend != Backend::Direct && is_read_in_order(&this.requests[*i].placement) => {
                     let read = read_with_digest(checkpoint, &this.requests[*i].placement, cancel)?;
                     if this.options.drop_cache {
                         let FileSegment { file, span, .. } = this.requests[*i].placement.segment;
@@ -325,7 +327,7 @@ impl LoadPlan {
             forget(checkpoint, &materialized.iter().map(extent).collect::<Vec<_>>())?;
         }
         for (i, buffer) in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            self.ways[i] = Route::Made(buffer);
+            self.routes[i] = Route::Made(buffer);
         }
         Ok(())
     }
@@ -377,10 +379,10 @@ impl LoadPlan {
     }
 
     fn results(&self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
-        let mut made = budget::list(self.ways.len())?;
-        for (i, (way, out)) in self.ways.iter().zip(outs).enumerate() {
+        let mut made = budget::list(self.routes.len())?;
+        for (i, (route, out)) in self.routes.iter().zip(outs).enumerate() {
             let unchanged = self.requests.get(i).filter(|one| one.is_unchanged());
-            made.push(match (way, out) {
+            made.push(match (route, out) {
                 (Route::Made(buffer), _) => buffer.clone(),
                 (Route::Arena(arena, at), _) => {
                     if let Some(one) = unchanged {

@@ -35,8 +35,8 @@ pub(super) struct GroupScratch {
 }
 
 impl GroupScratch {
-    pub(super) fn new<'a>(choice: &ReadStrategy, requests: impl Iterator<Item = &'a TensorRequest>) -> Self {
-        let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
+    pub(super) fn new<'a>(strategy: &ReadStrategy, requests: impl Iterator<Item = &'a TensorRequest>) -> Self {
+        let direct = matches!(strategy.backend, Backend::Direct | Backend::Auto);
         let factor = |one: &TensorRequest| {
             let converted = one.conversion != Conversion::Nothing;
             let transform = one.placement.segment.transform;
@@ -51,18 +51,18 @@ impl GroupScratch {
             };
             usize::from(direct || changed || converted) + usize::from(changed && converted) + decoded
         };
-        let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
-        let most = at_once.saturating_mul(choice.sizes().converted);
+        let at_once = if direct { strategy.threads.max(QUEUE * strategy.direct_threads) } else { strategy.threads };
+        let most = at_once.saturating_mul(strategy.sizes().converted);
         let item = |one: &TensorRequest| match one.placement.segment {
             FileSegment { span, transform: Transform { inflate: Some(inflate), .. }, .. } => match inflate.codec {
                 Codec::Item(_) => span.len().saturating_add(inflate.size) as usize,
                 Codec::Deltas => span.len() as usize,
-                Codec::Zstd => unpacking_bytes(choice.served.is_some()),
+                Codec::Zstd => unpacking_bytes(strategy.served.is_some()),
                 Codec::Deflate => 0,
             },
             _ => 0,
         };
-        let far = if choice.served.is_some() && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
+        let far = if strategy.served.is_some() && strategy.changed { FAR_AT_A_TIME as usize } else { 0 };
         let (factor, item) =
             requests.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
         Self { most, factor, items: at_once.saturating_mul(item) }

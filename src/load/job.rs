@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cut::Cut;
+use super::cut::RegionSlices;
 use super::inflate::DeflatedSegment;
 use super::placement::{Placement, Swap};
 use super::request::Conversion;
@@ -93,7 +93,7 @@ pub(super) struct RowRun {
     /// The number of bytes needed.
     pub(super) len: u64,
     /// The parts of each row, if the bytes are not contiguous in the file; `offset` is then that of the first row.
-    pub(super) cut: Option<Arc<Cut>>,
+    pub(super) cut: Option<Arc<RegionSlices>>,
     pub(super) conversion: Conversion,
     /// The number of bytes in memory.
     pub(super) out_len: usize,
@@ -137,7 +137,7 @@ pub(super) struct JobPiece<'a, R = &'a mut [u8]> {
     offset: u64,
     len: usize,
     /// The rows that the bytes cover, and the region of each.
-    rows: Option<(Range<usize>, &'a Cut)>,
+    rows: Option<(Range<usize>, &'a RegionSlices)>,
     /// Whether gaps are skipped.
     skips: bool,
     swap: Swap,
@@ -265,7 +265,7 @@ impl JobPiece<'_> {
         }
         let is_converted = self.conversion != Conversion::Nothing;
         let to = if is_converted {
-            let payload = |(rows, cut): &(Range<usize>, &Cut)| rows.len() * cut.payload();
+            let payload = |(rows, cut): &(Range<usize>, &RegionSlices)| rows.len() * cut.payload();
             gathered.resize(self.rows.as_ref().map_or(bytes.len(), payload), 0);
             &mut gathered[..]
         } else {

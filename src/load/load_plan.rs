@@ -57,7 +57,7 @@ pub struct LoadPlan {
     /// Tensors of several pieces; their numbers follow those of the others.
     pub(super) composed: Vec<Recipe>,
     /// The route of each tensor.
-    pub(super) ways: Vec<Route>,
+    pub(super) routes: Vec<Route>,
     /// The position of each tensor in the request; empty if that is its number.
     pub(super) positions: Vec<usize>,
     /// In file order. Those of one destination fill it from its start on.
@@ -68,7 +68,7 @@ pub struct LoadPlan {
     /// Parts of mappings whose pages are loaded.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
-    pub(super) choice: ReadStrategy,
+    pub(super) strategy: ReadStrategy,
     /// The options of the caller.
     pub(super) options: LoadOptions,
     /// Whether all tensors go to host memory; otherwise none does.
@@ -105,15 +105,15 @@ impl LoadPlan {
             TensorMemory::Fastest if !may_try => TensorMemory::Views,
             memory => memory,
         };
-        let choice = ReadStrategy::new(checkpoint, &all, memory, options)?;
-        let own = choice.backend != Backend::Map;
+        let strategy = ReadStrategy::new(checkpoint, &all, memory, options)?;
+        let own = strategy.backend != Backend::Map;
         let mut order = budget::collected(0..requests.len())?;
         let shares = |i: usize| (requests[i].placement.segment, requests[i].device);
         order.sort_by_key(|&i| (shares(i), requests[i].placement.start));
-        let mut ways: Vec<Option<Route>> = budget::list(requests.len())?;
-        ways.resize_with(requests.len(), || None);
-        let mut layout = Self {
-            ways: Vec::new(),
+        let mut routes: Vec<Option<Route>> = budget::list(requests.len())?;
+        routes.resize_with(requests.len(), || None);
+        let mut plan = Self {
+            routes: Vec::new(),
             runs: Vec::new(),
             arenas: Vec::new(),
             shared: (!options.per_tensor).then(BTreeMap::new),
@@ -122,7 +122,7 @@ impl LoadPlan {
             requests: Vec::new(),
             composed: Vec::new(),
             positions,
-            choice,
+            strategy,
             options: *options,
             to_host,
             pinned: 0,
@@ -131,61 +131,61 @@ impl LoadPlan {
         };
         for group in order.chunk_by(|&a, &b| shares(a) == shares(b)) {
             let mut plain: Vec<usize> = Vec::new();
-            let before = layout.runs.len();
+            let before = plan.runs.len();
             for &i in group {
                 let one = &requests[i];
                 let placement = &one.placement;
                 let inflated = placement.segment.transform.inflate.is_some();
                 let out = outs.get(i).copied().unwrap_or_default();
                 let changed = one.conversion != Conversion::Nothing || one.cut.is_some();
-                let way = if (inflated && !to_host) || options.whole || ((changed || out) && !placement.is_dense()) {
-                    layout.bytes += placement.len;
+                let route = if (inflated && !to_host) || options.whole || ((changed || out) && !placement.is_dense()) {
+                    plan.bytes += placement.len;
                     Route::Materialize
                 } else if out {
-                    layout.push_dense(one, RunTarget::Out(i), 0)?;
+                    plan.push_dense(one, RunTarget::Out(i), 0)?;
                     Route::Out
                 } else if changed {
-                    let (arena, at) = layout.reserve(one.device, one.dtype, one.size()?, None)?;
-                    layout.push_dense(one, RunTarget::Arena(arena), at)?;
+                    let (arena, at) = plan.reserve(one.device, one.dtype, one.size()?, None)?;
+                    plan.push_dense(one, RunTarget::Arena(arena), at)?;
                     Route::Arena(arena, at)
                 } else if let (false, Some(view)) = (own, tensor::view(checkpoint, placement)?) {
                     let start = placement.segment.span.start() + placement.start;
-                    layout.fetch(placement.segment.file, start..start + placement.len);
+                    plan.fetch(placement.segment.file, start..start + placement.len);
                     Route::Made(view)
                 } else {
                     plain.push(i);
                     continue;
                 };
-                ways[i] = Some(way);
+                routes[i] = Some(route);
             }
             for overlap in overlapping(&plain, &requests) {
                 let first = &requests[overlap.tensors[0]];
                 let out_len = (overlap.bytes.end - overlap.bytes.start) as usize;
                 let run = RowRun::new(&first.placement, Conversion::Nothing, overlap.bytes.start, out_len as u64);
                 let in_pages = run.is_plain().then_some(run.offset);
-                let (arena, at) = layout.reserve(first.device, first.dtype, out_len, in_pages)?;
-                layout.push(RowRun { out_len, to: RunTarget::Arena(arena), at, ..run });
+                let (arena, at) = plan.reserve(first.device, first.dtype, out_len, in_pages)?;
+                plan.push(RowRun { out_len, to: RunTarget::Arena(arena), at, ..run });
                 for i in overlap.tensors {
                     let start = at + (requests[i].placement.start - overlap.bytes.start) as usize;
-                    ways[i] = Some(Route::Arena(arena, start));
+                    routes[i] = Some(Route::Arena(arena, start));
                 }
             }
             // A compressed segment is inflated once, however many tensors it holds.
-            let deflated = layout.runs[before..].iter().find_map(|run| run.deflated);
-            layout.bytes += deflated.map_or(0, |deflated| deflated.span.len());
+            let deflated = plan.runs[before..].iter().find_map(|run| run.deflated);
+            plan.bytes += deflated.map_or(0, |deflated| deflated.span.len());
         }
-        layout.ways = ways.into_iter().flatten().collect();
+        plan.routes = routes.into_iter().flatten().collect();
         for (recipe, i) in composed.iter().zip(requests.len()..) {
-            let way = layout.composed(recipe, i, outs.get(i).copied().unwrap_or_default())?;
-            layout.ways.push(way);
+            let route = plan.composed(recipe, i, outs.get(i).copied().unwrap_or_default())?;
+            plan.routes.push(route);
         }
-        layout.requests = requests;
-        layout.composed = composed;
-        if !layout.choice.fetch {
-            layout.fetched.clear();
+        plan.requests = requests;
+        plan.composed = composed;
+        if !plan.strategy.fetch {
+            plan.fetched.clear();
         }
-        layout.keep_to(options.max_memory)?;
-        Ok(layout)
+        plan.keep_to(options.max_memory)?;
+        Ok(plan)
     }
 
     /// Plans the pieces of a tensor.
@@ -196,7 +196,7 @@ impl LoadPlan {
             self.bytes += recipe.requests().map(|one| one.placement.len).sum::<u64>();
             return Ok(Route::Materialize);
         };
-        let (to, first, way) = if out {
+        let (to, first, route) = if out {
             (RunTarget::Out(i), 0, Route::Out)
         } else {
             let (arena, at) = self.reserve(recipe.device(), recipe.dtype(), recipe.size()?, None)?;
@@ -221,7 +221,7 @@ impl LoadPlan {
             .map(|segment| ((segment.file, segment.span.start()), segment.span.len()))
             .collect();
         self.bytes += deflated.values().sum::<u64>();
-        Ok(way)
+        Ok(route)
     }
 
     /// The device, dtype and shape of a tensor by its number.
@@ -252,7 +252,7 @@ impl LoadPlan {
 
     /// The first tensor that is not a view of its file, by position, and the reason.
     pub fn first_copied(&self) -> Option<(usize, String)> {
-        let number = self.ways.iter().position(|way| !matches!(way, Route::Made(_)))?;
+        let number = self.routes.iter().position(|route| !matches!(route, Route::Made(_)))?;
         let position = self.positions.get(number).copied().unwrap_or(number);
         let Some(one) = self.requests.get(number) else {
             return Some((position, "it is composed of several pieces".to_owned()));
@@ -265,24 +265,24 @@ impl LoadPlan {
             "its region is not one range of bytes".to_owned()
         } else if !one.placement.is_mappable() {
             "its bytes are compressed, not aligned, or in the other order".to_owned()
-        } else if self.choice.backend == Backend::Map {
+        } else if self.strategy.backend == Backend::Map {
             "it is written to other memory".to_owned()
         } else {
-            self.choice.reason.clone()
+            self.strategy.reason.clone()
         };
         Some((position, reason))
     }
 
     /// The read strategy and its reason.
-    pub fn choice(&self) -> &ReadStrategy {
-        &self.choice
+    pub fn strategy(&self) -> &ReadStrategy {
+        &self.strategy
     }
 
     /// Fails if the load exceeds this memory limit. The pages of views are loaded up to the limit.
     fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
         let needed = most.map_or(Ok(0), |most| self.keep_threads_to(most))?;
         if !self.to_host {
-            let threads = self.choice.threads.max(self.choice.direct_threads);
+            let threads = self.strategy.threads.max(self.strategy.direct_threads);
             self.pinned = pinned(threads, most.map(|most| most.saturating_sub(needed) as usize))?;
         }
         let Some(most) = most else { return Ok(()) };
@@ -303,7 +303,7 @@ impl LoadPlan {
     /// Reduces the number of threads, to one at least, until the load fits the limit. Returns the bytes then needed.
     pub fn keep_threads_to(&mut self, most: u64) -> Result<u64> {
         let mut needed = self.own_bytes()?;
-        while needed > most && self.to_host && self.choice.halve_threads() {
+        while needed > most && self.to_host && self.strategy.halve_threads() {
             needed = self.own_bytes()?;
         }
         Ok(needed)
@@ -318,7 +318,7 @@ impl LoadPlan {
 
     /// How much is one job.
     pub(super) fn sizes(&self) -> JobSizes {
-        let sizes = self.choice.sizes();
+        let sizes = self.strategy.sizes();
         if !self.to_host {
             return JobSizes { written: PIECE, ..sizes };
         }
@@ -331,21 +331,21 @@ impl LoadPlan {
     pub fn own_bytes(&self) -> Result<u64> {
         let mut bytes = if self.to_host { self.arena_bytes() as u64 } else { 0 };
         let mut largest = 0;
-        for (one, way) in self.requests.iter().zip(&self.ways) {
-            if matches!(way, Route::Materialize) {
+        for (one, route) in self.requests.iter().zip(&self.routes) {
+            if matches!(route, Route::Materialize) {
                 bytes += one.size()? as u64;
                 largest = largest.max(one.placement.len);
             }
         }
-        for (recipe, way) in self.composed.iter().zip(&self.ways[self.requests.len()..]) {
-            if matches!(way, Route::Materialize) {
+        for (recipe, route) in self.composed.iter().zip(&self.routes[self.requests.len()..]) {
+            if matches!(route, Route::Materialize) {
                 bytes += recipe.size()? as u64;
                 let pieces = recipe.requests().map(|one| one.placement.len + one.size().unwrap_or_default() as u64);
                 largest = largest.max(pieces.sum());
             }
         }
         let read = self.runs.iter().map(|run| run.len).sum::<u64>() as usize;
-        Ok(bytes + largest + GroupScratch::new(&self.choice, self.all()).bytes(read) as u64)
+        Ok(bytes + largest + GroupScratch::new(&self.strategy, self.all()).bytes(read) as u64)
     }
 
     /// The bytes of the files that are read, or whose pages are loaded.
@@ -369,7 +369,7 @@ impl LoadPlan {
             self.arenas.push(TensorArena { device, len: 0 });
         }
         let size = &mut self.arenas[arena].len;
-        let direct = matches!(self.choice.backend, Backend::Direct | Backend::Auto) && self.to_host;
+        let direct = matches!(self.strategy.backend, Backend::Direct | Backend::Auto) && self.to_host;
         let offset = offset.filter(|_| direct);
         let align = match offset {
             Some(_) if len >= PAGES_FROM => DIRECT_ALIGN,

@@ -39,7 +39,7 @@ mod undo;
 mod upload;
 mod window;
 
-pub use cut::Cut;
+pub use cut::RegionSlices;
 pub use delta::{AppliedDeltas, OtherNames, apply_deltas};
 pub use description::{ByteAction, ElementSelection, MemoryTarget, Planned};
 pub use digest::{check_digests, digests};

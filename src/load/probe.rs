@@ -47,9 +47,9 @@ impl LoadPlan {
             let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
             let options = LoadOptions { backend, ..self.options };
             let part = numbers.iter().map(|&i| requests[i].clone()).collect();
-            let layout = Self::new(checkpoint, part, memory, &[], &options)?;
-            let (bytes, begun) = (layout.bytes(), Instant::now());
-            let (buffers, _) = layout.run(checkpoint, Vec::new(), done, interrupt)?;
+            let plan = Self::new(checkpoint, part, memory, &[], &options)?;
+            let (bytes, begun) = (plan.bytes(), Instant::now());
+            let (buffers, _) = plan.run(checkpoint, Vec::new(), done, interrupt)?;
             let rate = Rate { bytes, time: begun.elapsed() };
             for (&i, buffer) in numbers.iter().zip(buffers) {
                 results[i] = Some(buffer);
@@ -73,14 +73,14 @@ impl LoadPlan {
             remember(checkpoint.file(requests[first].placement.segment.file)?, Question::Views, faster);
         }
         load(rest, faster)?;
-        self.choice.backend = faster;
-        self.choice.on_trial = false;
-        self.choice.reason = format!(
+        self.strategy.backend = faster;
+        self.strategy.on_trial = false;
+        self.strategy.reason = format!(
             "this disk fills owned memory with {:.2} GB/s, and views with {:.2}",
             own.gigabytes(),
             views.gigabytes()
         );
-        Ok((results.into_iter().flatten().collect(), self.choice))
+        Ok((results.into_iter().flatten().collect(), self.strategy))
     }
 }
 
@@ -145,14 +145,14 @@ mod tests {
         let run = |interrupt: Interrupt<'_>, done: &AtomicU64| {
             let requests = (0..20).rev().map(|number| checkpoint.catalog().tensor_request(number, None));
             let requests = requests.collect::<Result<_>>().expect("weights");
-            let mut layout = LoadPlan::new(&checkpoint, requests, TensorMemory::Views, &[], &LoadOptions::default())?;
-            layout.choice.on_trial = true;
-            layout.run_trial(&checkpoint, 10_000, done, interrupt)
+            let mut plan = LoadPlan::new(&checkpoint, requests, TensorMemory::Views, &[], &LoadOptions::default())?;
+            plan.strategy.on_trial = true;
+            plan.run_trial(&checkpoint, 10_000, done, interrupt)
         };
         let done = AtomicU64::new(0);
-        let (loaded, choice) = run(&uninterrupted, &done).expect("loaded");
+        let (loaded, strategy) = run(&uninterrupted, &done).expect("loaded");
         assert_eq!(done.load(Ordering::Relaxed), 20 * 8192);
-        assert!(choice.reason.starts_with("this disk fills owned memory with ") && !choice.on_trial, "{choice}");
+        assert!(strategy.reason.starts_with("this disk fills owned memory with ") && !strategy.on_trial, "{strategy}");
         for (buffer, number) in loaded.iter().zip((0..20).rev()) {
             assert_eq!(buffer.bytes(), checkpoint.tensor(number).expect("a weight").bytes(), "{number}");
         }

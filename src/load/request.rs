@@ -1,6 +1,6 @@
 //! A request for a tensor: its placement, and the conversion of its elements.
 
-use super::cut::Cut;
+use super::cut::RegionSlices;
 use super::placement::{Placement, Transform};
 use crate::buffer::{Buffer, checked_size, dequantize};
 use crate::cast::{CastOptions, add, cast, elements_per_group, is_supported};
@@ -120,7 +120,7 @@ pub struct TensorRequest {
     /// The shape of the result.
     pub shape: Vec<i64>,
     /// The region, if it is not one range of bytes.
-    pub cut: Option<Cut>,
+    pub cut: Option<RegionSlices>,
     /// The target device.
     pub device: Device,
 }
@@ -199,7 +199,7 @@ impl TensorRequest {
         Buffer::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
     }
 
-    fn gathered(&self, whole: &Buffer, cut: &Cut, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    fn gathered(&self, whole: &Buffer, cut: &RegionSlices, interrupt: Interrupt<'_>) -> Result<Buffer> {
         let whole = whole.contiguous(interrupt)?;
         let mut block = Block::any(cut.rows * cut.payload())?;
         let bytes = whole.bytes();
@@ -267,7 +267,7 @@ impl Catalog {
         let mut request = self.cut_of_whole(request, number, region)?;
         let shape: Vec<i64> = request.placement.shape.clone();
         let placement = &mut request.placement;
-        let range = request.cut.as_ref().and_then(Cut::one_range);
+        let range = request.cut.as_ref().and_then(RegionSlices::one_range);
         if let Some(range) = range
             && placement.segment.transform == Transform::default()
             && placement.is_dense()
@@ -313,7 +313,7 @@ impl Catalog {
             Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::escape(info.name))),
             other => other,
         };
-        let cut = Cut::new(info.shape, unit, region).map_err(named)?;
+        let cut = RegionSlices::new(info.shape, unit, region).map_err(named)?;
         let stored = request.conversion == Conversion::Nothing;
         let shape = self.shape_of(number, request.shape.clone(), region, stored);
         Ok(TensorRequest { cut: Some(cut), shape, ..request })

@@ -295,16 +295,16 @@ mod tests {
         let file = File::options().write(true).open(&path).expect("a file");
         file.set_len(start.len() as u64 + bytes).expect("a hole");
         let checkpoint = crate::open(&path).expect("opened");
-        let choice = |memory, options: LoadOptions| {
+        let strategy = |memory, options: LoadOptions| {
             let requests = vec![checkpoint.catalog().tensor_request(0, None).expect("a weight")];
-            LoadPlan::new(&checkpoint, requests, memory, &[], &options).expect("a layout").choice().clone()
+            LoadPlan::new(&checkpoint, requests, memory, &[], &options).expect("a layout").strategy().clone()
         };
         let plain = LoadOptions::default();
-        let views = choice(TensorMemory::Views, plain);
+        let views = strategy(TensorMemory::Views, plain);
         assert_eq!((views.backend, views.on_trial), (Backend::Map, false));
-        let limited = choice(TensorMemory::Fastest, LoadOptions { max_memory: Some(2 * bytes), ..plain });
+        let limited = strategy(TensorMemory::Fastest, LoadOptions { max_memory: Some(2 * bytes), ..plain });
         assert_eq!((limited.backend, limited.on_trial), (Backend::Map, false));
-        let fastest = choice(TensorMemory::Fastest, plain);
+        let fastest = strategy(TensorMemory::Fastest, plain);
         let direct = checkpoint.file(0).expect("a file").open_direct().is_some();
         let has_memory = available_memory().is_none_or(|available| 2 * bytes <= available);
         let is_tried = fastest.on_trial || fastest.reason.ends_with("before");

@@ -64,7 +64,7 @@ pub struct LoadStream {
     shared: Arc<StreamShared>,
     reader: Mutex<Option<JoinHandle<()>>>,
     process: u32,
-    choice: ReadStrategy,
+    strategy: ReadStrategy,
     /// The budget of the caller.
     budget: usize,
 }
@@ -119,24 +119,24 @@ impl LoadStream {
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // One choice for all groups, as for a load. A group is too small to probe both read methods.
-        let mut choice =
+        let mut strategy =
             ReadStrategy::new(&checkpoint, &all(&requests).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
-        if choice.backend == Backend::Auto {
-            choice.backend = Backend::Read;
-            "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
+        if strategy.backend == Backend::Auto {
+            strategy.backend = Backend::Read;
+            "a stream reads too little at a time to try both ways".clone_into(&mut strategy.reason);
         }
         let pieces = pieces(&requests, options.load.whole)?;
-        let of_threads = |choice: &ReadStrategy| {
-            let scratch = GroupScratch::new(choice, all(&requests));
+        let of_threads = |strategy: &ReadStrategy| {
+            let scratch = GroupScratch::new(strategy, all(&requests));
             (scratch, least(&pieces, scratch, reuse))
         };
-        let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
-        let all_threads = choice.threads;
+        let (mut scratch, (mut least, mut largest)) = of_threads(&strategy);
+        let all_threads = strategy.threads;
         // A thread count set by the caller is kept.
         let may_have_fewer =
             |least: usize| options.load.threads.is_none() && options.budget.is_some_and(|most| most < least);
-        while may_have_fewer(least) && choice.halve_threads() {
-            (scratch, (least, largest)) = of_threads(&choice);
+        while may_have_fewer(least) && strategy.halve_threads() {
+            (scratch, (least, largest)) = of_threads(&strategy);
         }
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
         if let Some(present) = elsewhere {
@@ -177,8 +177,8 @@ impl LoadStream {
             recycled: options.recycled,
             kept: memory::kept(),
         });
-        let fewer = NonZero::new(choice.threads).filter(|threads| threads.get() < all_threads);
-        let load = LoadOptions { backend: choice.backend, threads: fewer.or(options.load.threads), ..options.load };
+        let fewer = NonZero::new(strategy.threads).filter(|threads| threads.get() < all_threads);
+        let load = LoadOptions { backend: strategy.backend, threads: fewer.or(options.load.threads), ..options.load };
         let (digests, host_bytes) = (options.digests, budget);
         let reading =
             StreamReading { checkpoint, catalog, numbers, requests, groups, options: load, digests, host_bytes };
@@ -188,12 +188,12 @@ impl LoadStream {
             move || shared.read_all(reading)
         });
         let reader = reader.map_err(|error| Error::io(Path::new("stream"), "start a thread", error))?;
-        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), choice, budget })
+        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), strategy, budget })
     }
 
     /// The read strategy and its reason.
-    pub fn choice(&self) -> &ReadStrategy {
-        &self.choice
+    pub fn strategy(&self) -> &ReadStrategy {
+        &self.strategy
     }
 
     /// The maximum host memory of tensors that are read, queued, or were taken last.
@@ -374,14 +374,14 @@ impl StreamShared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left.saturating_sub(waits));
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = LoadPlan::new(checkpoint, requests, TensorMemory::Own, &given, options);
-        let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
-        layout.keep_pinned_to(reading.host_bytes)?;
+        let plan = LoadPlan::new(checkpoint, requests, TensorMemory::Own, &given, options);
+        let mut plan = plan.map_err(|error| named(error, group.tensors()))?;
+        plan.keep_pinned_to(reading.host_bytes)?;
         if let Some(digests) = &reading.digests {
             let digests = digests[group.tensors()].to_vec();
-            layout = layout.verified(&reading.numbers[group.tensors()], digests);
+            plan = plan.verified(&reading.numbers[group.tensors()], digests);
         }
-        let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.check_running());
+        let read = plan.run(checkpoint, outs, &AtomicU64::new(0), &|| self.check_running());
         Ok((read.map_err(|error| named(error, group.tensors()))?.0, storages))
     }
 }

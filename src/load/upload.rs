@@ -49,7 +49,7 @@ impl LoadPlan {
         self.add_outs(outs, &mut memories, &mut places)?;
         let upload = DeviceUpload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
-        let opened = GdsFiles::new(self.choice.cufile, checkpoint, &self.runs)?;
+        let opened = GdsFiles::new(self.strategy.cufile, checkpoint, &self.runs)?;
         let whole = |(to, memory, at, len)| (to, (0, DeviceRange { memory, at, len, kernels: &kernels, kernel: None }));
         let jobs = self.jobs(places.into_iter().map(whole).collect());
         self.run_jobs(
@@ -88,7 +88,7 @@ impl LoadPlan {
                 let cause = format!("out is on {}, but the tensor goes to {device}", out.device());
                 return Err(Error::Device(cause));
             };
-            if !matches!(self.ways[i], Route::Out) {
+            if !matches!(self.routes[i], Route::Out) {
                 continue;
             }
             // Contiguous places are copied together with the gaps between them, which is safe only in new memory.
@@ -121,7 +121,7 @@ impl LoadPlan {
     /// The error for an arena that cannot be allocated. It names the largest tensor in it.
     fn no_space(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
         let Error::Device(cause) = error else { return error };
-        let present = |i: &usize| matches!(self.ways.get(*i), Some(Route::Arena(of, _)) if *of == arena);
+        let present = |i: &usize| matches!(self.routes.get(*i), Some(Route::Arena(of, _)) if *of == arena);
         let tensors: Vec<usize> = (0..self.requests.len()).filter(present).collect();
         let size = |i: usize| self.requests[i].size().unwrap_or_default();
         let Some(largest) = tensors.iter().copied().max_by_key(|&i| (size(i), Reverse(i))) else {

@@ -51,8 +51,8 @@ impl Recipe {
         boxes_of(self.shape(), elements, &mut Vec::new(), &mut boxes);
         let parts = boxes.iter().map(|expression| self.index(expression)).collect::<Result<Vec<_>>>()?;
         let options = LoadOptions { backend: Backend::Read, threads: NonZero::new(1), ..LoadOptions::default() };
-        let layout = LoadPlan::new(checkpoint, parts, TensorMemory::Own, &[], &options)?;
-        let (parts, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+        let plan = LoadPlan::new(checkpoint, parts, TensorMemory::Own, &[], &options)?;
+        let (parts, _) = plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
         let mut rest = out;
         for part in parts {
             let place = rest.split_off_mut(..part.size()).ok_or_else(outside)?;

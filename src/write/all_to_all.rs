@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::sharded_save::ShardedSave;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::load::ranks::Move;
+use crate::load::ranks::RegionCopy;
 use crate::memory::Block;
 use crate::source::ReadCost;
 use crate::workers::Interrupt;
@@ -46,7 +46,7 @@ pub(super) struct AllToAll {
 }
 
 /// A rank's share of a stripe: the number of its part, the tensor's start relative to the stripe (negative before it), and rows.
-type OwnShare = (usize, i128, Vec<Move>);
+type OwnShare = (usize, i128, Vec<RegionCopy>);
 
 impl AllToAll {
     /// Plans the stripes of these files; `parts` are the part sizes of uploads, `None` for files on a disk.
@@ -276,7 +276,7 @@ fn has_short_rows(save: &ShardedSave, number: usize) -> Result<bool> {
 }
 
 fn bytes_of(own: &[OwnShare]) -> u64 {
-    own.iter().flat_map(|(_, _, rows)| rows).map(Move::bytes).sum()
+    own.iter().flat_map(|(_, _, rows)| rows).map(RegionCopy::bytes).sum()
 }
 
 fn short() -> Error {
@@ -284,7 +284,7 @@ fn short() -> Error {
 }
 
 /// The places of rows in the bytes of a stripe, which begins at `start`.
-fn rows_of<'a>(bytes: &'a mut [u8], start: i128, rows: &Move) -> Result<impl Iterator<Item = &'a mut [u8]>> {
+fn rows_of<'a>(bytes: &'a mut [u8], start: i128, rows: &RegionCopy) -> Result<impl Iterator<Item = &'a mut [u8]>> {
     let start = usize::try_from(start).map_err(|_| short())?;
     let (len, stride) = (rows.len as usize, if rows.rows == 1 { rows.len } else { rows.from_stride } as usize);
     let end = start + (rows.rows as usize - 1) * stride + len;
@@ -295,7 +295,7 @@ fn rows_of<'a>(bytes: &'a mut [u8], start: i128, rows: &Move) -> Result<impl Ite
 /// Copies rows of a part to their places.
 fn copy_rows<'a>(
     part: &Buffer,
-    rows: &Move,
+    rows: &RegionCopy,
     places: impl Iterator<Item = &'a mut [u8]>,
     scratch: &mut Vec<u8>,
     interrupt: Interrupt<'_>,

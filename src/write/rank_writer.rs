@@ -12,7 +12,7 @@ use super::verify::PartChecksums;
 use super::{StoredElements, TensorFileWriter};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::load::ranks::Move;
+use crate::load::ranks::RegionCopy;
 use crate::memory::Block;
 use crate::source::store::{IfExists, SentPart, is_url};
 use crate::text;
@@ -97,7 +97,7 @@ struct RankWriteJob {
     file: usize,
     tensor: usize,
     part: usize,
-    rows: Move,
+    rows: RegionCopy,
 }
 
 /// Writes the bytes of one rank to the unfinished files.
@@ -323,18 +323,18 @@ fn jobs(
 }
 
 /// Splits rows into short jobs.
-fn cut(rows: Move, mut each: impl FnMut(Move)) {
+fn cut(rows: RegionCopy, mut each: impl FnMut(RegionCopy)) {
     if rows.rows == 1 {
         for start in (0..rows.len).step_by(JOB as usize) {
             let len = JOB.min(rows.len - start);
-            each(Move { from: rows.from + start, to: rows.to + start, len, ..rows });
+            each(RegionCopy { from: rows.from + start, to: rows.to + start, len, ..rows });
         }
         return;
     }
     let at_a_time = (JOB / rows.len.max(1)).max(1);
     for first in (0..rows.rows).step_by(at_a_time as usize) {
         let (from, to) = (rows.from + first * rows.from_stride, rows.to + first * rows.to_stride);
-        each(Move { from, to, rows: at_a_time.min(rows.rows - first), ..rows });
+        each(RegionCopy { from, to, rows: at_a_time.min(rows.rows - first), ..rows });
     }
 }
 

@@ -12,7 +12,7 @@ use super::verify::PartChecksums;
 use super::{DeclaredTensor, FileLayout};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::load::ranks::Move;
+use crate::load::ranks::RegionCopy;
 use crate::source::Source;
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
@@ -156,7 +156,7 @@ impl TensorFileWriter {
     pub(super) fn write_rows(
         &self,
         number: usize,
-        rows: &Move,
+        rows: &RegionCopy,
         part: &Buffer,
         scratch: &mut Vec<u8>,
         interrupt: Interrupt<'_>,

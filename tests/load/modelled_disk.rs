@@ -148,17 +148,17 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
     let source = recorder(filesystem);
     let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();
     let options = |threads| LoadOptions { backend, threads, ..LoadOptions::default() };
-    let layout = |options: &LoadOptions| {
+    let plan = |options: &LoadOptions| {
         let catalog = checkpoint.catalog();
         let requests = (0..catalog.table().len()).map(|number| catalog.tensor_request(number, None).unwrap()).collect();
         let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
         LoadPlan::new(&checkpoint, requests, memory, &[], options).unwrap()
     };
-    let chosen = layout(&options(None));
-    let threads = if backend == Backend::Direct { chosen.choice().direct_threads } else { chosen.choice().threads };
+    let chosen = plan(&options(None));
+    let threads = if backend == Backend::Direct { chosen.strategy().direct_threads } else { chosen.strategy().threads };
     source.forget_requests();
     // One thread reads in the order in which several take their work.
-    let one = layout(&options(std::num::NonZero::new(1)));
+    let one = plan(&options(std::num::NonZero::new(1)));
     one.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted).unwrap();
     (std::mem::take(&mut source.requests.lock().unwrap()), threads)
 }

@@ -90,9 +90,9 @@ fn a_plan_ends_when_it_is_interrupted() {
 fn load_all(checkpoint: &Checkpoint, dtype: Option<DType>, done: &AtomicU64) -> Result<Vec<Buffer>> {
     let requests =
         (0..checkpoint.catalog().table().len()).map(|number| checkpoint.catalog().tensor_request(number, dtype));
-    let layout =
+    let plan =
         LoadPlan::new(checkpoint, requests.collect::<Result<_>>()?, TensorMemory::Own, &[], &LoadOptions::default())?;
-    layout.run(checkpoint, Vec::new(), done, &uninterrupted).map(|(loaded, _)| loaded)
+    plan.run(checkpoint, Vec::new(), done, &uninterrupted).map(|(loaded, _)| loaded)
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_load_that_is_interrupted_ends() {
     let source = Trial::of("model.safetensors", &std::fs::read(file(&folder)).unwrap());
     let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
     let requests = vec![checkpoint.catalog().tensor_request(0, None).unwrap()];
-    let layout = LoadPlan::new(&checkpoint, requests, TensorMemory::Own, &[], &LoadOptions::default()).unwrap();
-    let failed = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &|| Err(Error::Interrupted));
+    let plan = LoadPlan::new(&checkpoint, requests, TensorMemory::Own, &[], &LoadOptions::default()).unwrap();
+    let failed = plan.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &|| Err(Error::Interrupted));
     assert!(matches!(failed, Err(Error::Interrupted)));
 }

@@ -48,7 +48,8 @@ fn each_type_has_a_name_of_its_own() {
     assert!(places.len() > 500, "the definitions were found");
     let several: BTreeMap<&str, &Vec<String>> =
         places.iter().filter(|(_, files)| files.len() > 1).map(|(name, files)| (name.as_str(), files)).collect();
-    let unexpected: Vec<_> = several.iter().filter(|(name, _)| !SHARED.iter().any(|(shared, _)| shared == *name)).collect();
+    let unexpected: Vec<_> =
+        several.iter().filter(|(name, _)| !SHARED.iter().any(|(shared, _)| shared == *name)).collect();
     assert!(unexpected.is_empty(), "give each of these a name of its own: {unexpected:#?}");
     for (name, why) in SHARED {
         assert!(several.contains_key(name), "{name} ({why}) has one definition: remove the exception");
@@ -57,7 +58,9 @@ fn each_type_has_a_name_of_its_own() {
 
 #[test]
 fn definitions_are_found_in_all_forms() {
-    for line in ["struct A {", "pub struct A;", "pub(crate) enum A {", "pub(in crate::cast) type A<T> = B;", "pub trait A: B {"] {
+    for line in
+        ["struct A {", "pub struct A;", "pub(crate) enum A {", "pub(in crate::cast) type A<T> = B;", "pub trait A: B {"]
+    {
         assert_eq!(defined(line), Some("A"), "{line}");
     }
     for line in ["    type A = B;", "impl A {", "structure A", "// struct A"] {

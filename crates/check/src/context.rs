@@ -105,7 +105,7 @@ pub struct CheckPace<'a> {
 
 impl CheckPace<'_> {
     /// An error if the work is to end: by Ctrl-C, or as time has run out.
-    pub fn cancel(&self) -> Result<()> {
+    pub fn check_cancelled(&self) -> Result<()> {
         in_time(self.deadline, &self.path).and_then(|()| (self.interrupt)())
     }
 }
@@ -167,8 +167,8 @@ impl<'a> FileContext<'a> {
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out. To be asked at least every few milliseconds.
-    pub fn cancel(&self) -> Result<()> {
-        self.pace.cancel()
+    pub fn check_cancelled(&self) -> Result<()> {
+        self.pace.check_cancelled()
     }
 
     /// What reading asks, which an error of another file's time does not end.
@@ -191,7 +191,7 @@ impl<'a> FileContext<'a> {
         let runs_code = finding.rule.verdict >= Verdict::NeedsTrust;
         if runs_code && finding.code.is_none() && self.options.asks_for(finding.rule) == RuleState::Yes {
             let (pace, whole) = (self.pace(), self.file.bytes);
-            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.cancel()));
+            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.check_cancelled()));
         }
         self.report_here(finding);
     }

@@ -156,7 +156,7 @@ impl<'a> FolderContext<'a> {
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out while this was looked at. To be asked at least every few milliseconds.
-    pub fn cancel(&self, path: &Path) -> Result<()> {
+    pub fn check_cancelled(&self, path: &Path) -> Result<()> {
         in_time(self.deadline, path)?;
         (self.interrupt)()
     }

@@ -253,7 +253,7 @@ fn one_file(
     let piece = ByteSpan::file(bytes, &found.below);
     let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];
     for check in checks {
-        if let Err(error) = context.cancel().and_then(|()| check(&piece, kind, &mut context)) {
+        if let Err(error) = context.check_cancelled().and_then(|()| check(&piece, kind, &mut context)) {
             unreadable(error, &mut context)?;
         }
     }

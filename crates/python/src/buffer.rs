@@ -1,4 +1,4 @@
-//! `Buffer`: the core's tensor in Python, with the buffer protocol and DLPack as its doors.
+//! `Buffer`: the core's tensor in Python, with the buffer protocol and DLPack.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;

@@ -40,7 +40,7 @@ pub(crate) struct LoadArguments {
 
 impl LoadArguments {
     /// The plan of the load, for a checkpoint whose catalog has these numbers.
-    pub(crate) fn layout(
+    pub(crate) fn plan(
         &self,
         checkpoint: &Checkpoint,
         memory: TensorMemory,
@@ -156,16 +156,16 @@ pub(crate) fn load_tensors(
             check_digests(&checkpoint, &requested.numbers, expected, &found)?;
             done.store(0, Ordering::Relaxed);
         }
-        let mut layout = requested.layout(&checkpoint, memory_of(own), &given, &options)?;
-        require_views(&layout, own, &names)?;
+        let mut plan = requested.plan(&checkpoint, memory_of(own), &given, &options)?;
+        require_views(&plan, own, &names)?;
         if let Some(expected) = verify {
-            layout = layout.verified(&requested.numbers, expected);
+            plan = plan.verified(&requested.numbers, expected);
         }
-        let bytes = layout.bytes();
+        let bytes = plan.bytes();
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
         let cancel = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let loaded = layout.run(&checkpoint, part_buffer, &done, &now_and_then(&cancel))?;
+        let loaded = plan.run(&checkpoint, part_buffer, &done, &now_and_then(&cancel))?;
         tell(bytes)?;
         Ok::<_, Error>(loaded)
     })?;
@@ -188,8 +188,8 @@ pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
 }
 
 /// Fails if views were requested, and a tensor of these names cannot be one.
-pub(crate) fn require_views(layout: &LoadPlan, own: Option<bool>, names: &[String]) -> Result<(), Error> {
-    let copied = if own == Some(false) { layout.first_copied() } else { None };
+pub(crate) fn require_views(plan: &LoadPlan, own: Option<bool>, names: &[String]) -> Result<(), Error> {
+    let copied = if own == Some(false) { plan.first_copied() } else { None };
     copied.map_or(Ok(()), |(position, reason)| {
         let name = text::escape(&names[position]);
         Err(Error::Argument(format!(

@@ -200,13 +200,13 @@ impl<'py> Maker<'py> for Inert {
                 None => self.placeholder(py, id)?,
             }),
             PickleObject::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
-                let door = package::PICKLED_ARRAY.get(py)?;
+                let entry_point = package::PICKLED_ARRAY.get(py)?;
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
                 };
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                Ok(door.call1((bytes, dtype.code(), shape, *fortran))?)
+                Ok(entry_point.call1((bytes, dtype.code(), shape, *fortran))?)
             }
             _ => Ok(self.placeholder(py, id)?),
         }

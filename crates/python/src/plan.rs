@@ -64,18 +64,18 @@ pub(crate) fn plan_tensors(
     let checkpoint = node.shared().checkpoint()?;
     let requested = node.requested(&names, &dtypes, cuts, places)?;
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
-    let layout = detached(py, || {
-        let layout = requested.layout(&checkpoint, memory_of(own), &given, &options)?;
-        require_views(&layout, own, &names)?;
-        Ok::<_, Error>(layout)
+    let plan = detached(py, || {
+        let plan = requested.plan(&checkpoint, memory_of(own), &given, &options)?;
+        require_views(&plan, own, &names)?;
+        Ok::<_, Error>(plan)
     })?;
-    let ranges = layout.planned().into_iter().map(|planned| {
+    let ranges = plan.planned().into_iter().map(|planned| {
         let Planned { file, offset, len, out_bytes, tensors, action, to, at } = planned;
         (file, offset, len, out_bytes, tensors, action.to_string(), to.to_string(), at)
     });
     let mut arenas: BTreeMap<String, usize> = BTreeMap::new();
-    for (dtype, bytes) in layout.arenas() {
+    for (dtype, bytes) in plan.arenas() {
         *arenas.entry(dtype.to_string()).or_default() += bytes;
     }
-    Ok((ranges.collect(), arenas.into_iter().collect(), layout.choice().to_string()))
+    Ok((ranges.collect(), arenas.into_iter().collect(), plan.strategy().to_string()))
 }

@@ -180,8 +180,8 @@ fn take(
         };
         let whole = placements.map(whole).collect::<Result<_, Error>>()?;
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = LoadPlan::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
-        layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
+        let plan = LoadPlan::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
+        plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
     } else {
         checkpoint.take(placements.map(|placement| placement.map(TensorRequest::unchanged)))?
     };

@@ -247,7 +247,7 @@ pub(crate) async fn tried<T>(
             Ok(value) => return Ok(value),
             Err(failure) => failure,
         };
-        if let Err((failure, tries, time)) = tries.cancel(asking, failure).await {
+        if let Err((failure, tries, time)) = tries.wait(asking, failure).await {
             return Err(failure.error(url, action, tries, time));
         }
     }
@@ -262,7 +262,7 @@ pub(crate) async fn tried_or<T, F: Future<Output = Result<T, RequestFailure>>>(
     loop {
         match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
-            Err(failure) => tries.cancel(asking, failure).await?,
+            Err(failure) => tries.wait(asking, failure).await?,
         }
     }
 }
@@ -285,11 +285,7 @@ impl RetryPolicy {
     ///
     /// # Errors
     /// The failure is permanent, or the retries are exhausted. It comes with the number of tries and their time.
-    async fn cancel(
-        &mut self,
-        asking: &Asking,
-        failure: RequestFailure,
-    ) -> Result<(), (RequestFailure, u32, Duration)> {
+    async fn wait(&mut self, asking: &Asking, failure: RequestFailure) -> Result<(), (RequestFailure, u32, Duration)> {
         let retries = match failure.class {
             FailureClass::Again { wait, slower } => {
                 asking.pacing.on_throttle(slower, wait);

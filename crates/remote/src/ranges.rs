@@ -6,7 +6,7 @@ use max_weights::source::ReadRange;
 
 /// The lengths of successive requests to a distant server, in fifths of the usual length. Requests that begin together then end at different times,
 /// so that some transfer bytes while others wait for an answer. With equal lengths, all would end together, and all wait together.
-const FIFTHS: [u64; 4] = [2, 4, 6, 8];
+const LENGTH_STEPS: [u64; 4] = [2, 4, 6, 8];
 
 /// How long requests are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Lengths {
 
     /// The most bytes of the request with this number.
     fn most(self, number: usize) -> u64 {
-        if self.vary { (self.usual * FIFTHS[number % FIFTHS.len()] / 5).max(1) } else { self.usual }
+        if self.vary { (self.usual * LENGTH_STEPS[number % LENGTH_STEPS.len()] / 5).max(1) } else { self.usual }
     }
 
     /// The end of the next request, for the `rest` of a run of `all` bytes.

@@ -86,7 +86,7 @@ impl WebFile {
                 let status = status.as_u16();
                 return Err(RequestFailure::wrong(format!("a redirect ({status}) without a Location to follow")));
             };
-            self.require_allowed(&target)?;
+            self.check_redirect(&target)?;
             url = target;
         }
         Err(RequestFailure::wrong(format!("too many redirects (limit {MAX_REDIRECTS})")))
@@ -94,7 +94,7 @@ impl WebFile {
 
     /// Checks a redirect target. It must not drop encryption, nor enter a private network if the user's URL is public. A link-local address must be
     /// one that the user named.
-    fn require_allowed(&self, target: &Url) -> Result<(), RequestFailure> {
+    fn check_redirect(&self, target: &Url) -> Result<(), RequestFailure> {
         let refuse =
             |cause: &str| Err(RequestFailure::wrong(format!("the server redirects to {cause}, which is not followed")));
         match target.scheme() {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._ranks.exchange import MoveTarget
     from max_weights._ranks.session import Session
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 __all__ = ["read_boxes", "tensors_of"]
 
@@ -70,7 +70,7 @@ def read_boxes(
     return alone
 
 
-def _cut(axes: list[list[list[int]]] | None, shape: Sequence[int]) -> Cut | None:
+def _cut(axes: list[list[list[int]]] | None, shape: Sequence[int]) -> ShardBox | None:
     """Return a rank's box in the form of plans: an empty range for a rank that reads nothing."""
     return (Box.nothing(len(shape)) if axes is None else Box.of(axes)).cut(shape) if shape else None
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from max_weights._load_request import LoadRequest, ResolvedRequest
     from max_weights._progress import Progress
     from max_weights._read_options import ReadOptions
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 __all__ = ["RankBox", "agreed", "load_in_group", "refuse_options"]
 
@@ -167,7 +167,7 @@ def _plan(
         raise ArgumentError(
             "some ranks have a shard, and some have none: give each one its own, or none to all", rule="argument.mesh"
         )
-    sharings: list[list[Cut | None] | None] = [None] * len(resolved.names)
+    sharings: list[list[ShardBox | None] | None] = [None] * len(resolved.names)
     part_of: list[int] = []
     if shards and request.shard is not None:
         strategies = request.shard.strategies
@@ -189,7 +189,7 @@ def _plan(
 class RankBox:
     """This rank's part of one weight, and its destination."""
 
-    def __init__(self, info: WeightInfo, dtype: DType | None, cut: Cut | None, size: int) -> None:
+    def __init__(self, info: WeightInfo, dtype: DType | None, cut: ShardBox | None, size: int) -> None:
         self.name = info.name
         self.size = size
         self._info = info

@@ -39,11 +39,11 @@ class Shard(NamedTuple):
     """
 
 
-Cut: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
+ShardBox: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
 """The axes that are cut, with ranges of each, in elements; the ranges are joined along the axis."""
 
 
-def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard) -> list[Cut | None]:
+def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard) -> list[ShardBox | None]:
     """Return the part of each weight that a rank has, or `None` for the whole weight.
 
     Args:
@@ -68,10 +68,10 @@ def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard)
     return [_part(ranks.pieces(info, every), info) for info in chosen]
 
 
-def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | None:
+def _part(pieces: Pieces | None, info: WeightInfo) -> ShardBox | None:
     if pieces is None:
         return None
-    cut: Cut = []
+    cut: ShardBox = []
     for axis in pieces.split_axes:
         boxes = pieces.boxes if axis == pieces.axis else pieces.boxes[:1]
         ranges = [(box[axis][0], static(box[axis][1])) for box in boxes]
@@ -82,7 +82,7 @@ def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | None:
     return cut or None
 
 
-def shape_of(cut: Cut | None, whole: Sequence[int]) -> tuple[int, ...]:
+def shape_of(cut: ShardBox | None, whole: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a part of a tensor of this shape, both in elements."""
     shape = list(whole)
     for axis, ranges in cut or []:

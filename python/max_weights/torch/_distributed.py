@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from max_weights._load_request import ResolvedRequest
     from max_weights._ranks.session import Session
     from max_weights._read_options import ReadOptions
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
     from max_weights.torch._slots import SlotFill
 
 __all__ = ["CollectiveFill", "Spread"]
@@ -108,7 +108,7 @@ class CollectiveFill:
         # What local ranks read of local files is in the page cache for all of them.
         return not any("://" in str(info.file) for info in self._infos)
 
-    def cuts(self) -> dict[str, Cut | None]:
+    def cuts(self) -> dict[str, ShardBox | None]:
         """Return the cut of each weight that this rank has something of."""
         return {fill.name: fill.cut for fill in self._fills if fill.size}
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from max_weights._core import WeightsNode
     from max_weights._loading import LoadOptions
     from max_weights._ranks.session import Session
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
     from max_weights.torch._distributed import CollectiveFill, Spread
 
 __all__ = ["load_into"]
@@ -180,7 +180,7 @@ class _Plan:
     non_persistent: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     fills: list[SlotFill] = field(default_factory=list)
-    _cuts: dict[str, Cut | None] = field(default_factory=dict)
+    _cuts: dict[str, ShardBox | None] = field(default_factory=dict)
     """This rank's boxes of distributed weights."""
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from max_weights._transaction import Destination, Transaction, is_distributed, k
 
 if TYPE_CHECKING:
     from max_weights._core import WeightInfo
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 __all__ = [
     "CODES",
@@ -148,7 +148,7 @@ class SlotFill:
     """The dtype that the elements are converted to; `None` for the one in the file."""
     out: torch.Tensor | None = None
     """The memory of the module that they are written to by the engine."""
-    cut: Cut | None = None
+    cut: ShardBox | None = None
     """This rank's region of the weight."""
     shape: list[int] = field(default_factory=list)
     """The shape of the region in the file."""

@@ -24,7 +24,7 @@ use self::unit::{Unit, UnitPiece};
 use super::placement::{Placement, Transform};
 use crate::checkpoint::Catalog;
 use crate::error::{Error, Result};
-pub use crate::tensor::Move;
+pub use crate::tensor::RegionCopy;
 use crate::tensor::{AxisRanges, Element, Region, RegionBytes, axis_ranges, whole_axes};
 
 /// How ranks share a tensor.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::mesh::Mesh;
 use crate::error::{Error, Result};
-use crate::tensor::{Move, RegionBytes, overlap, whole_axes};
+use crate::tensor::{RegionBytes, RegionCopy, overlap, whole_axes};
 
 /// A replicated part with fewer bytes per replica is written by one rank.
 const SHARED: u64 = 256 << 10;
@@ -19,7 +19,7 @@ pub struct RankShare {
     /// The shape of the shard.
     pub shape: Vec<u64>,
     /// Rows from the shard (`to`) into the tensor (`from`), in tensor order.
-    pub moves: Vec<Move>,
+    pub moves: Vec<RegionCopy>,
 }
 
 /// A rank's shard of a tensor, and the share of it that the rank writes.
@@ -90,7 +90,7 @@ impl OwnedBytes {
     }
 
     /// Rows from the shard (`to`) into the tensor (`from`), clipped to this byte range of the tensor, in tensor order.
-    pub fn within(&self, range: &Range<u64>) -> Vec<Move> {
+    pub fn within(&self, range: &Range<u64>) -> Vec<RegionCopy> {
         moves(&self.part, &overlap(&self.clip, range))
     }
 
@@ -101,7 +101,7 @@ impl OwnedBytes {
 }
 
 /// The rows of a part within these bytes of the tensor.
-fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<Move> {
+fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<RegionCopy> {
     let mut moves = part.within(clip);
     for one in &mut moves {
         one.from += clip.start;
@@ -179,7 +179,7 @@ mod tests {
     fn those_that_have_a_large_part_write_it_together() {
         let bytes = |rank| -> u64 {
             let own = OwnedBytes::of_rank(&[1 << 20], (1, 4), None, (rank, 4), 0).expect("owned").expect("some").all();
-            own.moves.iter().map(Move::bytes).sum()
+            own.moves.iter().map(RegionCopy::bytes).sum()
         };
         assert_eq!([0, 1, 2, 3].map(bytes), [1 << 20; 4]);
     }

@@ -9,7 +9,7 @@ use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::load::{FileSegment, Placement, Recipe, TensorRequest, Transform};
-use crate::tensor::{Move, RegionBytes, Span};
+use crate::tensor::{RegionBytes, RegionCopy, Span};
 
 /// A unit of at least this size that all ranks need is broadcast; smaller ones are sent to each rank.
 const BROADCAST: u64 = 256 << 10;
@@ -52,12 +52,12 @@ pub struct Transfer {
     /// The number of the tensor; 0 for a whole unit.
     pub tensor: u32,
     /// The rows.
-    pub rows: Move,
+    pub rows: RegionCopy,
 }
 
 impl Transfer {
     fn whole(action: RoundAction, rank: u32, unit: u32, len: u64) -> Self {
-        let rows = Move { from: 0, from_stride: len, to: 0, to_stride: len, rows: 1, len };
+        let rows = RegionCopy { from: 0, from_stride: len, to: 0, to_stride: len, rows: 1, len };
         Self { action, rank, unit, tensor: 0, rows }
     }
 }
@@ -70,7 +70,7 @@ impl Round {
         let mut bytes = Vec::with_capacity(80 * (self.reads.len() + self.transfers.len()));
         for Transfer { action, rank, unit, tensor, rows } in reads.chain(self.transfers.iter().copied()) {
             let [rank, unit, tensor] = [rank, unit, tensor].map(u64::from);
-            let Move { from, from_stride, to, to_stride, rows, len } = rows;
+            let RegionCopy { from, from_stride, to, to_stride, rows, len } = rows;
             let record = [action as u64, rank, unit, tensor, from, from_stride, to, to_stride, rows, len];
             bytes.extend_from_slice(record.map(u64::to_le_bytes).as_flattened());
         }
@@ -177,7 +177,7 @@ struct RoundParts<'a> {
 
 impl RoundParts<'_> {
     /// Calls `each` with what a rank needs of a unit: the tensor, and rows of the unit.
-    fn each(&mut self, unit: usize, rank: u32, mut each: impl FnMut(u32, Move)) -> Result<()> {
+    fn each(&mut self, unit: usize, rank: u32, mut each: impl FnMut(u32, RegionCopy)) -> Result<()> {
         for piece in &self.plan.pieces[self.plan.units[unit].pieces.clone()] {
             let key = (piece.member, rank);
             if !self.of.contains_key(&key) {
@@ -186,7 +186,7 @@ impl RoundParts<'_> {
             }
             let Some(Some(part)) = self.of.get(&key) else { continue };
             for one in part.within(&piece.bytes) {
-                each(piece.member, Move { from: one.from + piece.at, ..one });
+                each(piece.member, RegionCopy { from: one.from + piece.at, ..one });
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ fn image(plan: &ExchangePlan, extents: &[ReadExtent], len: u64) -> Vec<u8> {
     bytes
 }
 
-fn apply(one: &Move, from: &[u8], to: &mut [u8]) {
+fn apply(one: &RegionCopy, from: &[u8], to: &mut [u8]) {
     for row in 0..one.rows {
         let (start, end) = ((one.from + row * one.from_stride) as usize, (one.to + row * one.to_stride) as usize);
         to[end..end + one.len as usize].copy_from_slice(&from[start..start + one.len as usize]);

@@ -22,10 +22,10 @@ import max_weights
 from command_line import measured
 from conftest import ROOT
 from fault_server import FaultServer
+from faults import saver
 from max_weights import delta, load_weights
 from max_weights._core import command_line
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
-from misfortune import saver
 
 __all__ = ["saver"]
 

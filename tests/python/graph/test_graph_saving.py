@@ -13,12 +13,12 @@ import onnxruntime
 import pytest
 from safetensors.numpy import save_file
 
+from faults import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
 from max_weights import load_weights
 from max_weights.dtype import DType
 from max_weights.graph import Graph, GraphError, Weight
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph.onnx import save, to_model
-from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
 from test_engine import HOST, Stack, expected, floats, given, stack, trace, values
 
 __all__ = ["folder", "saver"]

@@ -256,15 +256,15 @@ def test_packed_blocks_are_decoded_where_a_dtype_is_asked_for(models: Path) -> N
     assert np.array_equal(weights.load(name, dtype="float32")[name].to_numpy(), expected)
     assert np.array_equal(weights.load(name, dtype={"*attn*": "float32"})[name].to_numpy(), expected)
     assert np.array_equal(weights.load(name, packed="keep", dtype="float16")[name].to_numpy(), data.to_numpy())
-    for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
-        assert np.array_equal(np.asarray(door.load_file(path, select=name, dtype="float32")[name]), expected)
-        assert door.load_file(path, packed="keep")[name].shape == data.shape
+    for entry_point in (max_weights.torch, max_weights.numpy, max_weights.jax):
+        assert np.array_equal(np.asarray(entry_point.load_file(path, select=name, dtype="float32")[name]), expected)
+        assert entry_point.load_file(path, packed="keep")[name].shape == data.shape
     whole = max_weights.torch.load_file(path, dtype="float32")
     assert {str(tensor.dtype) for tensor in whole.values()} == {"torch.float32"}
 
 
 @pytest.mark.parametrize(
-    "door",
+    "entry_point",
     [
         lambda path, **options: max_weights.load_weights(path).load(**options),
         lambda path, **options: next(max_weights.load_weights(path).stream(**options)),
@@ -277,15 +277,15 @@ def test_packed_blocks_are_decoded_where_a_dtype_is_asked_for(models: Path) -> N
     ],
     ids=["load", "stream", "plan", "lazy_state_dict", "torch", "torch, threads", "numpy", "jax"],
 )
-def test_packed_blocks_are_never_decoded_unasked(models: Path, door: Any) -> None:
+def test_packed_blocks_are_never_decoded_unasked(models: Path, entry_point: Any) -> None:
     path = models / "smollm2-135m.Q4_1.gguf"
     for options in ({}, {"select": "blk.0"}, {"select": "blk.0", "rename": {"blk.": "b."}}):
         with pytest.raises(
             ValueError, match=r"' \(q\w+\) and \d+ more weights are packed in blocks: .*dtype=.*packed='keep'"
         ):
-            door(path, **options)
-    assert door(path, select="blk.0.attn_norm") is not None  # floats unchanged
-    assert door(path, select="blk.0", packed="keep") is not None
+            entry_point(path, **options)
+    assert entry_point(path, select="blk.0.attn_norm") is not None  # floats unchanged
+    assert entry_point(path, select="blk.0", packed="keep") is not None
 
 
 def test_a_dtype_for_some_packed_blocks_says_nothing_of_the_others(models: Path) -> None:
@@ -295,13 +295,15 @@ def test_a_dtype_for_some_packed_blocks_says_nothing_of_the_others(models: Path)
     assert caught.value.tensor == "blk.0.ffn_down.weight"
 
 
-@pytest.mark.parametrize("door", ["torch", "numpy", "jax"])
-def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(tmp_path: Path, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["torch", "numpy", "jax"])
+def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(
+    tmp_path: Path, entry_point: str
+) -> None:
     import importlib
 
     path = tmp_path / "aligned.safetensors"
     max_weights.save_file({"a.w": np.ones(1 << 20, np.float32), "b.w": np.ones(1 << 20, np.float32)}, path)
-    load_file = importlib.import_module(f"max_weights.{door}").load_file
+    load_file = importlib.import_module(f"max_weights.{entry_point}").load_file
     keep = {"packed": "keep"}
     for options in ({}, {"select": "a"}, {"rename": {"a.": "c."}}, keep, {"select": "a", **keep}):
         held = load_file(path, **options)
@@ -316,7 +318,7 @@ def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(t
     assert reported  # it was read before the call returned
 
 
-def test_doors_select_rename_and_convert(models: Path) -> None:
+def test_entry_points_select_rename_and_convert(models: Path) -> None:
     import torch
 
     import max_weights.numpy
@@ -379,7 +381,7 @@ def test_memory_of_a_tensor_of_its_own_goes_with_it(make_file: Callable[..., Pat
         weights.load(copy="each")  # type: ignore[arg-type]
 
 
-def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
+def test_entry_points_take_every_option_and_refuse_what_is_none(models: Path) -> None:
     import max_weights.jax
     import max_weights.numpy
     import max_weights.torch
@@ -397,14 +399,14 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
         "drop_cache": False,
         "digests": digest,
     }
-    for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
-        assert np.array_equal(np.asarray(door.load_file(path, **options)["pooler.dense.bias"]), plain)
+    for entry_point in (max_weights.torch, max_weights.numpy, max_weights.jax):
+        assert np.array_equal(np.asarray(entry_point.load_file(path, **options)["pooler.dense.bias"]), plain)
         with pytest.raises(TypeError, match="foo"):
-            door.load_file(path, foo=None)
+            entry_point.load_file(path, foo=None)
         with pytest.raises(ValueError, match="copy"):
-            door.load_file(path, copy="each")
+            entry_point.load_file(path, copy="each")
         with pytest.raises(ValueError, match="max_memory"):
-            door.load_file(path, copy=True, max_memory=1000)
+            entry_point.load_file(path, copy=True, max_memory=1000)
 
 
 def test_a_name_has_its_own_dtype_before_patterns(models: Path) -> None:

@@ -25,7 +25,7 @@ def weights(make_file: Callable[..., Path]) -> WeightsNode:
     return max_weights.load_weights(make_file({"model.a.weight": WHOLE, "model.b.weight": np.ones(8, "f4")}))
 
 
-DOORS: dict[str, Callable[..., Any]] = {
+ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "load": lambda w, **options: w.load(**options),
     "plan": lambda w, **options: max_weights.plan(w, **options),
     "stream": lambda w, **options: dict(w.stream(**options)),
@@ -51,18 +51,18 @@ WITHOUT_EFFECT: dict[str, tuple[dict[str, Any], str]] = {
 
 # Lazy tensors have no shard: they are indexed.
 @pytest.mark.parametrize(
-    ("door", "case"),
+    ("entry_point", "case"),
     [
-        (door, case)
-        for door in DOORS
+        (entry_point, case)
+        for entry_point in ENTRY_POINTS
         for case, (options, _) in WITHOUT_EFFECT.items()
-        if door != "lazy_state_dict" or "shard" not in options
+        if entry_point != "lazy_state_dict" or "shard" not in options
     ],
 )
-def test_an_option_without_effect_is_an_error(weights: WeightsNode, door: str, case: str) -> None:
+def test_an_option_without_effect_is_an_error(weights: WeightsNode, entry_point: str, case: str) -> None:
     options, message = WITHOUT_EFFECT[case]
     with pytest.raises((ArgumentError, WeightNotFoundError), match=message):
-        DOORS[door](weights, **options)
+        ENTRY_POINTS[entry_point](weights, **options)
 
 
 def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: WeightsNode) -> None:
@@ -103,10 +103,10 @@ def test_views_are_views_whatever_the_environment_says(
         ({"digests": {}}, "digests compares bytes that nothing changes"),
     ],
 )
-@pytest.mark.parametrize("door", [WeightsNode.load, max_weights.plan])
-def test_what_cannot_be_a_view_says_why(weights: WeightsNode, door: Any, options: Any, reason: str) -> None:
+@pytest.mark.parametrize("entry_point", [WeightsNode.load, max_weights.plan])
+def test_what_cannot_be_a_view_says_why(weights: WeightsNode, entry_point: Any, options: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        door(weights, copy=False, **options)
+        entry_point(weights, copy=False, **options)
 
 
 def test_what_is_not_aligned_is_no_view(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import surface
 
 PACKAGE = Path(max_weights.__file__).parent
 # Modules of a framework with other names, or below others.
-DOORS = {
+ENTRY_POINTS = {
     "safetensors.flax": {"jax", "numpy"},
     "safetensors.numpy": {"numpy"},
     "safetensors.torch": {"numpy", "torch"},
@@ -119,7 +119,7 @@ def test_what_follows_from_the_lists_of_names_is_written() -> None:
 
 def test_frameworks_are_imported_inside_functions_or_in_their_own_module() -> None:
     for name, tree in modules().items():
-        allowed = DOORS.get(name, {name.split(".")[0]})
+        allowed = ENTRY_POINTS.get(name, {name.split(".")[0]})
         if name.startswith("integrations"):  # plug-ins, each imported by or with its library
             allowed = FRAMEWORKS
         if name.startswith("_ranks."):  # the exchange over torch.distributed, imported where a group is given

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from misfortune import (
+from faults import (
     NAME,
     WRITES,
     Saver,

@@ -1,4 +1,4 @@
-"""Saves in processes with injected faults: forks a child for each request of `misfortune.Saver`, sequentially.
+"""Saves in processes with injected faults: forks a child for each request of `faults.Saver`, sequentially.
 
 A request is a line of JSON. The child prints its process id and waits for a line before it begins, so that strace can
 be attached. All imports are done before, so the system calls are those of the save alone.

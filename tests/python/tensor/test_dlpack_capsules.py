@@ -15,7 +15,7 @@ import torch
 import max_weights
 from max_weights import DType, FileChangedError
 from max_weights.driver import Buffer
-from random_doors import COPIED, READ_ONLY, Capsules, Producer
+from random_entry_points import COPIED, READ_ONLY, Capsules, Producer
 
 Make = Callable[..., Path]
 MEMORY = np.arange(16, dtype=np.float32)

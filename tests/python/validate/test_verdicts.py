@@ -108,7 +108,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_door_says_the_same_verdict(tmp_path: Path, name: str) -> None:
+def test_every_entry_point_says_the_same_verdict(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     folder = tmp_path / "models"
     folder.mkdir()

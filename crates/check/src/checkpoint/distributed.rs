@@ -16,7 +16,7 @@ pub(super) fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> 
         context.report(&first.path, Diagnostic::new(rules::DISTRIBUTED_NO_METADATA, cause));
     }
     for entry in metadata.filter(|entry| entry.kind == Kind::Pickle) {
-        context.cancel(&entry.path)?;
+        context.check_cancelled(&entry.path)?;
         let options = context.options.opening();
         let look = if context.options.level > Level::Header { checkpoint::check_items } else { checkpoint::check };
         let findings = match look(&[&entry.path], &options) {

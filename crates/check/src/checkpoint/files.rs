@@ -65,7 +65,7 @@ fn check_others(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>)
 fn check_weights(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let Some(file) = context.source.clone() else { return Ok(()) };
     let (catalog, faults) = inspect(file.clone(), &context.options.opening())?;
-    context.cancel()?;
+    context.check_cancelled()?;
     let is_other = is_other_archive(kind, piece.name, &faults);
     let is_scanned = context.file.reported > Verdict::Faulty;
     for fault in faults {
@@ -109,7 +109,7 @@ fn known_dtypes(piece: &ByteSpan<'_>, catalog: &Catalog, context: &mut FileConte
 /// Looks at what a delta says of the tensors that it changes.
 fn check_delta(piece: &ByteSpan<'_>, file: Arc<dyn Source>, context: &mut FileContext<'_>) -> Result<()> {
     let faults = match OpenedDelta::of_source(file, &context.options.opening()) {
-        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.cancel())),
+        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.check_cancelled())),
         Err(Error::Format(fault) | Error::Unsupported(fault)) => Ok(vec![*fault]),
         Err(error) => Err(error),
     };

@@ -24,7 +24,7 @@ use sets::FolderNames;
 
 /// Looks at one file of weights.
 pub fn check_file(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
-    context.cancel()?;
+    context.check_cancelled()?;
     files::check(piece, kind, context)
 }
 

@@ -55,7 +55,7 @@ pub fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<
     }
     let mut companions = ConfigCompanions { folder: Some(&folder.path), ..ConfigCompanions::default() };
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        context.cancel(&entry.path)?;
+        context.check_cancelled(&entry.path)?;
         let Some(bytes) = read(entry, MAX_PROGRAM_BYTES, context)? else { continue };
         if let Some(progress) = context.progress() {
             progress.done.fetch_add(entry.bytes, Ordering::Relaxed);
@@ -64,14 +64,14 @@ pub fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<
     }
     let mut referenced: Vec<(String, String)> = Vec::new();
     for entry in &folder.files {
-        context.cancel(&entry.path)?;
+        context.check_cancelled(&entry.path)?;
         let named = one_file(entry, &companions, context)?;
         let module = |reference: Reference| (reference.module, entry.name().to_owned());
         referenced.extend(named.into_iter().map(module));
     }
     let run_by = run_by(referenced, &companions.programs);
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        context.cancel(&entry.path)?;
+        context.check_cancelled(&entry.path)?;
         let Some(program) = companions.programs.get(entry.name()) else { continue };
         let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);

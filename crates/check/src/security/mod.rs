@@ -22,7 +22,7 @@ pub(crate) const PICKLE_BYTES: usize = 4 << 10;
 
 /// Looks into a file, or into a member of an archive; what it is, is recognised by its bytes.
 pub fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
-    context.cancel()?;
+    context.check_cancelled()?;
     // Archives ask before they open their members; this also ends what leads to itself in another way.
     if piece.depth > context.options.nesting {
         let message = format!("this is nested in {} archives, and was not looked at", piece.depth);

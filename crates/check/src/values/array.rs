@@ -57,7 +57,7 @@ pub(crate) fn look(
             }
             Ok(())
         };
-        pass.over_elements(array.dtype, array.shape, &read, &|| pace.cancel())?
+        pass.over_elements(array.dtype, array.shape, &read, &|| pace.check_cancelled())?
     };
     // The span is where the report says that the array lies; its bytes may be in another file.
     let span = Span::within(u64::MAX, array.at, needed)?;

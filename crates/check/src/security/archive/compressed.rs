@@ -120,7 +120,7 @@ fn same(next: &[u8], kind: Kind) -> bool {
 fn zeros(bytes: &dyn RandomRead, start: u64, context: &FileContext<'_>) -> Result<u64> {
     let mut at = start;
     while at < bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW)?;
         let zeros = window.iter().take_while(|byte| **byte == 0).count();
         at += zeros as u64;

@@ -62,7 +62,7 @@ pub(crate) fn scan_members(
     // Members that lie over one another could be looked at without end.
     let (mut looked, most) = (0u64, piece.bytes.len().saturating_mul(2));
     for (number, member) in archive.members().iter().enumerate().filter(|(number, _)| open(number)) {
-        context.cancel()?;
+        context.check_cancelled()?;
         looked = looked.saturating_add(member.packed);
         if looked > most && !context.unpack(member.packed) {
             let message = "the members overlap, and come to more in total than may be unpacked";
@@ -176,7 +176,7 @@ pub(crate) fn look_behind(
 pub(crate) fn is_zero(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result<bool> {
     let mut at = 0;
     while at < bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW)?;
         if window.iter().any(|byte| *byte != 0) {
             return Ok(false);

@@ -64,7 +64,7 @@ fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'
     // Declared for all members that follow.
     let mut of_all = Before::default();
     loop {
-        context.cancel()?;
+        context.check_cancelled()?;
         let block = bytes.part(at, BLOCK as usize)?;
         if block.is_empty() || block.iter().all(|byte| *byte == 0) {
             break;

@@ -142,7 +142,7 @@ fn drive(
 ) -> Result<UnpackEnd> {
     let (mut piece, mut made) = (vec![0; PIECE], 0u64);
     loop {
-        context.cancel()?;
+        context.check_cancelled()?;
         match decoder.read(&mut piece) {
             Ok(0) => return Ok(UnpackEnd::Whole),
             Ok(count) => {

@@ -42,7 +42,7 @@ fn types(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let mut unpickled = Unpickled::default();
     let mut at = 0;
     while at < piece.bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
         for place in 0..window.len().min(WINDOW) {
             if let Some(len) = window.get(place..).and_then(text) {
@@ -90,7 +90,7 @@ fn schemas(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
 fn find(bytes: &dyn RandomRead, requested: &[u8], from: u64, context: &FileContext<'_>) -> Result<Option<u64>> {
     let mut at = from;
     while at < bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         if let Some(place) = memchr::memmem::find(&window, requested) {
             return Ok(Some(at + place as u64));

@@ -56,7 +56,7 @@ impl Configurations {
         for place in memchr::memchr_iter(b'{', part).take_while(|place| *place < len) {
             let (here, start) = (at + place as u64, part.get(place..).unwrap_or_default());
             if here >= self.after && opens_object(start) {
-                context.cancel()?;
+                context.check_cancelled()?;
                 self.look(piece, here, start, context)?;
             }
         }

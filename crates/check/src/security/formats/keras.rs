@@ -72,7 +72,7 @@ pub(super) fn walk(piece: &ByteSpan<'_>, value: &Value, depth: usize, context: &
             }
         }
         Value::Object(object) => {
-            context.cancel()?;
+            context.check_cancelled()?;
             if let Some(class) = object.get("class_name").and_then(Value::as_str) {
                 named(piece, class, object, context)?;
             }

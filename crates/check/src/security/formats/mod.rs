@@ -133,7 +133,7 @@ fn words_of_objects(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result
     let start = bytes.part(0, 4)?;
     words.may_be_hidden = start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
     while at < bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         words.are_plain |= WORDS.iter().any(|word| memchr::memmem::find(&window, word).is_some());
         words.may_be_hidden |= hides_letters(&window);

@@ -27,7 +27,7 @@ const MAX_DEPTH: usize = 32;
 pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let (mut at, mut is_known) = (0, true);
     for _ in 0..MAX_ARRAYS {
-        context.cancel()?;
+        context.check_cancelled()?;
         let Some(end) = array(piece, at, context)? else { break };
         (at, is_known) = end;
         if piece.bytes.part(at, MAGIC.len())? != MAGIC {

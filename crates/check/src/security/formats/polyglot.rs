@@ -98,7 +98,7 @@ fn safetensors(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()
     }
     metadata(piece, &found.metadata, context)?;
     let mut spans = found.spans;
-    context.cancel()?;
+    context.check_cancelled()?;
     spans.sort_unstable();
     let of_bytes = spans.iter().filter(|(_, _, is_bytes)| *is_bytes).take(MAX_LOOKED_AT);
     bytes
@@ -183,7 +183,7 @@ impl<'de> Visitor<'de> for &mut HeaderContents {
 /// A pickle or an archive at the beginning of bytes that should be none. Those of a tensor may begin like a pickle without a magic by chance,
 /// one in 200 of weights of four bits: there it has to import something.
 fn hidden(piece: &ByteSpan<'_>, start: u64, end: u64, is_tensor: bool, context: &mut FileContext<'_>) -> Result<()> {
-    context.cancel()?;
+    context.check_cancelled()?;
     let part = ByteSlice::new(piece.bytes, start, end.saturating_sub(start));
     let first = part.first(PICKLE_BYTES)?;
     let imports = || -> Result<bool> {
@@ -222,7 +222,7 @@ fn is_certain(kind: Kind) -> bool {
 /// Code in the keys and values of the metadata.
 fn metadata(piece: &ByteSpan<'_>, pairs: &[(String, String)], context: &mut FileContext<'_>) -> Result<()> {
     for (key, text) in pairs {
-        context.cancel()?;
+        context.check_cancelled()?;
         pickle_in_text(piece, key, text, context)?;
         if let Some(code) = words::each(CODE).find(|code| text.contains(code)) {
             let key = max_weights::text::escape(key);

@@ -24,7 +24,7 @@ pub(super) fn walk(piece: &ByteSpan<'_>, value: &Value, context: &mut FileContex
     match value {
         Value::Array(values) => values.iter().try_for_each(|value| walk(piece, value, context)),
         Value::Object(object) => {
-            context.cancel()?;
+            context.check_cancelled()?;
             if object.contains_key("__module__") || object.contains_key("__loader__") {
                 node(piece, object, context);
             }

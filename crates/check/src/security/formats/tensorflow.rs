@@ -25,7 +25,7 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, is_graph: bool, context: &mut FileConte
     // Configurations of Keras layers, inside or outside of the graph.
     let mut configs = has_suffix(piece.name, "pb").then(Configurations::new);
     while at < piece.bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
         if let Some(configs) = &mut configs {
             configs.search(piece, at, &window, WINDOW, context)?;

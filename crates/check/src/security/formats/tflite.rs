@@ -96,7 +96,7 @@ fn operators(buffer: &FlatBuffer<'_>, context: &FileContext<'_>) -> TfliteStep<V
     }
     let mut names = Vec::new();
     for number in 0..u64::from(count) {
-        context.cancel()?;
+        context.check_cancelled()?;
         let operator = buffer.follow(list + 4 + 4 * number)?;
         if buffer.is_custom(operator)? {
             names.push(buffer.name(operator)?);

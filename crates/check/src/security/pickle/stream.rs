@@ -122,7 +122,7 @@ fn without_joblib(
 
 /// Scans all pickles in `piece` in their order, and reports their faults.
 pub fn scan(piece: &ByteSpan<'_>, expected: PickleOrigin, context: &mut FileContext<'_>) -> Result<PickleContents> {
-    context.cancel()?;
+    context.check_cancelled()?;
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
     let sees_all = first.found.imports == 0 && first.found.alternatives.is_empty();
@@ -189,7 +189,7 @@ pub(in crate::security) fn rest(
     let mut junk: Option<u64> = None;
     let mut more = 0_u64;
     while at < len {
-        context.cancel()?;
+        context.check_cancelled()?;
         let (start, loose) = if is_next {
             (at, false)
         } else {
@@ -248,7 +248,7 @@ pub(in crate::security) fn embedded(
     let mut left = piece.bytes.len().saturating_mul(OTHER_MAX_TRIES).saturating_add(MAX_TRIES);
     let mut at = 0;
     while let Some(start) = hidden(piece.bytes, at, context)? {
-        context.cancel()?;
+        context.check_cancelled()?;
         let part = known.partition_point(|(begin, _)| *begin <= start).checked_sub(1).and_then(|part| known.get(part));
         if let Some((_, end)) = part.filter(|(_, end)| start < *end) {
             at = *end;
@@ -433,7 +433,7 @@ fn hidden(bytes: &dyn RandomRead, from: u64, context: &FileContext<'_>) -> Resul
     // The next place may be near.
     let mut size = 4 * MAX_NAME;
     while at < bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let chunk = bytes.part(at, size + 4 * MAX_NAME)?;
         let found = chunk.iter().take(size).enumerate().position(|(place, byte)| match byte {
             0x80 | b'c' | b'i' | 0x8c | b'X' | b'U' | b'V' | b'S' => chunk.get(place..).is_some_and(begins),

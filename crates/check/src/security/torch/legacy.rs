@@ -50,7 +50,7 @@ pub fn scan_legacy(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
     }
     let seen: HashMap<&str, &StorageSeen> = storages.iter().map(|storage| (storage.key.as_str(), storage)).collect();
     for key in &keys {
-        context.cancel()?;
+        context.check_cancelled()?;
         let storage = seen.get(key.as_str());
         let bytes = storage.and_then(|storage| storage.bytes);
         let end =

@@ -39,7 +39,7 @@ const PACKAGE: [&str; 2] = [".data/extern_modules", ".data/python_version"];
 /// Looks at an archive that has a `data.pkl` or a `constants.pkl`; tells which members it has accounted for. The others are looked at as members of
 /// any archive are.
 pub fn check_archive(piece: &ByteSpan<'_>, archive: &dyn Archive, context: &mut FileContext<'_>) -> Result<Vec<bool>> {
-    context.cancel()?;
+    context.check_cancelled()?;
     let members = archive.members();
     let mut check = TorchCheck { archive, members, by_name: HashMap::new(), accounted: vec![false; members.len()] };
     for (number, member) in members.iter().enumerate() {
@@ -57,7 +57,7 @@ pub fn check_archive(piece: &ByteSpan<'_>, archive: &dyn Archive, context: &mut 
         roots.truncate(MAX_ROOTS);
     }
     for root in &roots {
-        context.cancel()?;
+        context.check_cancelled()?;
         check.root(piece, root, context)?;
     }
     check.strangers(piece, &roots, context);

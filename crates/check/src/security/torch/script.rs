@@ -22,7 +22,7 @@ pub(super) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
         return Ok(());
     }
     let source = piece.bytes.part(0, MAX_BYTES as usize)?;
-    context.cancel()?;
+    context.check_cancelled()?;
     for (at, path) in paths(&source) {
         let parts: Vec<&str> = path.split('.').collect();
         let file = match parts[..] {

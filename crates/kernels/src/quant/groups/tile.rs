@@ -29,7 +29,7 @@ const AWQ_ROWS: usize = 256;
 const LINES: usize = 16;
 
 /// Padding words between the strings of two rows, so that they do not compete for the same cache sets.
-const GAP: usize = 16;
+const ROW_PADDING: usize = 16;
 
 /// A row to decode.
 pub(in crate::quant) struct TileRow<'a> {
@@ -80,7 +80,7 @@ impl Tile {
 
     /// Takes the codes of these columns, which begin at a multiple of 32.
     pub(super) fn fill(&mut self, plan: &MatrixPlan<'_>, columns: Range<usize>) {
-        self.stride = (columns.len() * plan.bits).div_ceil(32) + GAP;
+        self.stride = (columns.len() * plan.bits).div_ceil(32) + ROW_PADDING;
         self.first_column = columns.start;
         match plan.groups.layout {
             CodeLayout::Rows => {}
@@ -92,7 +92,7 @@ impl Tile {
     /// The `index`th row of the tile.
     pub(super) fn row<'a>(&'a self, plan: &'a MatrixPlan<'_>, index: usize) -> TileRow<'a> {
         let (scales, zeros) = self.groups_of(index, plan.groups.groups);
-        let of_tile = |index: usize| self.words[index * self.stride..][..self.stride - GAP].as_flattened();
+        let of_tile = |index: usize| self.words[index * self.stride..][..self.stride - ROW_PADDING].as_flattened();
         let (codes, first) = match plan.groups.layout {
             CodeLayout::Rows => {
                 let row = (self.rows.start + index) * plan.row_words * 4;
@@ -161,7 +161,7 @@ impl Tile {
         let (all, rows, stride) = (plan.groups.rows, self.rows.clone(), self.stride);
         self.words.resize(rows.len() * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
-        let lines = &packed[columns.start * plan.bits / 32 * all..][..(stride - GAP) * all];
+        let lines = &packed[columns.start * plan.bits / 32 * all..][..(stride - ROW_PADDING) * all];
         #[cfg(target_arch = "x86_64")]
         if transpose::words(self.level, (&lines[rows.start..], all), rows.len(), (&mut self.words, stride)) {
             return;
@@ -173,7 +173,7 @@ impl Tile {
                 copy[..rows.len()].copy_from_slice(&line[rows.clone()]);
             }
             for (row, to) in self.words.chunks_exact_mut(stride).take(rows.len()).enumerate() {
-                for (to, copy) in to[first..stride - GAP].iter_mut().zip(&block) {
+                for (to, copy) in to[first..stride - ROW_PADDING].iter_mut().zip(&block) {
                     *to = copy[row];
                 }
             }

@@ -197,7 +197,7 @@ pub(super) fn read(bytes: &dyn RandomRead, end: &ZipEnd, most: usize, context: &
     while reader.position() < end.at && reader.read_exact(&mut record).is_ok() {
         let Some(record) = CentralRecord::parse(&record) else { break };
         if found.records.len().is_multiple_of(1024) {
-            context.cancel()?;
+            context.check_cancelled()?;
         }
         if found.records.len() >= most {
             found.too_many = true;

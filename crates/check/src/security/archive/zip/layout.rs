@@ -93,7 +93,7 @@ fn look(
     place: ZipPlace,
     context: &mut FileContext<'_>,
 ) -> Result<bool> {
-    context.cancel()?;
+    context.check_cancelled()?;
     if place == ZipPlace::Between {
         start += descriptor(piece, start, end)?;
     }

@@ -37,7 +37,7 @@ pub(crate) fn ends_in_zip(bytes: &dyn RandomRead, exactly: bool) -> Result<bool>
 fn sequence(piece: &ByteSpan<'_>, context: &FileContext<'_>) -> Result<Vec<u64>> {
     let (mut end, mut starts) = (piece.bytes.len(), Vec::new());
     while end > 0 && starts.len() < MAX_SEQUENCE {
-        context.cancel()?;
+        context.check_cancelled()?;
         let archive = ByteSlice::new(piece.bytes, 0, end);
         let ends = directory::ends(&archive)?;
         // Each counts its offsets from where it begins.
@@ -146,7 +146,7 @@ fn read<'p>(piece: &ByteSpan<'p>, most: usize, context: &mut FileContext<'_>) ->
         bytes.expect(&more.iter().map(local::around).collect::<Vec<_>>())?;
         for (number, record) in more.into_iter().enumerate() {
             if number.is_multiple_of(256) {
-                context.cancel()?;
+                context.check_cancelled()?;
             }
             if ends.len() > 1 {
                 known.insert((record.header, record.name.clone()));
@@ -228,7 +228,7 @@ fn add(zip: &mut Zip<'_>, record: MemberRecord, context: &mut FileContext<'_>) -
 fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut FileContext<'_>) -> Result<Zip<'p>> {
     let (bytes, mut at) = (zip.piece.bytes, 0);
     while zip.members().len() < most {
-        context.cancel()?;
+        context.check_cancelled()?;
         let Some(local) = local::find(bytes, at)? else {
             // The header in which the file ends early begins no other archive.
             if bytes.part(at, LocalHeader::SIGNATURE.len())? == LocalHeader::SIGNATURE {

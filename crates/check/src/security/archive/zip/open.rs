@@ -101,7 +101,7 @@ impl<'p> Zip<'p> {
         let (end, taken) = if detail.method == 0 {
             let mut at = 0;
             while at < packed.len() {
-                context.cancel()?;
+                context.check_cancelled()?;
                 let piece = packed.part(at, PIECE)?;
                 at += piece.len() as u64;
                 each(&piece)?;

@@ -29,7 +29,7 @@ pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Resul
     let mut configs = Configurations::new();
     let mut unpickled = Unpickled::default();
     while at < bytes.len() {
-        context.cancel()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         configs.search(piece, at, &window, WINDOW, context)?;
         let mut report = |rule, place: usize, message: String| {

@@ -78,7 +78,7 @@ pub(crate) fn is_model(piece: &ByteSpan<'_>, context: &FileContext<'_>) -> Resul
     let mut fields = ProtobufFields::new(piece.bytes, 0, piece.bytes.len());
     let mut has_graph = false;
     while let Some(field) = fields.next()? {
-        context.cancel()?;
+        context.check_cancelled()?;
         match field {
             Ok((number, ProtobufField::Number(_))) if NUMBERS.contains(&number) => {}
             Ok((number, ProtobufField::Bytes(start, end))) if OTHERS.contains(&number) => {
@@ -129,7 +129,7 @@ fn walk(
         found.broken.get_or_insert(start);
         return Ok(());
     }
-    context.cancel()?;
+    context.check_cancelled()?;
     if message == OnnxMessage::Tensor {
         if let Some(at) = found.tensors.look(piece, (start, end), context)? {
             found.broken.get_or_insert(at);

@@ -18,7 +18,7 @@ from stand_in import keeps_promise, programs_of, stand_in
 
 __all__ = ["stand_in"]
 
-PROGRAM = Path(__file__).with_name("gpu_doors_program.py")
+PROGRAM = Path(__file__).with_name("gpu_entry_points_program.py")
 
 # Settings of the stand-in for each promise.
 PROMISES: dict[str, dict[str, str]] = {

@@ -2,7 +2,7 @@
 
 The answer is always a documented error, or the right tensor, which Python's integers or NumPy compute. The tests try a
 few thousand cases, a multiple of `MAX_WEIGHTS_RANDOM_CASES` (300). `python
-tests/python/tensor/random_doors.py SECONDS [SEED]` runs for any time, for builds with a sanitizer.
+tests/python/tensor/random_entry_points.py SECONDS [SEED]` runs for any time, for builds with a sanitizer.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from safetensors.numpy import load_file, save_file
 
 import delta_specification as specification
 import max_weights
+from faults import Saver, contents, killed_at_each_call, put, saver, with_strace
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
-from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
 from test_delta import BLOCKS, CHANGES, Chain, Tensors, assert_same, chain, first, memory, rewritten, step
 
 __all__ = ["chain", "saver"]

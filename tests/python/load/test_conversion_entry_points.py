@@ -95,7 +95,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("rows", [8, 512])
-def test_every_door_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
+def test_every_entry_point_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
     tensors = apart(rows=rows, columns=64)
     path, expected = write(tmp_path, tensors), packed(tensors)
     view = renamed(load_weights(path), "transformers5")
