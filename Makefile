@@ -368,7 +368,7 @@ libasan = $(shell gcc -print-file-name=libasan.so)
 python_with_asan = LD_PRELOAD="$(libasan) $(shell gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=target/sanitize/python python
 # The tests of exchange with other libraries, of the end of a process, and of its children.
-exchange := $(wildcard $(patsubst %,tests/python/*/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
+exchange := $(wildcard $(patsubst %,tests/python/*/test_%.py,buffer buffer_protocol dlpack_capsules entry_points zero_copy process_exit forks_and_locks))
 
 .PHONY: sanitize
 sanitize: sanitize-rust sanitize-threads sanitize-exchange ## the tests of memory and threads, under AddressSanitizer and ThreadSanitizer

@@ -123,7 +123,8 @@ def require_no_codes(node: WeightsNode) -> None:
     if node.name in stored.parts:
         error = ArgumentError(
             f"'{escape(node.name)}' holds codes of the quantized weight '{escape(stored.parts[node.name])}', "
-            "and a dtype alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it",
+            "and a dtype alone would give them without their scales: load(dtype=...) and "
+            "max_weights.quantized(weights) decode it",
             rule="argument.packed",
         )
         error.tensor = node.name

@@ -18,7 +18,7 @@ from max_weights.sharding._pieces import Pieces, static
 from max_weights.sharding._strategies import ShardingStrategy
 from max_weights.sharding._tables import Table, named
 
-__all__ = ["Cut", "Shard", "Strategies", "parts_of_rank", "shape_of"]
+__all__ = ["Shard", "ShardBox", "Strategies", "parts_of_rank", "shape_of"]
 
 Strategies: TypeAlias = (
     ShardingStrategy | Mapping[Pattern, ShardingStrategy | None] | Callable[[str], ShardingStrategy | None] | str
