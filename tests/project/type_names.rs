@@ -1,4 +1,4 @@
-//! A type has a name of its own in the workspace, so that a search for it finds one definition.
+//! Each type has a unique name in the workspace, so that a search for it finds one definition.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ fn defined(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn each_type_has_a_name_of_its_own() {
+fn each_type_has_a_unique_name() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     sources(&root.join("src"), &mut files);
@@ -50,7 +50,7 @@ fn each_type_has_a_name_of_its_own() {
         places.iter().filter(|(_, files)| files.len() > 1).map(|(name, files)| (name.as_str(), files)).collect();
     let unexpected: Vec<_> =
         several.iter().filter(|(name, _)| !SHARED.iter().any(|(shared, _)| shared == *name)).collect();
-    assert!(unexpected.is_empty(), "give each of these a name of its own: {unexpected:#?}");
+    assert!(unexpected.is_empty(), "give each of these a unique name: {unexpected:#?}");
     for (name, why) in SHARED {
         assert!(several.contains_key(name), "{name} ({why}) has one definition: remove the exception");
     }

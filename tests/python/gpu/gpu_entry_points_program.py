@@ -1,5 +1,6 @@
 """Run by test_gpu_entry_points.py in separate processes, on the stand-in driver: the entry points that bring tensors
-to a GPU. Torch cannot use that driver, so a test double receives the tensors, as its `from_dlpack` would: on a separate stream.
+to a GPU. Torch cannot use that driver, so a test double receives the tensors, as its `from_dlpack` would: on a
+separate stream.
 """
 
 import ctypes
