@@ -97,7 +97,7 @@ impl Read for StreamReader<'_> {
 impl BufRead for StreamReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.taken >= self.buffer.len() {
-            let cancel = self.pace.as_ref().map_or(Ok(()), CheckPace::cancel);
+            let check_cancelled = self.pace.as_ref().map_or(Ok(()), CheckPace::cancel);
             match cancel.and_then(|()| self.bytes.part(self.next, PIECE)) {
                 Ok(bytes) => {
                     self.next += bytes.len() as u64;

@@ -145,7 +145,7 @@ impl<'a, 'c> ScanMachine<'a, 'c> {
             self.at = self.next;
             self.instructions += 1;
             if self.instructions.is_multiple_of(PACE) {
-                self.context.map_or(Ok(()), FileContext::cancel)?;
+                self.context.map_or(Ok(()), FileContext::check_cancelled)?;
             }
             let done = match self.step() {
                 Ok(None) => continue,

@@ -143,7 +143,7 @@ impl ScanMachine<'_, '_> {
                 if !self.found.decodes(data.len().min(MAX_DECODED as u64) as usize) {
                     return Ok(None);
                 }
-                self.context.map_or(Ok(()), FileContext::cancel)?;
+                self.context.map_or(Ok(()), FileContext::check_cancelled)?;
                 let bytes = match data {
                     Data::Decoded(bytes) => bytes,
                     Data::ObjectHead { start, len } if len <= MAX_DECODED as u64 => {

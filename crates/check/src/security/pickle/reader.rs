@@ -38,7 +38,7 @@ impl<'a, 'c> PickleReader<'a, 'c> {
     fn count(&mut self, bytes: usize) -> Result<()> {
         let before = self.read / PACE;
         self.read += bytes as u64;
-        if self.read / PACE == before { Ok(()) } else { self.context.map_or(Ok(()), FileContext::cancel) }
+        if self.read / PACE == before { Ok(()) } else { self.context.map_or(Ok(()), FileContext::check_cancelled) }
     }
 
     pub(super) fn len(&self) -> u64 {
