@@ -169,7 +169,7 @@ impl LoadPlan {
                         in_arenas[first..].iter().take_while(|run| run.0 == *arena && (run.1 < end || run.1 == *start));
                     runs.for_each(|run| planned[run.3].tensors.push(i));
                 }
-                Route::Made(_) => {
+                Route::Ready(_) => {
                     let Some(TensorRequest { placement, .. }) = self.requests.get(i) else { continue };
                     let (segment, fetched) = (&placement.segment, &self.fetched);
                     let offset = segment.span.start() + placement.start;

@@ -218,7 +218,7 @@ impl LoadPlan {
             }
         }
         for (i, buffer) in made {
-            self.routes[i] = Route::Made(buffer);
+            self.routes[i] = Route::Ready(buffer);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl LoadPlan {
                     to_device(Buffer::contiguous_at(block.freeze(), 0, dtype, shape)?, device, out, interrupt)?
                 }
             };
-            self.routes[i] = Route::Made(made);
+            self.routes[i] = Route::Ready(made);
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl LoadPlan {
             forget(checkpoint, &materialized.iter().map(extent).collect::<Vec<_>>())?;
         }
         for (i, buffer) in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            self.routes[i] = Route::Made(buffer);
+            self.routes[i] = Route::Ready(buffer);
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl LoadPlan {
         for (i, (route, out)) in self.routes.iter().zip(outs).enumerate() {
             let unchanged = self.requests.get(i).filter(|one| one.is_unchanged());
             made.push(match (route, out) {
-                (Route::Made(buffer), _) => buffer.clone(),
+                (Route::Ready(buffer), _) => buffer.clone(),
                 (Route::Arena(arena, at), _) => {
                     if let Some(one) = unchanged {
                         one.placement.buffer(&arenas[*arena], *at as u64)?

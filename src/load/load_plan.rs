@@ -32,7 +32,7 @@ const STREAMED_OF_MANY: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) enum Route {
     /// It is ready: a view of the mapping, whose pages are loaded, or a materialized tensor.
-    Made(Buffer),
+    Ready(Buffer),
     /// Part of an arena: its number, and the offset of the tensor.
     Arena(usize, usize),
     /// Materialized from an unchanged read: converted while it is gathered, compared with a digest, or inflated for a device.
@@ -151,7 +151,7 @@ impl LoadPlan {
                 } else if let (false, Some(view)) = (own, tensor::view(checkpoint, placement)?) {
                     let start = placement.segment.span.start() + placement.start;
                     plan.fetch(placement.segment.file, start..start + placement.len);
-                    Route::Made(view)
+                    Route::Ready(view)
                 } else {
                     plain.push(i);
                     continue;
@@ -252,7 +252,7 @@ impl LoadPlan {
 
     /// The first tensor that is not a view of its file, by position, and the reason.
     pub fn first_copied(&self) -> Option<(usize, String)> {
-        let number = self.routes.iter().position(|route| !matches!(route, Route::Made(_)))?;
+        let number = self.routes.iter().position(|route| !matches!(route, Route::Ready(_)))?;
         let position = self.positions.get(number).copied().unwrap_or(number);
         let Some(one) = self.requests.get(number) else {
             return Some((position, "it is composed of several pieces".to_owned()));

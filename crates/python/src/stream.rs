@@ -82,7 +82,7 @@ impl TensorStream {
     /// How files are read, and why, in words.
     #[getter]
     fn choice(&self) -> String {
-        self.stream.choice().to_string()
+        self.stream.strategy().to_string()
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

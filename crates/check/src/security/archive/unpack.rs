@@ -97,8 +97,8 @@ impl Read for StreamReader<'_> {
 impl BufRead for StreamReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.taken >= self.buffer.len() {
-            let check_cancelled = self.pace.as_ref().map_or(Ok(()), CheckPace::cancel);
-            match cancel.and_then(|()| self.bytes.part(self.next, PIECE)) {
+            let cancelled = self.pace.as_ref().map_or(Ok(()), CheckPace::check_cancelled);
+            match cancelled.and_then(|()| self.bytes.part(self.next, PIECE)) {
                 Ok(bytes) => {
                     self.next += bytes.len() as u64;
                     (self.buffer, self.taken) = (bytes, 0);
