@@ -44,7 +44,7 @@ rules! {
         "a file is a link to a file outside the folder";
         "the folder was assembled from links, or came with one that leads elsewhere";
         "replace the link with the file itself if the folder is meant to be self-contained";
-    REPOSITORY_EXTRA_PICKLE "MW-EX-311" "repository.pickle-beside" Note:
+    REPOSITORY_PICKLE_BESIDE "MW-EX-311" "repository.pickle-beside" Note:
         "the same weights are there as pickles and as safetensors";
         "the repository was converted, but the pickles were kept";
         "delete the pickles: loaders take the safetensors unless asked for pickles";

@@ -91,7 +91,7 @@ mod tests {
         let message = |text: &str| text.parse::<TaskNumber>().map(|task| task.to_string());
         assert_eq!(message("3/16"), Ok("3/16".to_owned()));
         for (text, why) in
-            [("0/4", "from 1"), ("5/4", "no task 5"), ("3", "I/N"), ("a/b", "I/N"), ("1/9999999", "most")]
+            [("0/4", "from 1"), ("5/4", "does not exist"), ("3", "I/N"), ("a/b", "I/N"), ("1/9999999", "at most")]
         {
             assert!(message(text).is_err_and(|error| error.contains(why)), "{text}");
         }

@@ -21,11 +21,10 @@ const SHARED: [(&str, &str); 9] = [
 
 /// The type that a line defines at the top level of a module.
 fn defined(line: &str) -> Option<&str> {
-    let visible = line.strip_prefix("pub").map_or(line, |rest| match rest.strip_prefix('(') {
-        Some(rest) => rest.split_once(')').map_or(rest, |(_, rest)| rest),
-        None => rest,
+    let rest = line.strip_prefix("pub").map_or(line, |rest| {
+        let scope = rest.strip_prefix('(').and_then(|scope| scope.split_once(')'));
+        scope.map_or(rest, |(_, rest)| rest).trim_start()
     });
-    let rest = visible.trim_start();
     let kind = ["struct ", "enum ", "trait ", "union ", "type "].iter().find_map(|kind| rest.strip_prefix(kind))?;
     kind.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
 }

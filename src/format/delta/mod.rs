@@ -419,7 +419,7 @@ mod tests {
         assert!(refused("{").contains("are not those of a delta"));
         assert!(refused(&json.replace("\"version\":2", "\"version\":1")).contains("a delta of version 1"));
         assert!(refused(&json.replace('f', "g")).contains("are not those of a delta"));
-        assert!(refused(&json.replace("ffff", "gggg")).contains("no identity"));
+        assert!(refused(&json.replace("ffff", "gggg")).contains("not an identity"));
         assert!(refused(&json.replace("\"folded\":[],", "")).contains("missing field"));
         assert!(refused(&json.replace("\"folded\"", "\"more\":1,\"folded\"")).contains("unknown field"));
         header.removed.push("a".to_owned());

@@ -159,7 +159,7 @@ save_file({"a": np.ones(50_000, np.float32)}, "model.safetensors")
 old = open("model.safetensors", "rb").read()
 # More than there is: found before anything is written.
 error = refused(lambda: save_file({"a": np.ones(500_000, np.float32)}, "model.safetensors"))
-assert error.filename == "model.safetensors" and "are free" in str(error), error
+assert error.filename == "model.safetensors" and "bytes free" in str(error), error
 assert os.listdir() == ["model.safetensors"]
 # The disk space of an unfinished file is reserved.
 with SafetensorsWriter("other.safetensors", {"a": (DType.float32, (150_000,))}) as writer:

@@ -129,7 +129,7 @@ fn unsafe_path(path: &str) -> Diagnostic {
 fn excluded(tree: &FileTree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
-        checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_EXCLUDED, note));
+        checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_LEFT_OUT, note));
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn look(folder: &FolderListing, report: &mut dyn FnMut(&ListedFile, D
             escape(first.name()),
             escape(safe.name())
         );
-        report(first, Diagnostic::new(rules::REPOSITORY_EXTRA_PICKLE, sentence));
+        report(first, Diagnostic::new(rules::REPOSITORY_PICKLE_BESIDE, sentence));
     }
     // A file by the name of safetensors that is none: loaders refuse it or take another one.
     let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), "safetensors"));

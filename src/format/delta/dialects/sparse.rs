@@ -301,6 +301,6 @@ mod tests {
         assert!(refused("p.safetensors", "../p.safetensors").contains("is not one of its folder"));
         assert!(refused("\"p.safetensors\"", "null").contains("and no file"));
         assert!(refused("\"compressed\": false", "\"compressed\": true").contains("compressed as a whole"));
-        assert!(refused("[{", "[3, {").contains("no manifest"));
+        assert!(refused("[{", "[3, {").contains("not a manifest"));
     }
 }
