@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Blocks, Device, Span};
+use super::{Blocks, Device, DeviceSpan};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
@@ -173,7 +173,7 @@ impl DeviceUpload {
     }
 
     /// Writes a part of it; never called.
-    pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+    pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<DeviceSpan>>) -> Result<()> {
         match self.0 {}
     }
 
@@ -183,7 +183,7 @@ impl DeviceUpload {
     }
 
     /// Writes bytes of a file to their place; never called.
-    pub(crate) fn write_through(&self, _file: &CuFile, _span: &Span, _offset: u64) -> Result<()> {
+    pub(crate) fn write_through(&self, _file: &CuFile, _span: &DeviceSpan, _offset: u64) -> Result<()> {
         match self.0 {}
     }
 

@@ -40,6 +40,7 @@ struct Totals<'a> {
     errors: u64,
     warnings: u64,
     notes: u64,
+    #[serde(rename = "left_out")]
     omitted: u64,
     known: u64,
     ignored: u64,

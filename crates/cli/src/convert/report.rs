@@ -22,6 +22,7 @@ struct ConvertJson<'a> {
     bytes: u64,
     files: Vec<ConvertedFileJson<'a>>,
     /// The files that accompany the weights.
+    #[serde(rename = "beside")]
     companions: Vec<String>,
 }
 
